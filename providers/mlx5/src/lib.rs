@@ -1,22 +1,24 @@
 //! The uverbs provider for ConnectX (mlx5): queues, doorbells, WQEs, CQEs.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
-//! | `context` | the handshake with the kernel driver, and the limits that it answers |
-//! | `uar` | doorbell pages: BlueFlame registers that one queue owns, and one non-cached page that all may use |
-//! | `size`, `buffer` | how large rings are, and where they lie |
-//! | `create` | the driver's part of making completion queues and queue pairs |
-//! | `ah` | address vectors of datagrams |
-//! | `wqe`, `doorbell`, `sq` | a send work request, its way to the device, and the queue of them |
-//! | `list`, `inline`, `pieces` | its lists, its inline data, and what is written piece by piece |
-//! | `rekey`, `indirect` | windows, invalidated keys, and keys that are made of parts of others |
-//! | `copy` | copies of memory that the device makes |
-//! | `packet`, `flow` | whole packets, and rules that steer them |
-//! | `rq` | the queue of receives |
-//! | `ooo` | receives that complete out of order |
-//! | `srq` | the queue of receives that several queue pairs share |
-//! | `cqe`, `cq` | a completion, and the queue of them |
-//! | `raw` | the way past all this: ring addresses, WQEs by hand, a printer |
+//! | `device/context` | exchange with the kernel driver, and limits of the device |
+//! | `device/uar` | doorbell pages: BlueFlame registers and a shared non-cached page |
+//! | `device/ah` | address vectors of datagrams |
+//! | `create/queues` | the driver's part of creating completion queues and queue pairs |
+//! | `create/size`, `create/buffer` | sizes of rings, and their layout in memory |
+//! | `send/queue`, `send/wqe`, `send/doorbell` | send queues, their WQEs, and ringing |
+//! | `send/list`, `send/inline` | SGE lists and inline data |
+//! | `send/pieces` | work requests that are posted in several calls (`ibv_wr_*`) |
+//! | `send/rekey`, `send/indirect` | memory windows, invalidations, indirect keys |
+//! | `send/packet`, `flow` | raw packets, and flow rules |
+//! | `recv/queue`, `recv/srq` | receive queues, and shared receive queues |
+//! | `recv/ooo` | receives that complete out of order |
+//! | `recv/tags` | tag matching |
+//! | `cqe`, `cq` | CQEs, and completion queues |
+//! | `copy` | memory copies by the device |
+//! | `devx`, `matcher` | firmware commands and flow steering by DEVX |
+//! | `raw` | raw access: addresses of rings, WQEs by hand, a printer |
 //!
 //! Layouts come from `uverbs-mlx5-prm`. Numbers and orders of calls follow rdma-core's
 //! `providers/mlx5`; comments justify deviations. Unsupported: send queues that share a doorbell

@@ -27,7 +27,8 @@ pub(super) struct Arms {
 // SAFETY: `core` keeps the memory behind the pointers; all accesses to the record are atomic, and
 // any thread may store eight bytes to the register.
 unsafe impl Send for Arms {}
-// SAFETY: as above.
+// SAFETY: `core` keeps the memory behind the pointers; all accesses to the record are atomic, and
+// any thread may store eight bytes to the register.
 unsafe impl Sync for Arms {}
 
 impl Arms {

@@ -58,7 +58,7 @@ const OP_OWN_OFFSET: usize = mlx5_cqe64::OP_OWN_OFFSET;
 /// Number of queue pairs up to which their polling state stays in the first-level cache without
 /// prefetching.
 const FEW: usize = 256;
-/// Prefetch distance in CQEs: the latency of memory, at a few nanoseconds for each CQE.
+/// Prefetch distance in CQEs: memory latency, at a few nanoseconds a CQE.
 const FAR: u32 = 24;
 /// Prefetch distance in the ring in bytes: eight CQEs of 64 bytes.
 const AHEAD: usize = 8 * mlx5_cqe64::SIZE;
@@ -107,7 +107,7 @@ pub struct Cq {
 }
 
 const _: () = assert!(std::mem::offset_of!(Cq, start) <= 64);
-// The fields of the API's queue that follow start a cache line, too.
+// The API's fields behind it start a cache line, too.
 const _: () = assert!(size_of::<Cq>() <= 128);
 
 // SAFETY: `start`, `record` and `arm` point to memory that `core` keeps, `last` points into
@@ -516,7 +516,7 @@ unsafe impl CqOps for Cq {
         // the comparison for a success.
         let mine = (op_own ^ self.turn).rotate_right(1);
         if mine <= LAST_SUCCESS {
-            // SAFETY: as above.
+            // SAFETY: in the ring, which `core` keeps; the device writes whole bytes.
             let entry = unsafe { Entry::new(at) };
             // CQEs come from the device and are in no cache. Prefetching overlaps the misses of a
             // batch. Near the ring's end this prefetches memory behind the ring, which is harmless.
@@ -546,7 +546,7 @@ unsafe impl CqOps for Cq {
         if mine > LAST_SUCCESS {
             return if mine & NOT_MINE != 0 { Usual::Nothing } else { Usual::Unusual };
         }
-        // SAFETY: as above.
+        // SAFETY: in the ring, which `core` keeps; the device writes whole bytes.
         let entry = unsafe { Entry::new(at) };
         prefetch(at.wrapping_add(AHEAD));
         fence::cqe_owner_before_body();

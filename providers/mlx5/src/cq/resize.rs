@@ -80,10 +80,10 @@ pub(crate) fn resize(cq: &mut Cq, entries: u32) -> Result<(), Error> {
             return Err(Error::Unsupported { verb: VERB, what });
         }
     }
-    // SAFETY: as above.
+    // SAFETY: this is the poller, and the ring has that size.
     unsafe { cq.core().set_room(room) };
     if is_other {
-        // SAFETY: as above.
+        // SAFETY: this is the poller, and the ring has that size.
         unsafe { cq.core().settle_next() };
     }
     Ok(())

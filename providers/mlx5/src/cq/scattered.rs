@@ -58,7 +58,8 @@ pub(crate) struct WorkRings {
 // SAFETY: the pointers go to memory that `_memory` keeps; it is read only by raw pointers, where no
 // thread writes.
 unsafe impl Send for WorkRings {}
-// SAFETY: as above.
+// SAFETY: the pointers go to memory that `_memory` keeps; it is read only by raw pointers, where no
+// thread writes.
 unsafe impl Sync for WorkRings {}
 
 type Segment = mlx5_wqe_data_seg;
@@ -126,7 +127,7 @@ impl Cq {
             for index in head..usize::from(control.word1().ds()) {
                 // A WQE may wrap to the ring's beginning.
                 let place = at.wrapping_add(index * DS_BYTES) & rings.send_mask;
-                // SAFETY: as above.
+                // SAFETY: it is outstanding.
                 let segment = unsafe { segment(rings.send, place) };
                 // SAFETY: an SGE that the program posted; see the file's head.
                 left = unsafe { fill(&segment, left, rings.nothing) };

@@ -72,7 +72,7 @@ impl Cq {
         let (at, owner) = (self.at(to).wrapping_add(OP_OWN_OFFSET), self.turn_of(to));
         // SAFETY: as above; the last byte of the entry.
         let op_own = unsafe { device_memory::load_owner(at) };
-        // SAFETY: as above.
+        // SAFETY: as above; the last byte of the entry.
         unsafe { device_memory::store_owner(at, op_own & !MLX5_CQE_OWNER_MASK | owner) };
     }
 }

@@ -112,8 +112,7 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
     };
     let mut answer = mlx5_ib_create_cq_resp::default();
     let attr = CreateCq {
-        // The kernel adds one and rounds up, which yields this ring (mlx5_ib
-        // `cq.c:mlx5_ib_create_cq`).
+        // The kernel adds one and rounds up to this ring (`cq.c:mlx5_ib_create_cq`).
         entries: entries - 1,
         user_handle: unique_id(),
         comp_vector: init.comp_vector,
@@ -151,8 +150,7 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
         resizing: Some(resizing),
         compressed: init.compressed,
     };
-    // SAFETY: a mapping is page-aligned; `core` keeps ring, record and page; this is the first
-    // poller.
+    // SAFETY: page-aligned; `core` keeps ring, record and page; this is the first poller.
     let cq = unsafe { Cq::new(parts) };
     Ok((core, cq))
 }

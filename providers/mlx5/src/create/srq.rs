@@ -69,7 +69,7 @@ pub(crate) fn create_srq(context: &Context, init: &SrqInit) -> Result<NewSrq<Mlx
         pd: init.pd.handle(),
         user_handle: unique_id(),
         // The kernel adds one and rounds up, which yields this ring. It computes a WQE's length
-        // from that of the list (mlx5_ib `srq.c:mlx5_ib_create_srq`).
+        // from the list's (mlx5_ib `srq.c:mlx5_ib_create_srq`).
         max_wr,
         max_sge: (1 << size.shift) / DS_BYTES as u32 - 1,
         limit: init.limit,
@@ -146,7 +146,7 @@ pub(crate) fn check_uncompressed(verb: &'static str, cq: &CqCore) -> Result<(), 
 }
 
 /// Additional parts of a queue for XRC or tag matching. Its completions carry its user index, like
-/// those of a queue pair.
+/// completions of a queue pair.
 fn completes(
     context: &Context,
     init: &SrqInit,

@@ -43,7 +43,7 @@ pub struct RecvCursor {
 
 // SAFETY: addresses, which only the queue that stored them uses.
 unsafe impl Send for RecvCursor {}
-// SAFETY: as above.
+// SAFETY: addresses, which only the queue that stored them uses.
 unsafe impl Sync for RecvCursor {}
 
 /// The poster of a receive queue.
@@ -322,7 +322,7 @@ unsafe impl RecvOps for Rq {
         if let Some(slot) = unsafe { self.post_usual(at, wr_id, piece) } {
             return Ok(slot);
         }
-        // SAFETY: as above.
+        // SAFETY: contract of `post_one`.
         let (next, slot) = unsafe { self.post_rare(*at, wr_id, *piece) }?;
         *at = next;
         Ok(slot)
@@ -353,7 +353,7 @@ unsafe impl RecvOps for Rq {
         // SAFETY: contract of `post_lone`; the cursor is of the `begin` above.
         let posted = unsafe { self.post_usual(&mut at, wr_id, piece) };
         // An unmoved cursor publishes nothing.
-        // SAFETY: as above.
+        // SAFETY: contract of `post_lone`; the cursor is of the `begin` above.
         unsafe { self.ring(at) };
         posted.is_some()
     }

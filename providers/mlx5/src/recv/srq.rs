@@ -50,7 +50,7 @@ pub struct SrqCursor {
 
 // SAFETY: addresses, which only the queue that stored them uses.
 unsafe impl Send for SrqCursor {}
-// SAFETY: as above.
+// SAFETY: addresses, which only the queue that stored them uses.
 unsafe impl Sync for SrqCursor {}
 
 /// The poster of a shared receive queue.
@@ -182,7 +182,7 @@ impl Srq {
         let to = start.wrapping_add(slot as usize * stride);
         // SAFETY: the WQE is free and has room for the link and a segment.
         unsafe { link(to, next) };
-        // SAFETY: as above.
+        // SAFETY: the WQE is free and has room for the link and a segment.
         unsafe { store(to.wrapping_add(DS_BYTES), short_segment(piece)) };
         let behind = to.wrapping_add(2 * DS_BYTES);
         // SAFETY: as in `post`.
@@ -312,7 +312,7 @@ unsafe impl RecvOps for Srq {
         to = to.wrapping_add(DS_BYTES);
         for sge in list {
             if sge.len != 0 {
-                // SAFETY: as above.
+                // SAFETY: the WQE is free and has room for the link and `max_sge` segments.
                 unsafe { store(to, data_segment(sge)) };
                 to = to.wrapping_add(DS_BYTES);
             }
@@ -332,7 +332,7 @@ unsafe impl RecvOps for Srq {
         if let Some(slot) = unsafe { self.post_usual(at, wr_id, piece) } {
             return Ok(slot);
         }
-        // SAFETY: as above.
+        // SAFETY: contract of `post_one`.
         let (next, slot) = unsafe { self.post_rare(*at, wr_id, *piece) }?;
         *at = next;
         Ok(slot)
@@ -353,7 +353,7 @@ unsafe impl RecvOps for Srq {
         // SAFETY: contract of `post_lone`; the cursor equals the one of `begin`.
         let posted = unsafe { self.post_usual(&mut at, wr_id, piece) }.is_some();
         if posted {
-            // SAFETY: as above.
+            // SAFETY: contract of `post_lone`; the cursor equals the one of `begin`.
             unsafe { self.publish(at) };
         }
         posted
@@ -376,7 +376,7 @@ unsafe impl RecvOps for Srq {
     }
 }
 
-// SAFETY: as above.
+// SAFETY: contract of `ring`.
 unsafe impl SrqOps for Srq {
     fn set_limit(&mut self, core: &SrqCore, limit: u32) -> Result<(), Error> {
         core.check_side(&self.shared)?;

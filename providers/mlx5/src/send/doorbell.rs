@@ -1,11 +1,10 @@
-//! Tells the device of posted work requests: doorbell record, then doorbell, with the fences
-//! between.
+//! Publication of work requests: doorbell record, then doorbell, with the fences between.
 //!
 //! # Safety
 //!
-//! Record and register are raw addresses, kept valid by the queue that rings. The record is stored
-//! to atomically, since the device may read it at any time; the register only ever by volatile
-//! eight-byte stores.
+//! Record and register are raw addresses, kept valid by the queue that rings. Stores to the record
+//! are atomic, because the device may read it at any time; stores to the register are volatile and
+//! have eight bytes.
 #![allow(
     unsafe_code,
     reason = "doorbell records and registers are raw addresses that the device watches"
@@ -23,29 +22,30 @@ use uverbs_mlx5_prm::doorbell::{CqArm, MLX5_CQ_ARM_DB, WQE_COUNTER_MASK};
 use crate::send::ring::Ring;
 use crate::send::wqe::DS_PER_UNIT;
 
-/// How a send queue rings: by a write-combining register of its own (BlueFlame), or by one on a
-/// non-cached page, which it shares with others.
+/// Doorbell of a send queue: a write-combining register that it owns (BlueFlame), or a register on
+/// a non-cached page, shared with other queues.
 #[derive(Debug)]
 pub(crate) struct Doorbell {
-    /// BlueFlame's first half, or where eight bytes go.
+    /// First half of the BlueFlame register, or the address of eight-byte doorbells.
     register: *mut u8,
-    /// Offset of the half that comes next: 0 or `half_bytes`.
+    /// Offset of the next half: 0 or `half_bytes`.
     half: u32,
-    /// 0 on a non-cached page.
+    /// Size of a half in bytes; 0 on a non-cached page.
     half_bytes: u32,
-    /// WQEBBs that are copied to a half and left in the processor's buffer; 0 where that is drained
-    /// at once: a queue may go to another thread, whose fences don't drain this processor's.
+    /// Maximum WQEBBs of a copy that may stay in the processor's write-combining buffer; 0 if the
+    /// buffer is drained at once, because another thread may ring next, whose fences don't drain
+    /// this processor's buffer.
     kept: u32,
-    /// Where `half` is left for the register's next owner, if there will be one.
+    /// Destination of `half` on drop, for the register's next owner, if the register is reused.
     leave: Option<Arc<AtomicU32>>,
 }
 
-/// A WQE in a ring, as BlueFlame needs it.
+/// A written WQE, with what BlueFlame needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Posted {
-    /// Its first eight bytes, as they stand in memory.
+    /// First eight bytes of the WQE, in memory order.
     pub(crate) head: u64,
-    /// Where its first WQEBB is.
+    /// Address of its first WQEBB.
     pub(crate) at: *const u8,
     /// Index of its first WQEBB; free running.
     pub(crate) first: u32,
@@ -56,7 +56,7 @@ pub(crate) struct Posted {
 }
 
 impl Posted {
-    /// The same with a number of WQEBBs that the compiler knows, and so which lengths it may have.
+    /// Fixes the number of WQEBBs, which tells the compiler the possible lengths.
     #[inline(always)]
     pub(crate) fn of<const UNITS: u32>(self) -> Self {
         debug_assert_eq!(self.units, UNITS);
@@ -65,13 +65,13 @@ impl Posted {
     }
 }
 
-// SAFETY: an address, which only the queue reads from that wrote there.
+// SAFETY: an address that only the queue that wrote there reads.
 unsafe impl Send for Posted {}
-// SAFETY: as above.
+// SAFETY: an address that only the queue that wrote there reads.
 unsafe impl Sync for Posted {}
 
 impl Doorbell {
-    /// A half takes one WQEBB or more, and whole ones.
+    /// A BlueFlame register. A half holds one or more whole WQEBBs.
     pub(crate) fn blue_flame(register: *mut u8, half_bytes: u32, leave: Arc<AtomicU32>) -> Self {
         debug_assert!(half_bytes as usize >= MLX5_SEND_WQE_BB);
         debug_assert_eq!(half_bytes as usize % MLX5_SEND_WQE_BB, 0);
@@ -83,13 +83,13 @@ impl Doorbell {
         Self { register: register.cast(), half: 0, half_bytes: 0, kept: 0, leave: None }
     }
 
-    /// Where the next doorbell goes.
+    /// Address of the next doorbell.
     #[inline(always)]
     pub(crate) fn register(&self) -> *mut u64 {
         self.register.wrapping_add(self.half as usize).cast()
     }
 
-    /// Its first byte, and how many it has: a half of a BlueFlame register, 0 of another one.
+    /// Address of the register, and size of a half in bytes, 0 without BlueFlame.
     pub(crate) fn whole(&self) -> (*mut u8, usize) {
         (self.register, self.half_bytes as usize)
     }
@@ -99,7 +99,7 @@ impl Doorbell {
         self.kept = self.half_bytes / MLX5_SEND_WQE_BB as u32;
     }
 
-    /// Any thread may ring: drains what this one left behind.
+    /// From now on any thread may ring: drains this processor's buffer.
     pub(crate) fn leave(&mut self) {
         if self.kept != 0 {
             self.kept = 0;
@@ -107,19 +107,19 @@ impl Doorbell {
         }
     }
 
-    /// Tells the device of what the record tells of. `last` is the last WQE, and if it is the
-    /// `only` new one it goes along (BlueFlame), read from `ring`. rdma-core: `qp.c:post_send_db`,
-    /// whose rule for when to copy this is.
+    /// Rings the doorbell after the record was stored. `last` is the last WQE. If it is the `only`
+    /// new one, BlueFlame copies it from `ring` to the register, by the rule of rdma-core
+    /// `qp.c:post_send_db`.
     ///
     /// # Safety
     ///
-    /// The register is mapped, and for BlueFlame no other queue's. `last` lies in the ring, which
-    /// is valid to read and which no other thread writes.
+    /// The register is mapped; a BlueFlame register belongs to this queue. `last` is in the ring,
+    /// which is valid for reads and which no other thread writes.
     #[inline(always)]
     pub(crate) unsafe fn ring(&mut self, last: Posted, only: bool, ring: Ring) {
         if self.half_bytes == 0 {
             record_before_doorbell(DoorbellMemory::NonCached);
-            // SAFETY: a register is aligned, and valid by the caller's promise.
+            // SAFETY: a register is aligned, and valid by the contract.
             unsafe { mmio::write64_raw(self.register(), last.head) };
             note(Step::Stored { offset: 0, head: last.head });
             fence::doorbell_flush(DoorbellMemory::NonCached);
@@ -128,9 +128,9 @@ impl Doorbell {
         record_before_doorbell(DoorbellMemory::WriteCombining);
         // One block always fits: see `blue_flame`.
         let fits = last.units == 1 || last.units * MLX5_SEND_WQE_BB as u32 <= self.half_bytes;
-        // A WQE of a control segment alone is not copied: rdma-core doesn't either.
+        // A WQE with only a control segment is not copied, as in rdma-core.
         if only && last.ds > 1 && fits {
-            // SAFETY: the caller's promise; it fits.
+            // SAFETY: contract of `ring`; the WQE fits the half.
             unsafe { self.copy::<false>(last, ring) };
             if self.kept == 0 {
                 doorbell_flush();
@@ -138,7 +138,7 @@ impl Doorbell {
                 copy_flush();
             }
         } else {
-            // SAFETY: a register is aligned, and valid by the caller's promise.
+            // SAFETY: a register is aligned, and valid by the contract.
             unsafe { mmio::write64_raw(self.register(), last.head) };
             note(Step::Stored { offset: self.half, head: last.head });
             doorbell_flush();
@@ -146,13 +146,13 @@ impl Doorbell {
         self.half ^= self.half_bytes;
     }
 
-    /// [`ring`](Self::ring) with a shorter way for a short WQE where one thread rings by BlueFlame:
-    /// `kept` answers what `ring` asks for one by one. `WHOLE` says that each segment of the first
-    /// WQEBB was stored by one store of sixteen bytes; then loads of sixteen bytes needn't wait.
+    /// [`ring`](Self::ring) with a fast path for a short WQE if one thread rings by BlueFlame:
+    /// `kept` replaces the separate checks of `ring`. `WHOLE`: each segment of the first WQEBB was
+    /// stored by one sixteen-byte store, so that sixteen-byte loads don't stall.
     ///
     /// # Safety
     ///
-    /// As there.
+    /// The contract of the method above.
     #[inline(always)]
     pub(crate) unsafe fn ring_short<const WHOLE: bool>(
         &mut self,
@@ -165,38 +165,46 @@ impl Doorbell {
             return unsafe { self.ring(last, only, ring) };
         }
         record_before_doorbell(DoorbellMemory::WriteCombining);
-        // SAFETY: as above; no more is kept than a half has.
+        // SAFETY: contract of `ring_short`; `kept` is at most the size of a half.
         unsafe { self.copy::<WHOLE>(last, ring) };
         copy_flush();
         self.half ^= self.half_bytes;
     }
 
-    /// Copies a WQE, which may be [`WHOLE`](Self::ring_short), to the half that comes next.
+    /// Copies a WQE to the next half. `WHOLE`: see [`ring_short`](Self::ring_short).
     ///
     /// # Safety
     ///
-    /// As for [`ring`](Self::ring), and the half has as many bytes.
+    /// As for [`ring`](Self::ring), and the WQE fits the half.
     #[inline(always)]
     unsafe fn copy<const WHOLE: bool>(&self, last: Posted, ring: Ring) {
         for block in 0..last.units {
-            // Block by block, since the WQE may wrap.
+            // Block by block, because the WQE may wrap.
             let next = ring.unit(last.first.wrapping_add(block)).cast_const();
             let from = if block == 0 { last.at } else { next }.cast();
             let to =
                 self.register().wrapping_add(block as usize * (mmio::BLOCK / size_of::<u64>()));
             match last.ds {
-                // SAFETY: 64 bytes of the half, since all blocks fit it; 64 bytes of the ring: the
-                // WQE's first, or one whose number is masked. Ring and register begin at a WQEBB's
-                // multiple.
+                // SAFETY: 64 bytes of the half, which holds all blocks, and 64 bytes of the ring:
+                // the WQE's first WQEBB, or one whose index is masked. Ring and register are
+                // aligned to a WQEBB.
                 _ if WHOLE && block == 0 => unsafe { mmio::copy_block::<0>(to, from) },
-                // SAFETY: as above.
+                // SAFETY: 64 bytes of the half, which holds all blocks, and 64 bytes of the ring:
+                // the WQE's first WQEBB, or one whose index is masked. Ring and register are
+                // aligned to a WQEBB.
                 _ if last.units > 1 => unsafe { mmio::copy_block::<2>(to, from) },
-                // What is behind the WQE wasn't stored just before.
-                // SAFETY: as above.
+                // The bytes behind the WQE were not stored recently.
+                // SAFETY: 64 bytes of the half, which holds all blocks, and 64 bytes of the ring:
+                // the WQE's first WQEBB, or one whose index is masked. Ring and register are
+                // aligned to a WQEBB.
                 ..=2 => unsafe { mmio::copy_block::<4>(to, from) },
-                // SAFETY: as above.
+                // SAFETY: 64 bytes of the half, which holds all blocks, and 64 bytes of the ring:
+                // the WQE's first WQEBB, or one whose index is masked. Ring and register are
+                // aligned to a WQEBB.
                 3 => unsafe { mmio::copy_block::<6>(to, from) },
-                // SAFETY: as above.
+                // SAFETY: 64 bytes of the half, which holds all blocks, and 64 bytes of the ring:
+                // the WQE's first WQEBB, or one whose index is masked. Ring and register are
+                // aligned to a WQEBB.
                 _ => unsafe { mmio::copy_blocks(to, from, 1) },
             }
         }
@@ -206,27 +214,27 @@ impl Doorbell {
 
 impl Drop for Doorbell {
     fn drop(&mut self) {
-        // The register's next owner may be another thread.
+        // The register's next owner may run on another thread.
         Self::leave(self);
         if let Some(leave) = &self.leave {
-            // Relaxed: the register goes back under a lock, later.
+            // Relaxed: the register is returned under a lock later.
             leave.store(self.half, Ordering::Relaxed);
         }
     }
 }
 
-/// Stores a producer counter in the record, behind the WQEs that it counts.
+/// Stores a producer counter in the record, after the WQEs that it counts.
 ///
 /// # Safety
 ///
-/// `record` has two words and `word` is 0 or 1; it is valid while the queue lives, and other
-/// accesses to it are atomic, or the device's.
+/// `record` has two words and `word` is 0 or 1; it is valid while the queue lives, and all other
+/// accesses to it are atomic or by the device.
 #[inline(always)]
 pub(crate) unsafe fn store_record(record: *mut u32, word: usize, counter: u32) {
     fence::wqe_before_record();
     note(Step::WqeBeforeRecord);
     let value = counter & WQE_COUNTER_MASK;
-    // SAFETY: the caller's promise; a record is aligned to 8 bytes.
+    // SAFETY: contract of `store_record`; a record is aligned to 8 bytes.
     unsafe { device_memory::store_record(record.wrapping_add(word), value.to_be()) };
     note(Step::Record { word, value });
 }
@@ -234,24 +242,24 @@ pub(crate) unsafe fn store_record(record: *mut u32, word: usize, counter: u32) {
 /// Arms a completion queue: the arm word in its record, then both words of its doorbell. rdma-core:
 /// `cq.c:mlx5_arm_cq`.
 ///
-/// The page is non-cached, so the doorbell leaves at once and in order. No load need be kept behind
-/// it: the word says how far was polled, and the device raises the event at once if there is more
-/// by then.
+/// The page is non-cached, so the doorbell leaves at once and in order. Later loads need no order
+/// after it: the word contains the consumer index, and the device raises the event at once if there
+/// are newer CQEs.
 ///
 /// # Safety
 ///
-/// `record` is a completion queue's and `register` the doorbell of completion queues on a page that
-/// is mapped non-cached; both are valid now, and other accesses to the record are atomic, or the
-/// device's.
+/// `record` belongs to a completion queue, and `register` is the doorbell of completion queues on a
+/// non-cached page. Both are valid now, and all other accesses to the record are atomic or by the
+/// device.
 #[inline]
 pub(crate) unsafe fn arm(record: *mut u32, register: *mut u64, word: CqArm, cqn: u32) {
     let at = record.wrapping_add(MLX5_CQ_ARM_DB);
-    // SAFETY: the caller's promise; a record has two words.
+    // SAFETY: contract of `arm`; a record has two words.
     unsafe { device_memory::release_record(at, word.0.to_be()) };
     note(Step::Record { word: MLX5_CQ_ARM_DB, value: word.0 });
     record_before_doorbell(DoorbellMemory::NonCached);
     let bell = u64::from(word.0) << 32 | u64::from(cqn);
-    // SAFETY: a register is aligned, and valid by the caller's promise.
+    // SAFETY: a register is aligned, and valid by the contract.
     unsafe { mmio::write64_be(register, bell) };
     note(Step::Stored { offset: 0, head: bell });
     fence::doorbell_flush(DoorbellMemory::NonCached);
@@ -275,7 +283,7 @@ fn copy_flush() {
     note(Step::CopyFlush);
 }
 
-/// What ringing did, in order, for the tests.
+/// A step of ringing, for tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     WqeBeforeRecord,

@@ -1,15 +1,15 @@
-//! Keys that are made of parts of other keys: how the kernel makes one, and the UMR that gives it
-//! its parts (rdma-core `qp.c:mlx5_send_wr_set_mkey_layout`).
+//! Indirect keys: their allocation by the kernel, and the UMR that lays them out (rdma-core
+//! `qp.c:mlx5_send_wr_set_mkey_layout`).
 //!
-//! libmlx5 makes such a key by a DEVX command (`verbs.c:_mlx5dv_create_mkey`), which a program may
-//! send that opened the device for it. The kernel makes the same one as a memory window with room
-//! for more than one part (Linux `hw/mlx5/mr.c:mlx5_ib_alloc_mw`, `num_klms`): free, of indirect
-//! access mode, open to UMR. Of type 2, so that a peer may invalidate it, as it may what Linux
-//! registers fast (`hw/mlx5/wr.c:set_reg_umr_seg`).
+//! libmlx5 creates such a key by a DEVX command (`verbs.c:_mlx5dv_create_mkey`), which requires a
+//! device opened with DEVX. The kernel creates the same key as a memory window with room for
+//! several parts (Linux `hw/mlx5/mr.c:mlx5_ib_alloc_mw`, `num_klms`): free, of indirect access
+//! mode, with UMR enabled. It has type 2, so that a peer may invalidate it, like Linux's fast
+//! registration (`hw/mlx5/wr.c:set_reg_umr_seg`).
 //!
 //! # Safety
 //!
-//! As in `rekey.rs`.
+//! See `rekey.rs`.
 #![allow(unsafe_code, reason = "writes WQEs into a ring that the device reads")]
 
 use std::sync::Arc;
@@ -38,7 +38,7 @@ use crate::Sq;
 use crate::send::queue::SendCursor;
 use crate::send::rekey::{ANY_QPN, key_access};
 
-/// Entries of a list come in units of so many (Linux `hw/mlx5/mr.c`, `roundup(req.num_klms, 4)`).
+/// Number of entries in a unit of a list (Linux `hw/mlx5/mr.c`, `roundup(req.num_klms, 4)`).
 const PER_UNIT: usize = MLX5_SEND_WQE_BB / DS_BYTES;
 /// Bytes of a WQE before the list: control, UMR control, key context.
 const HEAD: usize =
@@ -46,11 +46,11 @@ const HEAD: usize =
 /// Bytes of the longest WQE.
 const LONGEST: usize = DS_MAX as usize * DS_BYTES / MLX5_SEND_WQE_BB * MLX5_SEND_WQE_BB;
 
-/// Makes a key with room for `parts` parts; `most` is what a work request can give it.
+/// Allocates a key with room for `parts` parts; `most` is the maximum of a work request.
 pub(crate) fn alloc(pd: &Arc<PdCore>, parts: u32, most: u32) -> Result<(MwCore, u32), Error> {
     Error::limit("alloc_mw", "max_parts", parts.max(1), most)?;
     let room = parts.max(1).next_multiple_of(PER_UNIT as u32);
-    // At most 52: a WQE ends there.
+    // At most 52, the limit of a WQE.
     let request = mlx5_ib_alloc_mw { num_klms: room as u8, ..Default::default() };
     let core = MwCore::alloc_of(Arc::clone(pd), WindowKind::Type2, request.as_bytes())?;
     Ok((core, room))
@@ -73,7 +73,7 @@ fn block(block: &Block) -> mlx5_wqe_umr_repeat_ent_seg {
     }
 }
 
-/// Writes the list, which there is room for.
+/// Writes the list. `to` has room for it.
 fn write_list(parts: &KeyParts<'_>, to: &mut [u8]) {
     let (entries, _) = to.as_chunks_mut::<DS_BYTES>();
     match parts {
@@ -100,7 +100,7 @@ fn write_list(parts: &KeyParts<'_>, to: &mut [u8]) {
     }
 }
 
-/// Writes the WQE but for its control segment. Gives its length.
+/// Writes the WQE without its control segment. Returns its length.
 fn write(op: &KeyLayout<'_>, wqe: &mut [u8; LONGEST]) -> Result<usize, PostError> {
     if let KeyParts::List(list) = op.parts
         && list.iter().any(|part| u64::from(part.len) > WINDOW_MAX)
@@ -132,7 +132,7 @@ fn write(op: &KeyLayout<'_>, wqe: &mut [u8; LONGEST]) -> Result<usize, PostError
 }
 
 impl Sq {
-    /// Posts a layout. By value: a batch stays in registers.
+    /// Posts a layout. Takes the cursor by value, so that a batch stays in registers.
     ///
     /// # Safety
     ///
@@ -153,7 +153,7 @@ impl Sq {
         if len > self.units() as usize * MLX5_SEND_WQE_BB {
             return Err(PostError::TooManySges);
         }
-        // SAFETY: the caller's promise; it is no longer than the ring.
+        // SAFETY: contract of `lay_out_at`; it is no longer than the ring.
         unsafe { self.write_umr(at, wr, op.old, &mut wqe[..len]) }
     }
 }

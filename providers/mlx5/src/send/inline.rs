@@ -1,8 +1,8 @@
-//! Data that a send work request brings along.
+//! Inline data of send work requests.
 //!
 //! # Safety
 //!
-//! As in `wqe.rs`. Bytes are read where the program says that they are.
+//! See `wqe.rs`. Bytes are read from borrowed slices.
 #![allow(unsafe_code, reason = "writes segments into a ring by raw address")]
 
 use uverbs_core::order::device_memory;
@@ -15,54 +15,56 @@ use crate::send::wqe;
 /// Inline bytes that fit the sixteen bytes of their header.
 pub(crate) const SMALL_INLINE: usize = DS_BYTES - INLINE_HEADER;
 
-/// Bytes of all pieces.
+/// Total bytes of all slices.
 #[inline]
 pub(crate) fn total_inline(pieces: &[&[u8]]) -> usize {
     pieces.iter().fold(0, |total: usize, piece| total.saturating_add(piece.len()))
 }
 
-/// Writes header and bytes; nothing for none.
+/// Writes header and bytes; writes nothing for no bytes.
 ///
 /// # Safety
 ///
-/// `to` is aligned to 8 bytes and valid to write header and bytes, rounded up to 16; nobody else
-/// reads or writes them now.
+/// `to` is aligned to 8 bytes and valid for writes of header and bytes, rounded up to 16; no other
+/// thread reads or writes them now.
 #[inline(always)]
 pub(crate) unsafe fn write_inline(to: *mut u8, bytes: &[u8]) {
     if bytes.is_empty() {
         return;
     }
     if is_small(bytes) {
-        // SAFETY: the first 16 bytes of the place.
+        // SAFETY: the first 16 bytes of the destination.
         return unsafe { write_small(to, bytes) };
     }
-    // SAFETY: the first 4 bytes of the place.
+    // SAFETY: the first 4 bytes of the destination.
     unsafe { device_memory::write(to.cast::<mlx5_wqe_inline_seg>(), inline_header(bytes)) };
-    // SAFETY: the place holds all bytes behind the header; they are borrowed, so not the ring's.
+    // SAFETY: the destination has room for all bytes behind the header; the source is borrowed, so
+    // it is not in the ring.
     unsafe { copy(to.wrapping_add(INLINE_HEADER), bytes.as_ptr(), bytes.len()) };
 }
 
-/// The header of inline data, of as many bytes as the queue has room for.
+/// Header of inline data, whose length the queue allows.
 #[inline(always)]
 fn inline_header(bytes: &[u8]) -> mlx5_wqe_inline_seg {
     mlx5_wqe_inline_seg::new(bytes.len() as u32)
 }
 
-/// Units of 16 bytes that header and bytes take. There are no more than a queue has room for.
+/// Units of 16 bytes of header and data, whose length the queue allows.
 #[inline(always)]
 pub(crate) fn inline_units(len: usize) -> u32 {
-    // Rounded up, as `inline_bytes` does it; the sum fits, since `max_inline` does.
+    // Rounded up, as `inline_bytes` does; the sum can't overflow, because `len` is at most
+    // `max_inline`.
     let units = len.wrapping_add(INLINE_HEADER + DS_BYTES - 1) >> DS_BYTES.ilog2();
     if len == 0 { 0 } else { units as u32 }
 }
 
-/// Whether there are bytes, which fit one segment with their header.
+/// True if there are bytes that fit one segment together with the header.
 #[inline(always)]
 pub(crate) fn is_small(bytes: &[u8]) -> bool {
     bytes.len().wrapping_sub(1) < SMALL_INLINE
 }
 
-/// Writes header and bytes that fit one segment.
+/// Writes header and bytes, which fit one segment.
 ///
 /// # Safety
 ///
@@ -76,13 +78,13 @@ pub(crate) unsafe fn write_small(to: *mut u8, bytes: &[u8]) {
     unsafe { wqe::store(to, words.map(u64::to_le)) };
 }
 
-/// The first four of up to twelve bytes, and those behind them, as little-endian numbers: by two
-/// loads that overlap, and no loop or call.
+/// The first four of up to twelve bytes, and the following ones, as little-endian numbers. Uses two
+/// overlapping loads instead of a loop or a call.
 #[inline(always)]
 fn small(bytes: &[u8]) -> (u32, u64) {
-    // Bits of the last word that are of the first four bytes.
+    // Number of bits of the last word that belong to the first four bytes.
     let known = |most: usize| most.wrapping_sub(bytes.len()) * 8;
-    // By patterns: of `first_chunk` the compiler compares the address with null.
+    // Patterns, because for `first_chunk` the compiler compares the address with null.
     match (bytes, bytes) {
         (&[a, b, c, d, ..], &[.., s, t, u, v, w, x, y, z]) => (
             u32::from_le_bytes([a, b, c, d]),
@@ -96,7 +98,7 @@ fn small(bytes: &[u8]) -> (u32, u64) {
     }
 }
 
-/// Copies more than [`SMALL_INLINE`] bytes: up to 64 by words that overlap, more by `memcpy`.
+/// Copies more than [`SMALL_INLINE`] bytes: up to 64 by overlapping words, more by `memcpy`.
 ///
 /// # Safety
 ///
@@ -121,7 +123,7 @@ unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
     }
 }
 
-/// Copies words of `SIZE` bytes at these offsets: loads first, so that they don't wait for the
+/// Copies words of `SIZE` bytes at these offsets: first all loads, so that they don't wait for the
 /// stores.
 ///
 /// # Safety
@@ -133,15 +135,15 @@ unsafe fn move_words<const SIZE: usize, const COUNT: usize>(
     from: *const u8,
     offsets: [usize; COUNT],
 ) {
-    // SAFETY: the caller's promise; an array of bytes has no alignment.
+    // SAFETY: contract of `move_words`; an array of bytes has no alignment.
     let words = offsets.map(|at| unsafe { from.wrapping_add(at).cast::<[u8; SIZE]>().read() });
     for (at, word) in offsets.into_iter().zip(words) {
-        // SAFETY: as above.
+        // SAFETY: contract of `move_words`; an array of bytes has no alignment.
         unsafe { device_memory::write(to.wrapping_add(at).cast::<[u8; SIZE]>(), word) };
     }
 }
 
-/// Writes header and pieces one after the other, without the first `skip` bytes; nothing for no
+/// Writes header and concatenated slices, without the first `skip` bytes; writes nothing for no
 /// bytes.
 ///
 /// # Safety
@@ -153,14 +155,14 @@ pub(crate) unsafe fn write_inline_list(to: *mut u8, pieces: &[&[u8]], mut skip: 
     if total == 0 {
         return;
     }
-    // SAFETY: the first 4 bytes of the place. The total is at most `max_inline`.
+    // SAFETY: the first 4 bytes of the destination. The total is at most `max_inline`.
     unsafe { device_memory::write(to.cast(), mlx5_wqe_inline_seg::new(total as u32)) };
     let mut at = to.wrapping_add(INLINE_HEADER);
     for piece in pieces {
         let (_, rest) = piece.split_at(skip.min(piece.len()));
         skip -= piece.len() - rest.len();
-        // SAFETY: the place holds the bytes of all pieces behind the header; they are borrowed, so
-        // not the ring's.
+        // SAFETY: the destination has room for all bytes behind the header; the source is borrowed,
+        // so it is not in the ring.
         unsafe { device_memory::copy(rest.as_ptr(), at, rest.len()) };
         at = at.wrapping_add(rest.len());
     }

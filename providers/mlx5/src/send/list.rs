@@ -1,9 +1,9 @@
-//! Lists of pieces: those of sends are written as they are counted.
+//! SGE lists of sends, written and counted in one pass.
 //!
 //! # Safety
 //!
-//! As in `sq/mod.rs`. What is written before a work request turns out to be too long lies in WQEBBs
-//! that are free.
+//! See `queue/mod.rs`. If a work request turns out to be too long, the segments already written are
+//! in free WQEBBs.
 #![allow(unsafe_code, reason = "writes WQEs into a ring that the device reads")]
 
 use uverbs_core::queues::work::Sge;
@@ -13,12 +13,12 @@ use uverbs_mlx5_prm::data::DATA_SEG_MAX;
 use crate::send::ring::Ring;
 use crate::send::wqe::{self, Head};
 
-/// Writes a list whose entries all have bytes. False if one has none, or if they have
-/// [`DATA_SEG_MAX`] bytes or more in all, and then what is written isn't right.
+/// Writes a list of non-empty SGEs. False, with invalid segments written, if an SGE is empty, or if
+/// the total is [`DATA_SEG_MAX`] bytes or more.
 ///
 /// # Safety
 ///
-/// As [`wqe::store`], for each of them.
+/// As [`wqe::store`], for each SGE.
 #[inline(always)]
 pub(crate) unsafe fn write_counted(start: *mut u8, list: &[Sge]) -> bool {
     let mut total = 0;
@@ -34,17 +34,16 @@ pub(crate) unsafe fn write_counted(start: *mut u8, list: &[Sge]) -> bool {
     total < u64::from(DATA_SEG_MAX)
 }
 
-/// Whether a piece of this length has no bytes, or as many as a message may have or more, and so no
-/// [`wqe::short_segment`]: one test for all.
+/// True if an SGE of this length is empty, or as long as the maximum message or longer, so that it
+/// has no [`wqe::short_segment`]. A single test.
 #[inline(always)]
 pub(crate) fn is_rare(len: u32) -> bool {
     const { assert!(DATA_SEG_MAX == 1 << 31) };
     len.cast_signed() <= 0
 }
 
-/// WQEBBs of a work request at `pi` with this head and list, if it can be written as it is counted
-/// where there is room for a work request: the list isn't an atomic's, nor longer than the longest
-/// one that needs no look, nor does it wrap.
+/// WQEBBs of a work request at `pi` with this head and list, if the list can be written and counted
+/// in one pass. `None` for an atomic, for a list longer than `longest`, and for a WQE that wraps.
 #[inline(always)]
 pub(crate) fn counted(ring: Ring, pi: u32, head: Head, longest: u32, list: &[Sge]) -> Option<u32> {
     if list.len() > longest as usize || head.atomic {

@@ -1,4 +1,4 @@
-//! Send queues: WQEs, their place in the ring, and posts of every kind.
+//! Send queues: WQEs, their places in the ring, and posts of all kinds.
 
 pub(crate) mod doorbell;
 pub(crate) mod indirect;

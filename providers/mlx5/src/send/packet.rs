@@ -1,11 +1,12 @@
-//! A raw packet as the device reads it: control segment, Ethernet segment, data. Devices before
-//! ConnectX-5 want the packet's first 18 bytes in the Ethernet segment; later ones want none there,
-//! and then it has no such place (rdma-core `qp.c`, `mlx5_send_wr_send_eth`).
+//! WQEs of raw packets: control segment, Ethernet segment, data. Devices before ConnectX-5 need the
+//! packet's first 18 bytes in the Ethernet segment. Later devices don't, and the segment is then
+//! shorter (rdma-core `qp.c`, `mlx5_send_wr_send_eth`).
 //!
 //! # Safety
 //!
-//! A WQE is written to a place of as many units as [`Packets::measure`] said. The packet's first
-//! bytes are read where the caller says that they are, by atomic loads: others may have them, too.
+//! A WQE is written to a place with the units that [`Packets::measure`] returned. The packet's
+//! first bytes are read at the addresses of its SGEs, by atomic loads, because other threads may
+//! write them.
 #![allow(unsafe_code, reason = "writes segments into a ring, and reads what a post names")]
 
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -25,15 +26,15 @@ use crate::send::inline::{write_inline, write_inline_list};
 use crate::send::queue::SendCursor;
 use crate::send::wqe::{self, Room, Words};
 
-/// Bytes of a header that a device wants inline.
+/// Bytes of the packet header that some devices need inline.
 const HEADER: usize = MLX5_ETH_L2_INLINE_HEADER_SIZE;
 
-/// What a device has of raw packets.
+/// Raw packet properties of a device.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Packets {
-    /// The first [`HEADER`] bytes go into the Ethernet segment.
+    /// The device needs the first [`HEADER`] bytes in the Ethernet segment.
     pub(crate) wants_header: bool,
-    /// It fills in checksums.
+    /// The device can compute checksums.
     pub(crate) fills: bool,
 }
 
@@ -43,12 +44,12 @@ impl Packets {
         if self.wants_header { 3 } else { 2 }
     }
 
-    /// Bytes of the packet that aren't in the data segments.
+    /// Bytes of the packet that are not in the data segments.
     fn skipped(self) -> usize {
         if self.wants_header { HEADER } else { 0 }
     }
 
-    /// The length of a packet's WQE in units of 16 bytes, or why it can't be posted.
+    /// Length of a packet's WQE in units of 16 bytes, or the reason why it can't be posted.
     fn measure(self, data: &Data<'_>, room: Room) -> Result<u32, PostError> {
         let skipped = self.skipped();
         let (total, units) = match data {
@@ -68,7 +69,7 @@ impl Packets {
     }
 }
 
-/// Units of what is left of `len` inline bytes.
+/// Units of `len` inline bytes without the skipped ones.
 fn inline_units(len: usize, skipped: usize, room: Room) -> Result<u32, PostError> {
     if len > room.max_inline as usize {
         return Err(PostError::InlineTooLong);
@@ -79,13 +80,13 @@ fn inline_units(len: usize, skipped: usize, room: Room) -> Result<u32, PostError
     })
 }
 
-/// Bytes of a list, and units of what is left of it.
+/// Bytes of a list, and its units without the skipped bytes.
 fn measure_list(list: &[Sge], skipped: usize, room: Room) -> Result<(usize, u32), PostError> {
     let (_, total) = wqe::measure_list(list, room.max_sge.max(1))?;
     Ok((total as usize, left_of(list, skipped).count() as u32))
 }
 
-/// What is left of a list behind its first `skip` bytes; no empty pieces.
+/// The SGEs of a list without its first `skip` bytes; omits empty ones.
 fn left_of(list: &[Sge], skip: usize) -> impl Iterator<Item = Sge> {
     let mut skip = skip as u32;
     list.iter().filter_map(move |sge| {
@@ -96,11 +97,11 @@ fn left_of(list: &[Sge], skip: usize) -> impl Iterator<Item = Sge> {
     })
 }
 
-/// The first bytes of a packet, zeros behind its end.
+/// First bytes of a packet, padded with zeros.
 ///
 /// # Safety
 ///
-/// The pieces of a list are at their addresses, and can be read by atomic loads.
+/// SGEs of a list are mapped at their addresses, and may be read by atomic loads.
 unsafe fn header(data: &Data<'_>) -> [u8; HEADER] {
     let mut header = [0; HEADER];
     let mut room = header.iter_mut();
@@ -124,21 +125,21 @@ unsafe fn header(data: &Data<'_>) -> [u8; HEADER] {
     header
 }
 
-/// Reads a piece, as far as there is room.
+/// Reads an SGE, as far as there is room.
 ///
 /// # Safety
 ///
-/// It is at its address, and can be read by atomic loads.
+/// The SGE is mapped at its address, and may be read by atomic loads.
 unsafe fn read<'a>(sge: &Sge, room: &mut impl Iterator<Item = &'a mut u8>) {
     let start = std::ptr::with_exposed_provenance_mut::<u8>(sge.addr as usize);
     for offset in 0..sge.len as usize {
         let Some(to) = room.next() else { return };
-        // SAFETY: the caller's promise: within the piece. A byte is always aligned.
+        // SAFETY: within the SGE, mapped by the contract of `read`. A byte is always aligned.
         *to = unsafe { AtomicU8::from_ptr(start.wrapping_add(offset)) }.load(Ordering::Relaxed);
     }
 }
 
-/// The Ethernet segment; without header its second part isn't written.
+/// The Ethernet segment. Its second part is written only with a header.
 fn segment(checksums: Checksums, header: Option<&[u8; HEADER]>) -> [Words; 2] {
     let filled = checksums == Checksums::Filled;
     let flags = CsFlags::ZERO.with_l3(filled).with_l4(filled).0;
@@ -162,7 +163,7 @@ impl Sq {
     ///
     /// # Safety
     ///
-    /// As there.
+    /// The contract of the method above.
     pub(crate) unsafe fn packet_at(
         &mut self,
         mut at: SendCursor,
@@ -185,11 +186,12 @@ impl Sq {
         let mut aside = [[0u64; 2]; DS_MAX as usize];
         let to = ring.unit(at.pi);
         let place = if wraps { aside.as_mut_ptr().cast() } else { to };
-        // SAFETY: `reserve` found room for what was measured, or it is room for the longest WQE.
+        // SAFETY: `reserve` found room for the measured units, or `aside` has room for the longest
+        // WQE.
         unsafe { write(place, ctrl, &segment(checksums, header.as_ref()), packets, &data) };
         if wraps {
             let bytes = aside.as_bytes().get(..ds as usize * DS_BYTES).unwrap_or_default();
-            // SAFETY: `reserve` found the WQEBBs free, and it is no longer than the ring.
+            // SAFETY: `reserve` found the WQEBBs free, and the WQE is no longer than the ring.
             unsafe { ring.copy_in(at.pi, bytes) };
         }
         let last = Posted { head: ctrl[0], at: to, first: at.pi, ds, units };
@@ -199,12 +201,12 @@ impl Sq {
     }
 }
 
-/// Writes a packet's WQE in one piece.
+/// Writes a packet's WQE to contiguous memory.
 ///
 /// # Safety
 ///
-/// `to` is aligned to 8 bytes and valid to write as many units as were measured; nobody else reads
-/// or writes them now.
+/// `to` is aligned to 8 bytes and valid for writes of the measured units; no other thread reads or
+/// writes them now.
 unsafe fn write(to: *mut u8, ctrl: Words, segment: &[Words; 2], packets: Packets, data: &Data<'_>) {
     let skipped = packets.skipped();
     let mut at = to;
@@ -230,7 +232,7 @@ unsafe fn write(to: *mut u8, ctrl: Words, segment: &[Words; 2], packets: Packets
             unsafe { write_inline(at, bytes.get(skipped..).unwrap_or_default()) };
         }
         Data::InlineList(pieces) => {
-            // SAFETY: as above.
+            // SAFETY: header and bytes were measured, rounded up.
             unsafe { write_inline_list(at, pieces, skipped) };
         }
     }

@@ -1,8 +1,8 @@
-//! Work requests that are made piece by piece, written where the device reads them.
+//! Work requests that are posted in several calls (`ibv_wr_*`), written directly into the ring.
 //!
 //! # Safety
 //!
-//! As in `sq/mod.rs`. What is written before a work request is ended lies in WQEBBs that are free.
+//! See `queue/mod.rs`. Parts of an open work request are in free WQEBBs.
 #![allow(unsafe_code, reason = "writes WQEs into a ring that the device reads")]
 
 use std::ptr::null_mut;
@@ -23,34 +23,34 @@ use crate::send::queue::{SendCursor, Sq};
 use crate::send::ring::Ring;
 use crate::send::wqe::{self, DS_PER_UNIT, Head, Vector};
 
-/// A position in a send queue where WQEs are written piece by piece. It has no more of the last WQE
-/// than where it begins: the rest stands there.
+/// A position in a send queue where WQEs are written in several calls. Of the last WQE it keeps
+/// only the index; the rest can be read from the ring.
 ///
-/// It lies in memory between two calls, and keeps addresses that would be computed again. Members
-/// are ordered so that none which are stored apart are loaded as one: the processor can't forward
-/// such stores to the load.
+/// It is in memory between two calls, and caches computed addresses. The order of the fields
+/// prevents one load of two separately stored fields, to which the processor can't forward the
+/// stores.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Place {
-    /// The next free WQEBB.
+    /// Index of the next free WQEBB.
     pi: u32,
-    /// The count at which there must be a look at what is outstanding.
+    /// Count at which a post must check for room.
     stop: u32,
-    /// The first WQEBB of the WQE that is begun; null if none is.
+    /// First WQEBB of the open WQE; null without one.
     unit: *mut u8,
-    /// Where its data goes; null as long as a datagram's address isn't known.
+    /// Address of its data; null while a datagram's destination is missing.
     data: *mut u8,
-    /// Its slot.
+    /// Slot of the open WQE.
     slot: Named,
-    /// Its [`Head`] in one word.
+    /// [`Head`] of the open WQE, packed.
     head: u32,
-    /// Work requests before `pi`.
+    /// Number of work requests before `pi`.
     count: u32,
-    /// The first WQEBB of the last WQE.
+    /// Index of the first WQEBB of the last WQE.
     first: u32,
 }
 
-// SAFETY: addresses in a ring, which only the queue reaches that put them there.
+// SAFETY: addresses in a ring, which only the queue that stored them uses.
 unsafe impl Send for Place {}
 
 impl Default for Place {
@@ -68,8 +68,7 @@ impl Default for Place {
     }
 }
 
-/// Bits of a head beside its length. The test of the highest one is a test of the sign, which needs
-/// no constant.
+/// Flag bits of a packed head. The highest one is tested by the sign, without a constant.
 const ATOMIC: u32 = 1 << 31;
 const ANSWERED: u32 = 1 << 30;
 
@@ -86,7 +85,7 @@ fn unpack(word: u32) -> Head {
     Head { units, answered: word & ANSWERED != 0, atomic: word & ATOMIC != 0 }
 }
 
-/// Whether there are bytes, and no more than a message may have; and eight for an atomic.
+/// True for a valid length: not empty, at most the maximum message, and eight for an atomic.
 #[inline(always)]
 fn is_usual(len: u32, head: u32) -> bool {
     const { assert!(DATA_SEG_MAX == ATOMIC) };
@@ -99,57 +98,56 @@ impl Place {
         (self.unit, self.data) = (null_mut(), null_mut());
     }
 
-    /// Work requests that may follow the one that is begun without a look. If there are none,
-    /// `look` may have known of no more than the usual room for this one, and the producer index
-    /// may wrap behind it.
+    /// Number of work requests that may follow the open one without a check for room. If it is 0,
+    /// `look` may have found only the usual room for the open one, and the producer index may wrap
+    /// behind it.
     #[inline(always)]
     fn more(&self) -> u32 {
         self.stop.wrapping_sub(self.count.wrapping_add(1))
     }
 
-    /// Where `count` must stop for work requests that are posted by other means. The last one that
-    /// `look` found room for doesn't count: if it isn't ended, its room may be too short for
-    /// theirs.
+    /// Value of `stop` for posts by a cursor. Excludes the last work request that `look` found room
+    /// for: if that one is not closed, its room may be too small for them.
     #[inline(always)]
     fn stop(&self) -> u32 {
         if self.more() == 0 { self.count } else { self.stop }
     }
 
-    /// Corrects the control segment, which says that there is one segment of data.
+    /// Corrects the length in the control segment, which was written for one data segment.
     ///
     /// # Safety
     ///
-    /// A WQE is begun, and its first WQEBB is free.
+    /// A WQE is open, and its first WQEBB is free.
     #[inline(always)]
     unsafe fn set_length(&self, segments: u32) {
         let head: *mut u64 = self.unit.cast();
-        // The length is the last byte, and two at least, so nothing is carried or borrowed.
+        // The length is the last byte, and at least two, so there is no carry or borrow.
         let last = |byte| u64::from_ne_bytes([0, 0, 0, 0, 0, 0, 0, byte]);
         // SAFETY: contract of `set_length`.
         let ctrl = unsafe { device_memory::read(head) };
         let ctrl = ctrl.wrapping_add(last(segments as u8)).wrapping_sub(last(1));
-        // SAFETY: as above.
+        // SAFETY: contract of `set_length`.
         unsafe { device_memory::write(head, ctrl) };
     }
 
-    /// Ends a WQE of so many WQEBBs, all of which is there.
+    /// Closes a WQE of `units` WQEBBs, which is completely written.
     ///
     /// # Safety
     ///
-    /// It is begun.
+    /// The WQE is open.
     #[inline(always)]
     unsafe fn end(&mut self, units: u32) {
         self.first = self.pi;
         self.pi = self.pi.wrapping_add(units);
         self.count = self.count.wrapping_add(1);
-        // SAFETY: named when it was begun; its slot is free, and this is the only poster.
+        // SAFETY: the slot was named when the WQE was opened, and is free; this is the only poster.
         unsafe { self.slot.end(Reach::new(self.pi, self.count)) };
         self.forget();
     }
 }
 
 impl Sq {
-    /// Ends a WQE whose length is known.
+    /// Closes a WQE of known length.
     ///
     /// # Safety
     ///
@@ -172,22 +170,22 @@ impl Sq {
         };
         let ring = self.ring_memory();
         if ring.wraps(pi, units) {
-            // SAFETY: there is room for what was measured.
+            // SAFETY: there is room for the measured units.
             unsafe { write_wrapped(ring, pi, (head, ds), data) };
         } else {
             let behind = ring.unit(pi).wrapping_add(head as usize * DS_BYTES);
-            // SAFETY: as above, in one piece.
+            // SAFETY: there is room for the measured units, which are contiguous.
             unsafe { wqe::write_data(behind, &data) };
         }
-        // SAFETY: as above.
+        // SAFETY: there is room for the measured units, which are contiguous.
         unsafe { at.set_length(ds - head) };
-        // SAFETY: as above, and its data is written.
+        // SAFETY: the WQE is open, and its data is written.
         unsafe { at.end(units) };
         Ok(())
     }
 
-    /// Ends a WQE with a list, which is written as it is counted where that
-    /// [can be](counted). False if it isn't ended; what was written then doesn't count.
+    /// Closes a WQE with a list, if the list [can](counted) be written and counted in one pass.
+    /// False: the WQE is still open, and the written data is ignored.
     ///
     /// # Safety
     ///
@@ -201,20 +199,21 @@ impl Sq {
         let Some(units) = counted(ring, at.pi, head, self.longest_list(), list) else {
             return false;
         };
-        // SAFETY: there was room for one behind this, so for as many WQEBBs as the queue was made
-        // for; they are in one piece.
+        // SAFETY: there is room for another work request behind this one, so this one has the room
+        // that the queue was created for; its WQEBBs are contiguous.
         if !unsafe { write_counted(at.data, list) } {
             return false;
         }
-        // SAFETY: as above.
+        // SAFETY: there is room for another work request behind this one, so this one has the room
+        // that the queue was created for; its WQEBBs are contiguous.
         unsafe { at.set_length(list.len() as u32) };
-        // SAFETY: as above, and its data is written.
+        // SAFETY: the WQE is open, and its data is written.
         unsafe { at.end(units) };
         true
     }
 }
 
-// SAFETY: what is ended passed the same checks as a post, and is noted in its slot as one.
+// SAFETY: a closed WQE passed the checks of a post, and is noted in its slot.
 unsafe impl PieceOps for Sq {
     type Place = Place;
 
@@ -257,8 +256,8 @@ unsafe impl PieceOps for Sq {
     #[inline(always)]
     fn look(&mut self, at: &mut Place) -> Result<(), PostError> {
         at.forget();
-        // It may become as long as the queue was made for. Where that is too much, no more may
-        // follow it, and `close` looks once more.
+        // The WQE may become as long as the queue was created for. If there is less room, no WQE
+        // may follow it, and `close` checks again.
         at.stop = match self.make_room(at.pi, at.count, self.longest()) {
             Err(PostError::Full) => self.make_room(at.pi, at.count, self.usual())?,
             stop => stop?,
@@ -278,17 +277,17 @@ unsafe impl PieceOps for Sq {
         }
         let head = wqe::head_to::<TO>(&op);
         let (pi, unit) = (at.pi, self.ring_memory().unit(at.pi));
-        // SAFETY: the slot is free as the WQEBB is; this is the only poster.
+        // SAFETY: the slot and the WQEBB are free; this is the only poster.
         at.slot = unsafe { self.slots().name(pi, wr.id) };
-        // Nearly all have one segment of data; `set_length` is for the others.
+        // Written for one data segment, the common case; `set_length` corrects others.
         let ctrl = wqe::ctrl(&op, pi, self.qpn_ds(head.units + 1), wr.flags);
         at.head = pack(head);
         at.unit = unit;
         let behind = unit.wrapping_add(head.units as usize * DS_BYTES);
         at.data = if TO { null_mut() } else { behind };
-        // SAFETY: this WQEBB is free.
+        // SAFETY: the WQEBB is free.
         unsafe { wqe::store(unit, ctrl) };
-        // SAFETY: as above, and it takes what `head` counts.
+        // SAFETY: the WQEBB is free, and has room for the segments that `head` counts.
         unsafe { wqe::write_operation(unit.wrapping_add(DS_BYTES), &op) };
         Ok(())
     }
@@ -308,7 +307,7 @@ unsafe impl PieceOps for Sq {
         let vector = Vector { template: to.ah.template(), first: to.peer };
         // The vector fills the first WQEBB.
         at.data = self.ring_memory().unit(at.pi.wrapping_add(1));
-        // SAFETY: that one is free.
+        // SAFETY: the first WQEBB is free.
         unsafe { vector.store::<false>(at.unit.wrapping_add(DS_BYTES)) };
     }
 
@@ -317,13 +316,13 @@ unsafe impl PieceOps for Sq {
         // A datagram's data is in a second WQEBB.
         let units = wqe::units_of_one::<TO>();
         match data {
-            // No atomic, so the head need not be looked at.
+            // A datagram is never an atomic, so the head is not checked.
             Data::One(piece) if TO && !is_rare(piece.len) => {
-                // SAFETY: this segment is in a WQEBB that is free.
+                // SAFETY: the segment is in a free WQEBB.
                 unsafe { wqe::store(at.data, wqe::short_segment(&piece)) };
             }
             Data::One(piece) if !TO && is_usual(piece.len, at.head) => {
-                // SAFETY: this segment is in a WQEBB that is free.
+                // SAFETY: the segment is in a free WQEBB.
                 unsafe { wqe::store(at.data, wqe::data_segment(&piece)) };
             }
             Data::List(list) => {
@@ -335,12 +334,12 @@ unsafe impl PieceOps for Sq {
                     && bytes.len() <= self.room().max_inline as usize
                     && at.head & ANSWERED == 0 =>
             {
-                // SAFETY: as above.
+                // SAFETY: contract of `close_at_once`.
                 unsafe { write_small(at.data, bytes) };
             }
             _ => return false,
         }
-        // SAFETY: begun, by the contract; one segment fits behind each head.
+        // SAFETY: the WQE is open, by the contract; one segment fits behind each head.
         unsafe { at.end(units) };
         true
     }
@@ -354,7 +353,7 @@ unsafe impl PieceOps for Sq {
             return Ok(());
         }
         let ds = wqe::measure_behind(unpack(at.head), &data, self.room())?;
-        // SAFETY: as above; it was just measured.
+        // SAFETY: contract of `close`; the data was just measured.
         unsafe { self.close_measured(at, ds, data) }
     }
 
@@ -371,7 +370,7 @@ unsafe impl PieceOps for Sq {
         if pi == begin {
             return;
         }
-        // Before the doorbell: it would be kept in registers meanwhile.
+        // Stored before the doorbell, so that it occupies no registers afterwards.
         self.stop = stop;
         self.keep(pi, count);
         let (ring, last) = (self.ring_memory(), self.written_at(first, pi.wrapping_sub(first)));
@@ -380,21 +379,21 @@ unsafe impl PieceOps for Sq {
     }
 }
 
-/// Writes the data of a WQE that goes over the ring's end, behind its head, which doesn't.
+/// Writes the data of a WQE that wraps around the ring's end. Its head does not wrap.
 ///
 /// # Safety
 ///
-/// `head` and `ds` units of 16 bytes from the WQEBB `index` on, around the end, are free, and `ds`
-/// is at most [`DS_MAX`] and what was measured with this data.
+/// The `ds` units of 16 bytes from the WQEBB `index` on, around the end, are free, and the first
+/// `head` of them are the head. `ds` is at most [`DS_MAX`], and was measured with this data.
 #[cold]
 #[inline(never)]
 pub(crate) unsafe fn write_wrapped(ring: Ring, index: u32, (head, ds): (u32, u32), data: Data<'_>) {
     let mut aside = [[0u64; 2]; DS_MAX as usize];
     let (behind, all) = (head as usize * DS_BYTES, ds as usize * DS_BYTES);
     let start: *mut u8 = aside.as_mut_ptr().cast();
-    // SAFETY: the head lies in this WQEBB; there is room for the longest WQE.
+    // SAFETY: the head is in this WQEBB; `aside` has room for the longest WQE.
     unsafe { device_memory::copy(ring.unit(index), start, behind) };
-    // SAFETY: as above.
+    // SAFETY: the head is in this WQEBB; `aside` has room for the longest WQE.
     unsafe { wqe::write_data(start.wrapping_add(behind), &data) };
     let bytes = aside.as_bytes().get(..all).unwrap_or_default();
     // SAFETY: contract of `write_wrapped`.

@@ -1,9 +1,9 @@
-//! Work requests that change keys of this side: windows bound, keys invalidated. On the device each
-//! is a UMR (PRM, "UMR"), as in rdma-core `qp.c:set_bind_wr`.
+//! Work requests that change local keys: window binds and invalidations. For the device each is a
+//! UMR (PRM, "UMR"), as in rdma-core `qp.c:set_bind_wr`.
 //!
-//! The device may begin the WQE behind a UMR before the UMR is carried out. So that WQE gets a
-//! small fence (PRM, "fence"). Posts don't look for UMRs: the queue remembers where the last one
-//! ended, and the fence is set when the batch is rung, or when the next UMR is written.
+//! The device may begin the WQE after a UMR before the UMR is complete, so that WQE needs a small
+//! fence (PRM, "fence"). Posts don't check for UMRs: the queue remembers the end of the last UMR,
+//! and sets the fence when the batch is rung or the next UMR is written.
 //!
 //! # Safety
 //!
@@ -34,12 +34,12 @@ use crate::send::doorbell::Posted;
 use crate::send::queue::SendCursor;
 use crate::send::wqe::{self, DS_PER_UNIT, Words};
 
-/// A key that any queue pair may use.
+/// QP number of keys that any queue pair may use.
 pub(crate) const ANY_QPN: u32 = 0xff_ffff;
-/// Octowords of a list of one: lists take whole units of four.
+/// Octowords of a list with one entry: lists are padded to units of four.
 const LIST: u16 = 4;
 
-/// The segments behind the control segment.
+/// Segments after the control segment.
 #[derive(FromZeros, IntoBytes, Immutable)]
 #[repr(C)]
 struct Segments {
@@ -48,7 +48,7 @@ struct Segments {
     list: [mlx5_wqe_umr_klm_seg; LIST as usize],
 }
 
-/// Bytes of a WQE without a list, and with one.
+/// Bytes of a WQE without a list, and with a list.
 const SHORT: usize = DS_BYTES + std::mem::offset_of!(Segments, list);
 const LONG: usize = DS_BYTES + size_of::<Segments>();
 
@@ -60,7 +60,7 @@ pub(crate) fn key_access(access: AccessFlags) -> KeyAccess {
         .with_atomic(access.contains(AccessFlags::REMOTE_ATOMIC))
 }
 
-/// The key whose context is changed, and the segments.
+/// Key whose context changes, and the segments.
 fn segments(op: &Rekey, qpn: u32) -> (u32, Segments) {
     let mut all = Segments::new_zeroed();
     let mut flags = UmrFlags::ZERO.with_inline(true).with_translation_offset(true);
@@ -83,7 +83,7 @@ fn segments(op: &Rekey, qpn: u32) -> (u32, Segments) {
                 all.mkey.start_addr = U64::new(addr);
                 all.mkey.len = U64::new(len);
                 all.list[0] = mlx5_wqe_umr_klm_seg {
-                    // At most 2^31: the caller looked.
+                    // At most 2^31, checked by the caller.
                     byte_count: U32::new(len as u32),
                     mkey: U32::new(lkey),
                     address: U64::new(addr),
@@ -102,11 +102,11 @@ fn segments(op: &Rekey, qpn: u32) -> (u32, Segments) {
     (key, all)
 }
 
-/// A control segment with the small fence; one that has a fence is stronger, and stays.
+/// Adds the small fence to a control segment; any other fence is stronger, and stays.
 fn behind_umr(ctrl: Words) -> Words {
     let [head, rest] = ctrl;
-    // The fourth byte of its second half (`mlx5_wqe_ctrl_seg::fm_ce_se`), whose highest three bits
-    // are the fence.
+    // The fence is the highest three bits in the fourth byte of the second half
+    // (`mlx5_wqe_ctrl_seg::fm_ce_se`).
     let byte = |bits: u8| (u64::from(bits) << 32).to_be();
     if rest & byte(0b111 << 5) != 0 {
         return ctrl;
@@ -115,7 +115,7 @@ fn behind_umr(ctrl: Words) -> Words {
 }
 
 impl Sq {
-    /// Posts a UMR. By value: a batch stays in registers.
+    /// Posts a UMR. Takes the cursor by value, so that a batch stays in registers.
     ///
     /// # Safety
     ///
@@ -142,8 +142,8 @@ impl Sq {
         unsafe { self.write_umr(at, wr, key, &mut wqe[..bytes]) }
     }
 
-    /// Writes a UMR of `key`, all of which is in `wqe` but the control segment, and moves the
-    /// cursor. Gives the slot, too.
+    /// Writes a UMR of `key`, and advances the cursor. `wqe` contains everything except the control
+    /// segment. Returns cursor and slot.
     ///
     /// # Safety
     ///
@@ -159,7 +159,8 @@ impl Sq {
         let units = ds.div_ceil(DS_PER_UNIT);
         self.reserve(&mut at, units)?;
         let plain = wqe::raw_ctrl(Opcode::UMR.0, 0, at.pi, self.qpn_ds(ds), wr.flags, key);
-        // Behind another UMR it is this WQE that waits; else the one that stands there does.
+        // Directly after another UMR this WQE gets the fence; otherwise the WQE that follows that
+        // UMR gets it.
         let ctrl = match self.umr_end {
             Some(end) if end == at.pi => behind_umr(plain),
             Some(end) => {
@@ -170,19 +171,19 @@ impl Sq {
         };
         wqe[..DS_BYTES].copy_from_slice(ctrl.as_bytes());
         let ring = self.ring_memory();
-        // SAFETY: behind the published index, and `reserve` found room.
+        // SAFETY: behind the published index, where `reserve` found room.
         unsafe { ring.copy_in(at.pi, wqe) };
         let last = Posted { head: ctrl[0], at: ring.unit(at.pi), first: at.pi, ds, units };
         // SAFETY: as above; this is the only poster.
         let slot = unsafe { Self::note(self.slots(), &mut at, wr.id, last) };
-        // Marked, so that both are taken back with a batch that is forgotten.
+        // Marked, so that both are taken back if the batch is dropped.
         (self.umr_end, self.marked) = (Some(at.pi), at.pi);
         Ok((at, slot))
     }
 
-    /// Sets the fence of the WQE behind the last UMR, and publishes what the cursor's parts say,
-    /// the last WQE of which begins at `first`. Where the UMR is that one, the fence is left to the
-    /// next batch.
+    /// Sets the fence of the WQE after the last UMR, and publishes the batch, whose cursor is given
+    /// in parts and whose last WQE begins at `first`. If the UMR is the last WQE, the next batch
+    /// sets the fence.
     ///
     /// # Safety
     ///
@@ -204,17 +205,17 @@ impl Sq {
         }
     }
 
-    /// The control segment of the WQE at `index`, which is written and not published.
+    /// Reads the control segment of the WQE at `index`, which is written and not published.
     fn ctrl_at(&self, index: u32) -> Words {
         let at = self.ring_memory().unit(index);
-        // SAFETY: a control segment of a WQE of this ring, which is aligned, and not published.
+        // SAFETY: an aligned control segment of this ring, not published.
         unsafe { device_memory::read(at.cast::<Words>()) }
     }
 
     /// Sets the small fence of the WQE at `index`, which is written and not published.
     fn fence_at(&self, index: u32) {
         let (to, ctrl) = (self.ring_memory().unit(index), self.ctrl_at(index));
-        // SAFETY: a control segment of a WQE of this ring, not published; this is the only poster.
+        // SAFETY: a control segment of this ring, not published; this is the only poster.
         unsafe { wqe::store(to, behind_umr(ctrl)) };
     }
 }

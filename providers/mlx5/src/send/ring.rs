@@ -1,4 +1,4 @@
-//! Where the WQEBBs of a send ring are, and copies around its end.
+//! Addresses of WQEBBs in a send ring, and copies around its end.
 #![allow(unsafe_code, reason = "copies into and out of a ring by raw address")]
 
 use uverbs_core::order::device_memory;
@@ -8,45 +8,45 @@ use uverbs_mlx5_prm::ctrl::MLX5_SEND_WQE_BB;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ring {
     pub(crate) start: *mut u8,
-    /// WQEBBs less one; a power of two of them.
+    /// Number of WQEBBs, a power of two, minus one.
     pub(crate) mask: u32,
 }
 
 impl Ring {
-    /// The WQEBB with this free-running index.
+    /// Address of the WQEBB with this free-running index.
     #[inline(always)]
     pub(crate) fn unit(self, index: u32) -> *mut u8 {
         self.start.wrapping_add((index & self.mask) as usize * MLX5_SEND_WQE_BB)
     }
 
-    /// Whether `units` WQEBBs from `index`, one at least, go over the end. One never does, which
-    /// the compiler sees.
+    /// True if `units` WQEBBs (at least one) from `index` wrap around the end. The compiler sees
+    /// that one WQEBB never wraps.
     #[inline(always)]
     pub(crate) fn wraps(self, index: u32, units: u32) -> bool {
         (index & self.mask) + units.wrapping_sub(1) > self.mask
     }
 
-    /// Copies `bytes` to the WQEBB `index` and on, around the end.
+    /// Copies `bytes` to the WQEBBs from `index` on, around the end.
     ///
     /// # Safety
     ///
-    /// The ring is valid to write, nobody else reads or writes the place now, and it is no longer
-    /// than the ring.
+    /// The ring is valid for writes, no other thread accesses the destination now, and `bytes` are
+    /// no longer than the ring.
     pub(crate) unsafe fn copy_in(self, index: u32, bytes: &[u8]) {
         let room = (self.mask + 1 - (index & self.mask)) as usize * MLX5_SEND_WQE_BB;
         let (first, rest) = bytes.split_at(room.min(bytes.len()));
         // SAFETY: up to the end of the ring.
         unsafe { device_memory::copy(first.as_ptr(), self.unit(index), first.len()) };
-        // SAFETY: the rest, from its start, which isn't longer than the ring.
+        // SAFETY: the rest, from the ring's start; it is no longer than the ring.
         unsafe { device_memory::copy(rest.as_ptr(), self.start, rest.len()) };
     }
 
-    /// Copies out up to `to.len()` bytes from the WQEBB `index` on, around the end, and not more
-    /// than the ring has.
+    /// Copies up to `to.len()` bytes from the WQEBB `index` on, around the end, at most the whole
+    /// ring.
     ///
     /// # Safety
     ///
-    /// The ring is valid to read, and nobody writes it now.
+    /// The ring is valid for reads, and no thread writes it now.
     pub(crate) unsafe fn copy_out(self, index: u32, to: &mut [u8]) -> &[u8] {
         let all = (self.mask + 1) as usize * MLX5_SEND_WQE_BB;
         let room = (self.mask + 1 - (index & self.mask)) as usize * MLX5_SEND_WQE_BB;
@@ -54,7 +54,7 @@ impl Ring {
         let (first, rest) = to[..len].split_at_mut(room.min(len));
         // SAFETY: up to the end of the ring.
         unsafe { std::ptr::copy_nonoverlapping(self.unit(index), first.as_mut_ptr(), first.len()) };
-        // SAFETY: the rest, from its start, which isn't longer than the ring.
+        // SAFETY: the rest, from the ring's start; it is no longer than the ring.
         unsafe { std::ptr::copy_nonoverlapping(self.start, rest.as_mut_ptr(), rest.len()) };
         &to[..len]
     }

@@ -1,13 +1,13 @@
-//! A piece's data segment by one load, one shuffle and one store.
+//! Data segment of an SGE by one load, one shuffle and one store.
 //!
 //! # Safety
 //!
-//! The shuffle is SSSE3's, which not all x86-64 processors have; [`is_here`] asks.
+//! The shuffle belongs to SSSE3, which some x86-64 processors lack; [`is_here`] checks.
 #![allow(unsafe_code, reason = "writes segments into a ring by raw address")]
 
 use uverbs_core::queues::work::Sge;
 
-/// Whether this processor can.
+/// True if this processor supports it.
 #[inline(always)]
 pub(crate) fn is_here() -> bool {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -20,12 +20,12 @@ pub(crate) fn is_here() -> bool {
     }
 }
 
-/// Stores the segment of a piece as [`crate::send::wqe::short_segment`] has it. The load waits for a
-/// program that stored length and key just before.
+/// Stores the segment of an SGE, equal to [`crate::send::wqe::short_segment`]. The load stalls if
+/// the program stored length and key just before.
 ///
 /// # Safety
 ///
-/// As [`crate::send::wqe::store`]; and this processor [can](is_here).
+/// As [`crate::send::wqe::store`]; and the processor [supports](is_here) it.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
 pub(crate) unsafe fn store(to: *mut u8, piece: &Sge) {
@@ -35,30 +35,29 @@ pub(crate) unsafe fn store(to: *mut u8, piece: &Sge) {
     use uverbs_core::order::device_memory;
     use uverbs_mlx5_prm::ctrl::DS_BYTES;
 
-    // An entry of a list has address, length and key; a segment length, key and address, each of
-    // them big endian.
+    // An SGE has address, length and key; a segment has length, key and address, each big-endian.
     const { assert!(size_of::<Sge>() == DS_BYTES && size_of::<__m128i>() == DS_BYTES) };
-    // SAFETY: SSE2, which all of them have.
+    // SAFETY: SSE2, which all x86-64 processors have.
     let order = unsafe { _mm_setr_epi8(11, 10, 9, 8, 15, 14, 13, 12, 7, 6, 5, 4, 3, 2, 1, 0) };
-    // SAFETY: all bytes of it.
+    // SAFETY: reads all bytes of the SGE.
     let mut segment = unsafe { _mm_loadu_si128(std::ptr::from_ref(piece).cast()) };
-    // As an instruction, since the intrinsic isn't inlined into a function without SSSE3.
-    // SAFETY: the processor has it, by the contract; registers alone.
+    // Inline assembly, because the intrinsic is not inlined into a function without SSSE3.
+    // SAFETY: the processor supports it, by the contract; it uses only registers.
     unsafe {
         asm!("pshufb {0}, {1}", inout(xmm_reg) segment, in(xmm_reg) order,
              options(pure, nomem, nostack, preserves_flags));
     }
-    // SAFETY: plain bits, of the same size.
+    // SAFETY: plain bits of equal size.
     let words = unsafe { std::mem::transmute::<__m128i, [u64; 2]>(segment) };
     // SAFETY: contract of `store`.
     unsafe { device_memory::write_whole(to.cast(), words) };
 }
 
-/// Is not called: [`is_here`] says no.
+/// Never called, because [`is_here`] returns false.
 ///
 /// # Safety
 ///
-/// As there.
+/// The contract of the method above.
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 #[inline(always)]
 pub(crate) unsafe fn store(to: *mut u8, piece: &Sge) {

@@ -1,14 +1,15 @@
-//! A send work request as the device reads it: control segment, remote address, operands, data.
+//! Send WQEs: control segment, remote address, operands, data.
 //!
-//! Segments are stored whole, sixteen bytes as two words, into memory that is the program's until
-//! the doorbell record covers it. Words made in registers, so that a BlueFlame copy, which reads
-//! words, finds each in one store and the processor can forward it; a segment's struct stored as
-//! such becomes a store for each field.
+//! Each segment is stored as two words of eight bytes, into memory that software owns until the
+//! doorbell record covers it. The words are built in registers, so that the processor can forward
+//! each store to the BlueFlame copy, which loads words. A segment stored as a struct would become a
+//! store for each field.
 //!
 //! # Safety
 //!
-//! Writers take a place of so many bytes as [`measure`] said, and write nothing behind; padding of
-//! inline data keeps what it held, but in the first sixteen bytes, where it is zeroed.
+//! Writers get a destination with the bytes that [`measure`] returned, and write no further.
+//! Padding of inline data is zeroed in the first sixteen bytes, and otherwise keeps its old
+//! content.
 #![allow(unsafe_code, reason = "writes segments into a ring by raw address")]
 
 use uverbs_core::order::device_memory;
@@ -26,13 +27,13 @@ use zerocopy::{IntoBytes, transmute};
 use crate::send::inline::{inline_units, total_inline, write_inline, write_inline_list};
 use crate::send::ring::Ring;
 
-/// Units of 16 bytes in a WQEBB: control, remote address, operands and one piece fit.
+/// Units of 16 bytes in a WQEBB, which holds control, remote address, operands and one SGE.
 pub(crate) const DS_PER_UNIT: u32 = (MLX5_SEND_WQE_BB / DS_BYTES) as u32;
 
 /// A segment in memory order.
 pub(crate) type Words = [u64; 2];
 
-/// What a queue pair's WQEs may hold.
+/// Limits of a queue pair's WQEs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     pub(crate) max_sge: u32,
@@ -41,15 +42,15 @@ pub(crate) struct Room {
 
 /// Units of 16 bytes of an address vector.
 pub(crate) const VECTOR_UNITS: u32 = (size_of::<mlx5_wqe_av>() / DS_BYTES) as u32;
-/// The same of the segment that names a shared receive queue.
+/// Units of 16 bytes of the segment that names a shared receive queue.
 pub(crate) const XRC_UNITS: u32 = (size_of::<mlx5_wqe_xrc_seg>() / DS_BYTES) as u32;
-/// The same of a control segment and an address vector.
+/// Units of 16 bytes of a control segment and an address vector.
 pub(crate) const DATAGRAM_HEAD: u32 = 1 + VECTOR_UNITS;
 
-/// The most that stands before a list of `post` that is no atomic's.
+/// Maximum units before a list in `post`, except for atomics.
 pub(crate) const LISTED_HEAD: u32 = 2;
 
-/// The length of a datagram's WQE in units of 16 bytes, or why it can't be posted.
+/// Length of a datagram's WQE in units of 16 bytes, or the reason why it can't be posted.
 #[inline(always)]
 pub(crate) fn measure_datagram(op: &SendOp, data: &Data<'_>, room: Room) -> Result<u32, PostError> {
     match op {
@@ -58,7 +59,7 @@ pub(crate) fn measure_datagram(op: &SendOp, data: &Data<'_>, room: Room) -> Resu
     }
 }
 
-/// The length of a WQE of `head` units before its data.
+/// Length of a WQE with `head` units before its data.
 #[inline(always)]
 fn measure_data(head: u32, data: &Data<'_>, room: Room) -> Result<u32, PostError> {
     match data {
@@ -70,16 +71,16 @@ fn measure_data(head: u32, data: &Data<'_>, room: Room) -> Result<u32, PostError
     }
 }
 
-/// What stands before the data of a work request, and which data it may have.
+/// Head of a WQE, before its data, and the kind of data that may follow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head {
-    /// Units of 16 bytes; they fit a WQEBB.
+    /// Units of 16 bytes, at most a WQEBB.
     pub(crate) units: u32,
     pub(crate) answered: bool,
     pub(crate) atomic: bool,
 }
 
-/// Of a datagram it is the first WQEBB.
+/// Head of a datagram, which fills the first WQEBB.
 pub(crate) const DATAGRAM: Head = Head { units: DATAGRAM_HEAD, answered: false, atomic: false };
 const _: () = assert!(DATAGRAM_HEAD == DS_PER_UNIT);
 
@@ -94,24 +95,25 @@ pub(crate) fn head(op: &SendOp) -> Head {
     Head { units, answered, atomic }
 }
 
-/// [`head`], or that of a datagram if it goes `TO` a peer.
+/// [`head`], or with `TO` the head of a datagram.
 #[inline(always)]
 pub(crate) fn head_to<const TO: bool>(op: &SendOp) -> Head {
     if TO { DATAGRAM } else { head(op) }
 }
 
-/// WQEBBs of a work request with one piece, a datagram's if it goes `TO` a peer.
+/// WQEBBs of a work request with one SGE; `TO`: a datagram.
 pub(crate) const fn units_of_one<const TO: bool>() -> u32 {
     if TO { 2 } else { 1 }
 }
 
-/// The length of a connected work request's WQE in units of 16 bytes, or why it can't be posted.
+/// Length of a connected work request's WQE in units of 16 bytes, or the reason why it can't be
+/// posted.
 #[inline(always)]
 pub(crate) fn measure(op: &SendOp, data: &Data<'_>, room: Room) -> Result<u32, PostError> {
     measure_behind(head(op), data, room)
 }
 
-/// The same of one that begins so.
+/// [`measure`] of a WQE with this head.
 #[inline(always)]
 pub(crate) fn measure_behind(head: Head, data: &Data<'_>, room: Room) -> Result<u32, PostError> {
     let Head { units, answered, atomic } = head;
@@ -126,14 +128,14 @@ pub(crate) fn measure_behind(head: Head, data: &Data<'_>, room: Room) -> Result<
     }
 }
 
-/// WQEBBs of so many units of 16 bytes: `div_ceil` takes two more instructions.
+/// WQEBBs of `ds` units of 16 bytes. `div_ceil` takes two more instructions.
 #[inline(always)]
 pub(crate) fn blocks(ds: u32) -> u32 {
     (ds + (DS_PER_UNIT - 1)) >> DS_PER_UNIT.ilog2()
 }
 
-/// WQEBBs of a connected WQE that [`measure`] found so long. One piece behind at most three
-/// segments never needs more than one, which is worth knowing beforehand.
+/// WQEBBs of a connected WQE of `ds` units, by [`measure`]. One SGE behind at most three segments
+/// never needs more than one WQEBB; telling the compiler saves instructions.
 #[inline(always)]
 pub(crate) fn units(ds: u32, data: &Data<'_>) -> u32 {
     match data {
@@ -150,7 +152,7 @@ fn inline_segments(len: usize, room: Room) -> Result<u32, PostError> {
     Ok(inline_units(len))
 }
 
-/// Entries of a list that have bytes, and how many bytes in all. Empty ones are not written, as in
+/// Number of non-empty SGEs in a list, and their total bytes. Empty SGEs are not written, as in
 /// rdma-core.
 #[inline]
 pub(crate) fn measure_list(list: &[Sge], max_sge: u32) -> Result<(u32, u64), PostError> {
@@ -169,8 +171,8 @@ pub(crate) fn measure_list(list: &[Sge], max_sge: u32) -> Result<(u32, u64), Pos
     Ok((count, total))
 }
 
-/// What flags are multiplied by: the product has each one where the flag byte's word has it, and
-/// no two of its bits fall together, so nothing is carried. No load, and no shift by a variable.
+/// Factor that moves each flag to its bit in the word of the flag byte. No two bits of the product
+/// collide, so there is no carry. It needs no load and no shift by a variable.
 const SPREAD: u32 = {
     const fn shift(flag: SendFlags, bit: u8) -> u32 {
         1 << (FLAG_SHIFT + bit.ilog2() - flag.bits().ilog2())
@@ -179,7 +181,7 @@ const SPREAD: u32 = {
         | shift(SendFlags::SIGNALED, MLX5_WQE_CTRL_CQ_UPDATE)
         | shift(SendFlags::SOLICITED, MLX5_WQE_CTRL_SOLICITED)
 };
-/// What is kept of the product.
+/// Mask of the product.
 const FLAG_BITS: u8 = MLX5_WQE_CTRL_FENCE | MLX5_WQE_CTRL_CQ_UPDATE | MLX5_WQE_CTRL_SOLICITED;
 const FLAG_SHIFT: u32 = 24;
 const _: () = {
@@ -196,7 +198,7 @@ const _: () = {
     }
 };
 
-/// The flag byte.
+/// Flag byte of a control segment.
 #[inline(always)]
 fn flag_byte(flags: SendFlags) -> FmCeSe {
     FmCeSe(spread(flags.bits()))
@@ -208,7 +210,7 @@ const fn spread(flags: u8) -> u8 {
     (flags.wrapping_mul(SPREAD) >> FLAG_SHIFT) as u8 & FLAG_BITS
 }
 
-/// Opcode, and immediate data or the key to be invalidated.
+/// Opcode, and immediate data or the key to invalidate.
 #[inline(always)]
 fn opcode(op: &SendOp) -> (Opcode, u32) {
     match *op {
@@ -223,16 +225,16 @@ fn opcode(op: &SendOp) -> (Opcode, u32) {
     }
 }
 
-/// The control segment. `qpn_ds` is its second word.
+/// Control segment. `qpn_ds` is its second word.
 #[inline(always)]
 pub(crate) fn ctrl(op: &SendOp, index: u32, qpn_ds: u32, flags: SendFlags) -> Words {
     let (opcode, imm) = opcode(op);
     raw_ctrl(opcode.0, 0, index, qpn_ds, flags, imm)
 }
 
-/// The same for work requests in a row. The index is swapped by itself, so that a loop keeps the
-/// rest of the first eight bytes in a register. Were all of them swapped at once, the compiler
-/// would keep a second loop counter, which is the index at its place.
+/// [`ctrl`] for lists. The index is byte-swapped separately, so that a loop keeps the rest of the
+/// first eight bytes in a register. If all bytes were swapped at once, the compiler would keep a
+/// second loop counter, the shifted index.
 #[inline(always)]
 pub(crate) fn ctrl_in_row(op: &SendOp, index: u32, qpn_ds: u32, flags: SendFlags) -> Words {
     let [rest, flags] = ctrl(op, 0, qpn_ds, flags);
@@ -240,14 +242,14 @@ pub(crate) fn ctrl_in_row(op: &SendOp, index: u32, qpn_ds: u32, flags: SendFlags
     [rest | index.to_le(), flags]
 }
 
-/// The first word of the control segment of the next WQE like this one, so many WQEBBs behind it,
-/// if the indexes differ in their lowest byte alone: where that is, nothing is carried.
+/// First word of the control segment of an alike WQE, `units` WQEBBs further on. The indexes differ
+/// only in their lowest byte, so there is no carry.
 #[inline(always)]
 pub(crate) fn next_ctrl(first: u64, units: u32) -> u64 {
     first.wrapping_add((u64::from(units) << 40).to_be())
 }
 
-/// The control segment of any WQE.
+/// Control segment of any WQE.
 #[inline(always)]
 pub(crate) fn raw_ctrl(
     opcode: u8,
@@ -265,13 +267,13 @@ pub(crate) fn raw_ctrl(
     [first.to_be(), pair(seg.fm_ce_se.into(), seg.imm.get())]
 }
 
-/// A stream of DC, where it stands in the second half of a control segment.
+/// A DCI stream, shifted as in the second half of a control segment.
 #[inline(always)]
 pub(crate) fn stream(number: u16) -> u64 {
     pair(u32::from(number) << 8, 0)
 }
 
-/// Two fields of 32 bits as they stand in memory, the first one first.
+/// Two 32-bit fields in memory order.
 #[inline(always)]
 pub(crate) fn pair(first: u32, second: u32) -> u64 {
     (u64::from(first) << 32 | u64::from(second)).to_be()
@@ -283,66 +285,67 @@ fn remote_segment(remote: Remote) -> Words {
     [seg.raddr.get().to_be(), pair(seg.rkey.get(), seg.reserved.get())]
 }
 
-/// The first segment of a datagram's address vector: key and peer, and the handle's
-/// [`second_word`].
+/// First segment of a datagram's address vector: Q_Key and peer, and the handle's [`second_word`].
 #[inline(always)]
 pub(crate) fn datagram(second_word: u64, qpn: u32, qkey: u32) -> Words {
     [pair(qkey, 0), second_word | peer(qpn)]
 }
 
-/// The same of one to a target of dynamic connections, whose access key stands where a datagram has
-/// Q_Key and reserved word (PRM "Datagram Segment").
+/// First segment of the address vector to a DC target, with the access key in place of the Q_Key
+/// and the reserved word of a datagram (PRM "Datagram Segment").
 #[inline(always)]
 pub(crate) fn dynamic(second_word: u64, dctn: u32, key: u64) -> Words {
     [key.to_be(), second_word | peer(dctn)]
 }
 
-/// The second eight bytes of an address vector, without the peer: rate, loopback and LID, and the
-/// bit of a long vector (`MLX5_EXTENDED_UD_AV`).
+/// Second eight bytes of an address vector, without the peer: rate, loopback, LID, and the bit of a
+/// long vector (`MLX5_EXTENDED_UD_AV`).
 pub(crate) fn second_word(vector: &[Words; 3]) -> u64 {
     vector[0][1] | pair(DqpDct::ZERO.with_ext(true).0, 0)
 }
 
-/// An address vector (`mlx5_wqe_av`): the handle's, with what is each work request's.
+/// Address vector (`mlx5_wqe_av`): the template of the handle, and the fields of a work request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Vector<'a> {
-    /// Rate, loopback and LID in the first segment's second half; MAC address and route behind it.
+    /// Template: rate, loopback and LID in the second half of the first segment; MAC address and
+    /// route in the other segments.
     pub(crate) template: &'a [Words; 3],
-    /// The whole first segment: the peer's number and key, and the template's half.
+    /// First segment: the peer's number and key, and the second half from the template.
     pub(crate) first: Words,
 }
 
 impl Vector<'_> {
-    /// Writes it, each segment by [`store_as`].
+    /// Writes the vector, each segment by [`store_as`].
     ///
     /// # Safety
     ///
     /// As [`store`], for three segments.
     #[inline(always)]
     pub(crate) unsafe fn store<const WHOLE: bool>(self, to: *mut u8) {
-        // Apart: a copy of the whole template would keep its address in a register.
+        // Destructured, because a copy of the whole template would keep its address in a register.
         let [_, [a, b], [c, d]] = *self.template;
         // SAFETY: contract of `store`.
         unsafe { store_as::<WHOLE>(to, self.first) };
-        // SAFETY: as above.
+        // SAFETY: contract of `store`.
         unsafe { store_as::<WHOLE>(to.wrapping_add(DS_BYTES), [a, b]) };
-        // SAFETY: as above.
+        // SAFETY: contract of `store`.
         unsafe { store_as::<WHOLE>(to.wrapping_add(2 * DS_BYTES), [c, d]) };
     }
 }
 
-/// A queue pair's or a target's number, where an address vector has it. Of a number of more than 24
-/// bits none is taken off, as in rdma-core (`qp.c:set_datagram_seg`).
+/// Number of a queue pair or a DC target, shifted as in an address vector. Bits above 24 are not
+/// masked, as in rdma-core (`qp.c:set_datagram_seg`).
 #[inline(always)]
 fn peer(number: u32) -> u64 {
     pair(number, 0)
 }
 
-/// Writes a WQE to a shared receive queue of the peer's.
+/// Writes a WQE to a shared receive queue of the peer.
 ///
 /// # Safety
 ///
-/// As [`Ring::write_wrapped`], for one unit more than [`measure`] said of this operation and data.
+/// As [`Ring::write_wrapped`], for one unit more than [`measure`] returned for this operation and
+/// data.
 #[inline]
 pub(crate) unsafe fn write_xrc(
     ring: Ring,
@@ -357,11 +360,11 @@ pub(crate) unsafe fn write_xrc(
     let wraps = ring.wraps(index, ds.div_ceil(DS_PER_UNIT));
     let mut aside = [[0u64; 2]; DS_MAX as usize];
     let at = if wraps { aside.as_mut_ptr().cast() } else { to };
-    // SAFETY: the caller's promise, or room for the longest WQE.
+    // SAFETY: contract of `write_xrc`, or `aside` has room for the longest WQE.
     unsafe { store(at, ctrl) };
-    // SAFETY: as above.
+    // SAFETY: contract of `write_xrc`, or `aside` has room for the longest WQE.
     unsafe { store(at.wrapping_add(DS_BYTES), address) };
-    // SAFETY: as above, behind the unit that `measure` didn't count.
+    // SAFETY: the same destination, behind the unit that `measure` did not count.
     unsafe { write_body(at.wrapping_add(2 * DS_BYTES), op, data) };
     if wraps {
         let bytes = aside.as_bytes().get(..ds as usize * DS_BYTES).unwrap_or_default();
@@ -374,36 +377,37 @@ pub(crate) unsafe fn write_xrc(
 ///
 /// # Safety
 ///
-/// `to` is aligned to 8 bytes and valid to write 16 bytes; nobody else reads or writes them now.
+/// `to` is aligned to 8 bytes and valid for writes of 16 bytes; no other thread reads or writes
+/// them now.
 #[inline(always)]
 pub(crate) unsafe fn store(to: *mut u8, words: Words) {
     // SAFETY: contract of `store`.
     unsafe { device_memory::write(to.cast::<Words>(), words) };
 }
 
-/// Stores one segment as [`store`], or if it is `WHOLE` by one store of sixteen bytes.
+/// Stores one segment as [`store`], or with `WHOLE` by one store of sixteen bytes.
 ///
 /// # Safety
 ///
-/// As there.
+/// The contract of the method above.
 #[inline(always)]
 pub(crate) unsafe fn store_as<const WHOLE: bool>(to: *mut u8, words: Words) {
     if WHOLE {
         // SAFETY: contract of `store_as`.
         unsafe { device_memory::write_whole(to.cast::<Words>(), words) };
     } else {
-        // SAFETY: as above.
+        // SAFETY: contract of `store_as`.
         unsafe { store(to, words) };
     }
 }
 
-/// Writes a WQE in one piece.
+/// Writes a WQE to contiguous memory.
 ///
 /// # Safety
 ///
-/// `to` is aligned to 8 bytes and valid to write as many units of 16 bytes as [`measure`] said of
-/// this operation and data, or [`measure_datagram`] where there is an address vector; nobody else
-/// reads or writes them now.
+/// `to` is aligned to 8 bytes and valid for writes of the units of 16 bytes that [`measure`]
+/// returned for this operation and data, or [`measure_datagram`] with an address vector; no other
+/// thread reads or writes them now.
 #[inline(always)]
 pub(crate) unsafe fn write(
     to: *mut u8,
@@ -412,7 +416,7 @@ pub(crate) unsafe fn write(
     op: &SendOp,
     data: &Data<'_>,
 ) {
-    // SAFETY: a WQE has a control segment at least.
+    // SAFETY: a WQE has at least a control segment.
     unsafe { store(to, ctrl) };
     let mut at = to.wrapping_add(DS_BYTES);
     if let Some(vector) = to_peer {
@@ -420,28 +424,28 @@ pub(crate) unsafe fn write(
         unsafe { vector.store::<false>(at) };
         at = at.wrapping_add(VECTOR_UNITS as usize * DS_BYTES);
     }
-    // SAFETY: the rest of what was measured.
+    // SAFETY: the rest of the measured units.
     unsafe { write_body(at, op, data) };
 }
 
-/// Writes what follows control segment and address.
+/// Writes the segments after control segment and address.
 ///
 /// # Safety
 ///
-/// As [`write`], for what [`measure`] counted behind the control segment.
+/// As [`write`], for the units that [`measure`] counted after the control segment.
 #[inline(always)]
 unsafe fn write_body(at: *mut u8, op: &SendOp, data: &Data<'_>) {
     // SAFETY: contract of `write_body`.
     let at = unsafe { write_operation(at, op) };
-    // SAFETY: as above, behind that.
+    // SAFETY: contract of `write_body`, behind the operation.
     unsafe { write_data(at, data) };
 }
 
-/// Writes remote address and operands, and gives the place behind them.
+/// Writes remote address and operands, and returns the address behind them.
 ///
 /// # Safety
 ///
-/// As [`write`], for what [`head`] counted behind the control segment.
+/// As [`write`], for the units that [`head`] counted after the control segment.
 #[inline(always)]
 pub(crate) unsafe fn write_operation(mut at: *mut u8, op: &SendOp) -> *mut u8 {
     let (remote, operands) = match *op {
@@ -460,32 +464,32 @@ pub(crate) unsafe fn write_operation(mut at: *mut u8, op: &SendOp) -> *mut u8 {
         at = at.wrapping_add(DS_BYTES);
     }
     if let Some(operands) = operands {
-        // SAFETY: and a third one for these.
+        // SAFETY: `head` counted a third segment for these operations.
         unsafe { store(at, transmute!(operands)) };
         at = at.wrapping_add(DS_BYTES);
     }
     at
 }
 
-/// Writes what a work request carries.
+/// Writes the data of a work request.
 ///
 /// # Safety
 ///
-/// As [`write`], for what [`measure_behind`] counted behind the head.
+/// As [`write`], for the units that [`measure_behind`] counted after the head.
 #[inline(always)]
 pub(crate) unsafe fn write_data(at: *mut u8, data: &Data<'_>) {
     match data {
         Data::One(sge) => {
             if sge.len != 0 {
-                // SAFETY: `measure` counted it, since it has bytes.
+                // SAFETY: `measure` counted it, because it is not empty.
                 unsafe { store(at, data_segment(sge)) };
             }
         }
-        // SAFETY: `measure` counted those that have bytes, and these are written.
+        // SAFETY: `measure` counted the non-empty SGEs, and only these are written.
         Data::List(list) => unsafe { write_list(at, list) },
         // SAFETY: `measure` counted header and bytes, rounded up.
         Data::Inline(bytes) => unsafe { write_inline(at, bytes) },
-        // SAFETY: as above.
+        // SAFETY: `measure` counted header and bytes, rounded up.
         Data::InlineList(pieces) => unsafe { write_inline_list(at, pieces, 0) },
     }
 }
@@ -496,17 +500,17 @@ pub(crate) fn data_segment(sge: &Sge) -> Words {
     [pair(seg.byte_count.get(), seg.lkey.get()), seg.addr.get().to_be()]
 }
 
-/// The same of a piece with fewer bytes than [`DATA_SEG_MAX`], whose length stands there as it is.
+/// [`data_segment`] of an SGE shorter than [`DATA_SEG_MAX`], whose length needs no encoding.
 ///
-/// Length and key are loaded apart: one load of both would wait for a program that stored them
-/// apart just before.
+/// Length and key are loaded separately: one load of both would stall if the program stored them
+/// separately just before.
 #[inline(always)]
 pub(crate) fn short_segment(sge: &Sge) -> Words {
     [pair(sge.len, sge.lkey), sge.addr.to_be()]
 }
 
-/// Stores the segment of a piece as [`short_segment`] has it, length and key apart: a chain isn't
-/// copied to the register, and two swaps of four bytes take less than one of eight.
+/// Stores the [`short_segment`] of an SGE, with separate stores for length and key: a list is not
+/// copied to the register, and two swaps of four bytes are cheaper than one of eight.
 ///
 /// # Safety
 ///
@@ -516,17 +520,17 @@ pub(crate) unsafe fn store_short(to: *mut u8, len: u32, lkey: u32, addr: u64) {
     let [first, second] = [len.to_be(), lkey.to_be()];
     // SAFETY: contract of `store_short`.
     unsafe { device_memory::write(to.cast(), first) };
-    // SAFETY: as above.
+    // SAFETY: contract of `store_short`.
     unsafe { device_memory::write(to.wrapping_add(4).cast(), second) };
-    // SAFETY: as above.
+    // SAFETY: contract of `store_short`.
     unsafe { device_memory::write(to.wrapping_add(8).cast(), addr.to_be()) };
 }
 
-/// Writes the entries of a list that have bytes.
+/// Writes the non-empty SGEs of a list.
 ///
 /// # Safety
 ///
-/// As [`store`], for each of them.
+/// As [`store`], for each segment.
 #[inline]
 unsafe fn write_list(mut at: *mut u8, list: &[Sge]) {
     for sge in list {
@@ -538,7 +542,7 @@ unsafe fn write_list(mut at: *mut u8, list: &[Sge]) {
     }
 }
 
-/// Writes a WQE that goes over the end: built aside, and stored in two pieces.
+/// Writes a WQE that wraps around the end: built aside, and copied in two parts.
 ///
 /// # Safety
 ///
@@ -555,15 +559,15 @@ pub(crate) unsafe fn write_wrapped(
     data: Data<'_>,
 ) {
     let mut aside = [[0u64; 2]; DS_MAX as usize];
-    // SAFETY: room for the longest WQE.
+    // SAFETY: `aside` has room for the longest WQE.
     unsafe { write(aside.as_mut_ptr().cast(), ctrl, None, &op, &data) };
     let bytes = aside.as_bytes().get(..ds as usize * DS_BYTES).unwrap_or_default();
     // SAFETY: contract of `write_wrapped`.
     unsafe { ring.copy_in(index, bytes) };
 }
 
-/// The same of a WQE with an address vector, which comes in parts: whole it would be written to the
-/// stack by each post, also where nothing wraps.
+/// [`write_wrapped`] of a WQE with an address vector, which is passed in parts: as a whole, every
+/// post would write it to the stack, even without a wrap.
 ///
 /// # Safety
 ///
@@ -581,7 +585,7 @@ pub(crate) unsafe fn write_wrapped_to(
 ) {
     let mut aside = [[0u64; 2]; DS_MAX as usize];
     let vector = Vector { template, first: [key, peer] };
-    // SAFETY: room for the longest WQE.
+    // SAFETY: `aside` has room for the longest WQE.
     unsafe { write(aside.as_mut_ptr().cast(), ctrl, Some(vector), &op, &data) };
     let bytes = aside.as_bytes().get(..ds as usize * DS_BYTES).unwrap_or_default();
     // SAFETY: contract of `write_wrapped_to`.

@@ -54,7 +54,7 @@ pub(crate) fn post_alone(sq: &mut Sq, asked: &Asked<'_>) -> bool {
     match asked.to {
         // SAFETY: no device reads the ring.
         Some(_) => unsafe { sq.post_alone::<true>(*asked) },
-        // SAFETY: as above.
+        // SAFETY: no device reads the ring.
         None => unsafe { sq.post_alone::<false>(*asked) },
     }
 }
@@ -151,7 +151,7 @@ impl Row {
         let slot = match asked.to() {
             // SAFETY: no device reads the ring, and the cursor is of the last `begin_run`.
             Some(to) => unsafe { sq.post_to(at, wr, op, to, data) },
-            // SAFETY: as above.
+            // SAFETY: no device reads the ring, and the cursor is of the last `begin_run`.
             None => unsafe { sq.post(at, wr, op, data) },
         };
         slot.map(|_| taken)

@@ -34,7 +34,7 @@ fn post(side: &mut SendSide, wr: Wr, len: u64, scratch: &CopyScratch) -> Result<
     let mut at = side.sq.begin();
     // SAFETY: the cursor is the test's; no device reads the ring.
     let posted = unsafe { side.sq.post_copy(&mut at, wr, (FROM, TO, len), scratch) };
-    // SAFETY: as above.
+    // SAFETY: the cursor is the test's; no device reads the ring.
     unsafe { side.sq.ring(at) };
     posted
 }

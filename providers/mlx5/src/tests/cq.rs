@@ -93,7 +93,7 @@ pub(super) fn posted(indexes: &UserIndexes, units: u32) -> Arc<QpShared> {
     for i in 0..units {
         // SAFETY: the test is the only poster.
         unsafe { shared.send.slots().put(i, 100 + u64::from(i), i + 1) };
-        // SAFETY: as above.
+        // SAFETY: the test is the only poster.
         unsafe { shared.recv.slots().put(i, 200 + u64::from(i), i + 1) };
     }
     shared
@@ -324,7 +324,7 @@ fn unsignaled_sends_are_retired_by_the_next_signaled_one() {
             // SAFETY: the cursor is the test's; no device reads the ring.
             unsafe { sends.sq.post(&mut at, wr, SendOp::Send, Data::One(sge)) }.unwrap();
         }
-        // SAFETY: as above.
+        // SAFETY: the cursor is the test's; no device reads the ring.
         unsafe { sends.sq.ring(at) };
         side.complete(
             Cqe::new(REQ, sends.shared.user_index.value()).counter((round * 8 + 7) as u16).0,
@@ -350,7 +350,7 @@ fn frames_come_back_as_long_as_what_arrived() {
         // SAFETY: the slot of the post just made.
         unsafe { recvs.rq.own(&at, slot, frame.hold()) };
     }
-    // SAFETY: as above.
+    // SAFETY: the slot of the post just made.
     unsafe { recvs.rq.ring(at) };
     let uidx = recvs.shared.user_index.value();
     side.complete(Cqe::new(RESP_SEND, uidx).bytes(10).0);
@@ -409,7 +409,7 @@ fn a_receive_completion_that_comes_twice_takes_no_frame() {
         let slot = unsafe { recvs.rq.post(&mut at, id, &[frame.sge()]) }.unwrap();
         // SAFETY: the slot of the post just made.
         unsafe { recvs.rq.own(&at, slot, frame.hold()) };
-        // SAFETY: as above.
+        // SAFETY: the slot of the post just made.
         unsafe { recvs.rq.ring(at) };
     };
     (0..4).for_each(&mut post);
@@ -485,7 +485,7 @@ fn a_send_completion_that_comes_twice_takes_no_frame() {
         let slot = unsafe { sends.sq.post(&mut at, Wr::new(id), SendOp::Send, data) }.unwrap();
         // SAFETY: the slot of the post just made.
         unsafe { sends.sq.own(&at, slot, frame.hold()) };
-        // SAFETY: as above.
+        // SAFETY: the slot of the post just made.
         unsafe { sends.sq.ring(at) };
     };
     (0..4).for_each(&mut post);

@@ -320,7 +320,7 @@ fn ring_once(mut qp: NewQp<Mlx5>) {
     let mut at = qp.sq.begin();
     // SAFETY: no memory is named, and there is no device.
     unsafe { qp.sq.post(&mut at, Wr::new(1), SendOp::Send, Data::Inline(b"x")) }.unwrap();
-    // SAFETY: as above.
+    // SAFETY: no memory is named, and there is no device.
     unsafe { qp.sq.ring(at) };
 }
 

@@ -23,7 +23,8 @@ fn post(side: &mut SendSide, ah: &Ah, op: SendOp, data: Data<'_>) -> Result<u32,
     // SAFETY: the cursor is new; no device reads the ring, and the handle is of no domain that
     // matters.
     let slot = unsafe { side.sq.post_dc(&mut at, Wr::new(1), op, to, data) }?;
-    // SAFETY: as above.
+    // SAFETY: the cursor is new; no device reads the ring, and the handle is of no domain that
+    // matters.
     unsafe { side.sq.ring(at) };
     Ok(slot)
 }

@@ -39,7 +39,7 @@ pub(crate) struct Heap {
 
 // SAFETY: plain memory, which the tests use from one thread at a time.
 unsafe impl Send for Heap {}
-// SAFETY: as above.
+// SAFETY: plain memory, which the tests use from one thread at a time.
 unsafe impl Sync for Heap {}
 
 impl Heap {
@@ -253,7 +253,7 @@ impl SendSide {
             }
             reach = next;
         }
-        // SAFETY: as above.
+        // SAFETY: the test is poster and poller.
         unsafe { self.shared.send.retire(reach) };
     }
 }
@@ -420,7 +420,7 @@ impl PollSide {
 pub(crate) fn slab(frame_len: u32, count: u32) -> Slab {
     // SAFETY: behind the test's door there is nothing to take away from anybody.
     let pd = unsafe { PdCore::new(Door::new().core(), 1) };
-    // SAFETY: as above.
+    // SAFETY: behind the test's door there is nothing to take away from anybody.
     let region = unsafe { MrCore::new(pd, 1, 0x1100, 0x1100) };
     let memory = Mapping::new(frame_len as usize * count as usize).unwrap();
     // SAFETY: new and zeroed, and no device knows of it.

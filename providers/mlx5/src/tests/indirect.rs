@@ -35,16 +35,16 @@ fn assert_written(parts: KeyParts<'_>, table: &str) {
         let mut side = SendSide::new(units, ROOM, true);
         let mut at = side.sq.begin();
         for _ in 0..3 {
-            // SAFETY: as above.
+            // SAFETY: the cursor is the test's; no device reads the ring.
             unsafe { side.sq.post(&mut at, Wr::new(0), SendOp::Send, Data::List(&[])) }.unwrap();
         }
-        // SAFETY: as above.
+        // SAFETY: the cursor is the test's; no device reads the ring.
         unsafe { side.sq.ring(at) };
         side.retire(3);
         side.stain(0xee);
         let mut at = side.sq.begin();
         assert_eq!(lay_out(&mut side, &mut at, parts), Ok(3));
-        // SAFETY: as above.
+        // SAFETY: the cursor is the test's; no device reads the ring.
         unsafe { side.sq.ring(at) };
         let expected = golden(table);
         assert_eq!(side.bytes(3, expected.len()), expected, "\n{}", side.sq.dump(3));
@@ -134,10 +134,10 @@ fn what_follows_waits() {
     let mut at = side.sq.begin();
     lay_out(&mut side, &mut at, KeyParts::List(&[PART; 5])).unwrap();
     let again = lay_out(&mut side, &mut at, KeyParts::List(&[PART])).unwrap();
-    // SAFETY: as above.
+    // SAFETY: the cursor is the test's; no device reads the ring.
     let behind =
         unsafe { side.sq.post(&mut at, Wr::new(0), SendOp::Send, Data::List(&[])) }.unwrap();
-    // SAFETY: as above.
+    // SAFETY: the cursor is the test's; no device reads the ring.
     unsafe { side.sq.ring(at) };
     assert_eq!([again, behind].map(|slot| side.bytes(slot, 12)[11] >> 5), [1, 1], "small fences");
 }

@@ -118,7 +118,7 @@ fn so_are_datagrams_also_around_the_end() {
         let mut side = SendSide::of_datagrams_with_max_wr(8, 4, ROOM);
         side.sq.start_at(2);
         if stays {
-            // SAFETY: as above.
+            // SAFETY: the test has one thread.
             unsafe { side.sq.stay() };
         }
         // Some of one WQEBB, so that one of two goes over the end.

@@ -18,7 +18,7 @@ fn post(side: &mut SendSide, checksums: Checksums, data: Data<'_>) -> Result<u32
     let mut at = side.sq.begin();
     // SAFETY: the cursor is new; no device reads the ring, and the data is this test's own.
     let slot = unsafe { side.sq.post_packet(&mut at, Wr::new(1), checksums, data) }?;
-    // SAFETY: as above.
+    // SAFETY: the cursor is new; no device reads the ring, and the data is this test's own.
     unsafe { side.sq.ring(at) };
     Ok(slot)
 }

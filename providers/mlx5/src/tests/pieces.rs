@@ -115,7 +115,7 @@ fn whole(
     let slot = with_data(load, |data| match (to, data) {
         // SAFETY: no device reads the ring.
         (Some(ah), data) => unsafe { sq.post_to(at, wr, op, ah.to(PEER.0, PEER.1), data) },
-        // SAFETY: as above.
+        // SAFETY: no device reads the ring.
         (None, data) => unsafe { sq.post(at, wr, op, data) },
     });
     slot.map(drop)
@@ -141,7 +141,7 @@ fn by_pieces<const TO: bool>(
         if unsafe { sq.close_at_once::<TO>(at, data) } {
             return Ok(());
         }
-        // SAFETY: as above.
+        // SAFETY: as above, and its address is known.
         unsafe { sq.close(at, data) }
     })
 }
@@ -283,7 +283,7 @@ fn run<const TO: bool>((ring, max_wr): (u32, u32), start: u32, steps: &[Step], t
             unsafe { second.sq.finish(&place) };
         } else {
             let cursor = second.sq.cursor(&place);
-            // SAFETY: as above.
+            // SAFETY: the place is of the last `start`.
             unsafe { second.sq.ring(cursor) };
         }
         let end = index.wrapping_add(out.iter().sum());

@@ -47,12 +47,12 @@ fn rekey(side: &mut SendSide, at: &mut SendCursor, wr: Wr, op: &Rekey) -> Result
 }
 
 fn send(side: &mut SendSide, at: &mut SendCursor, wr: Wr) -> u32 {
-    // SAFETY: as above.
+    // SAFETY: the cursor is the test's; no device reads the ring.
     unsafe { side.sq.post(at, wr, SendOp::Send, Data::List(&[])) }.unwrap()
 }
 
 fn ring(side: &mut SendSide, at: SendCursor) {
-    // SAFETY: as above.
+    // SAFETY: the cursor is the test's; no device reads the ring.
     unsafe { side.sq.ring(at) };
 }
 
@@ -261,7 +261,7 @@ fn a_send_takes_a_key_along() {
     let mut side = SendSide::new(4, ROOM, true);
     let mut at = side.sq.begin();
     let data = Data::One(Sge { addr: 0x1000, len: 64, lkey: 0x100 });
-    // SAFETY: as above.
+    // SAFETY: as above; it has two WQEBBs.
     unsafe { side.sq.post(&mut at, Wr::new(1), SendOp::SendInvalidate(0x0102_0304), data) }
         .unwrap();
     let head = golden("00 00 00 01 12 34 56 02 00 00 00 08 01 02 03 04 00 00 00 40");

@@ -55,7 +55,7 @@ fn a_row_that_is_alike_is_a_batch() {
                         Some(ah) => unsafe {
                             batch.sq.post_to(&mut at, *wr, *op, ah.to(PEER.0, PEER.1), *data)
                         },
-                        // SAFETY: as above.
+                        // SAFETY: no device reads the ring.
                         None => unsafe { batch.sq.post(&mut at, *wr, *op, *data) },
                     }
                     .unwrap();

@@ -93,26 +93,26 @@ fn one_piece_is_posted_as_a_list_of_one() {
             // SAFETY: the cursor is of `begin`; no device reads the ring.
             assert!(unsafe { batch.rq.post_at_once(&mut batched, id, &piece) });
             // Its first one may be for `post_one`, which looks for room.
-            // SAFETY: as above.
+            // SAFETY: the cursor is of `begin`; no device reads the ring.
             if !unsafe { alone.rq.post_lone(id, &piece) } {
                 assert_eq!(id, 0);
                 let mut at = alone.rq.begin();
-                // SAFETY: as above.
+                // SAFETY: the cursor is of `begin`; no device reads the ring.
                 unsafe { alone.rq.post_one(&mut at, id, &piece) }.unwrap();
                 ring(&mut alone, at);
             }
             for piece in &rare {
                 let before = format!("{batched:?}");
-                // SAFETY: as above.
+                // SAFETY: the cursor is of `begin`; no device reads the ring.
                 assert!(!unsafe { batch.rq.post_at_once(&mut batched, 9, piece) });
                 assert_eq!(format!("{batched:?}"), before);
-                // SAFETY: as above.
+                // SAFETY: the cursor is of `begin`; no device reads the ring.
                 assert!(!unsafe { alone.rq.post_lone(9, piece) });
             }
         }
-        // SAFETY: as above.
+        // SAFETY: the cursor is of `begin`; no device reads the ring.
         assert!(!unsafe { batch.rq.post_at_once(&mut batched, 9, &SGE) }, "it is full");
-        // SAFETY: as above.
+        // SAFETY: the cursor is of `begin`; no device reads the ring.
         assert!(!unsafe { alone.rq.post_lone(9, &SGE) }, "it is full");
         ring(&mut lists, listed);
         ring(&mut batch, batched);

@@ -72,7 +72,7 @@ impl World {
         for i in 0..WQES {
             // SAFETY: the test is the only poster.
             unsafe { shared.send.slots().put(i, 100 + u64::from(i), i + 1) };
-            // SAFETY: as above.
+            // SAFETY: the test is the only poster.
             unsafe { shared.recv.slots().put(i, 200 + u64::from(i), i + 1) };
         }
         let side = PollSide::new(16, shift);

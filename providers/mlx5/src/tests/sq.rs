@@ -58,7 +58,7 @@ fn a_queue_that_stays_leaves_the_drain_to_its_next_doorbell_or_to_its_end() {
     assert_eq!(one(&mut side, 2).last(), Some(&Step::Flush));
     side.sq.leave();
     assert_eq!(steps(), [], "once");
-    // SAFETY: as above.
+    // SAFETY: the test has one thread.
     unsafe { side.sq.stay() };
     drop(side);
     assert_eq!(steps(), [Step::Flush], "the register's next owner finds nothing in the buffer");
@@ -373,7 +373,7 @@ fn segments_by_hand() {
     ring(&mut side, at);
     assert_eq!(side.send_record(), 9);
     let many = vec![[0; 16]; 63];
-    // SAFETY: as above.
+    // SAFETY: no device reads the ring.
     let error = unsafe { side.sq.post_segments(&mut at, Wr::new(0), (0, 0), 0, &many) };
     assert_eq!(error, Err(PostError::MessageTooLong));
     // SAFETY: as above. 63 units are 16 WQEBBs, and the ring has 8.

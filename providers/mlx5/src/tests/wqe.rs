@@ -28,7 +28,7 @@ fn post(side: &mut SendSide, wr: Wr, op: SendOp, data: Data<'_>) -> Result<u32, 
     let mut at = side.sq.begin();
     // SAFETY: the cursor is new; no device reads the ring.
     let slot = unsafe { side.sq.post(&mut at, wr, op, data) }?;
-    // SAFETY: as above.
+    // SAFETY: the cursor is new; no device reads the ring.
     unsafe { side.sq.ring(at) };
     Ok(slot)
 }
@@ -487,7 +487,7 @@ proptest! {
                 }
             }
             prop_assert!(!posted.is_empty());
-            // SAFETY: as above.
+            // SAFETY: the cursor is this batch's; no device reads the ring.
             unsafe { side.sq.ring(at) };
             let mut next = posted[0].0;
             for (index, wr, op, payload) in posted {

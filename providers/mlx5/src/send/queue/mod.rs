@@ -2,10 +2,10 @@
 //!
 //! # Safety
 //!
-//! A [`Sq`] is the only poster of its queue, and holds on to the memory that its pointers go to.
-//! WQEBBs between the retired and the published index are the device's to read; it writes WQEs
-//! behind the published one only, and the check against the ring's size keeps it from coming around
-//! to what the device has not finished. The slots are `shared`'s.
+//! A [`Sq`] is the only poster of its queue, and keeps the memory behind its pointers. The device
+//! owns the WQEBBs between the consumer index and the published index. The poster writes WQEs only
+//! behind the published index, and its check for room keeps it off unfinished WQEs of the last
+//! turn. `shared` owns the slots.
 #![allow(unsafe_code, reason = "writes WQEs into a ring that the device reads")]
 
 use std::any::Any;
@@ -36,18 +36,18 @@ mod stretch;
 pub(crate) use self::parts::SqParts;
 pub use self::run::Run;
 
-/// A tentative position in a send queue. Nothing of it is in the queue before it is rung.
+/// A tentative position in a send queue. The queue is unchanged until it is rung.
 #[derive(Clone, Copy, Debug)]
 pub struct SendCursor {
-    /// The next free WQEBB, free running.
+    /// Index of the next free WQEBB, free running.
     pub(crate) pi: u32,
-    /// Work requests written, with all before; free running.
+    /// Number of work requests written so far, free running.
     pub(crate) count: u32,
-    /// The count at which there must be a look at what is outstanding; see `room.rs`.
+    /// Count at which a post must check for room; see `room.rs`.
     pub(crate) stop: u32,
-    /// The published position that it began at.
+    /// Published index at which the batch began.
     pub(crate) begin: u32,
-    /// The last WQE written.
+    /// Last written WQE.
     pub(crate) last: Posted,
 }
 
@@ -62,59 +62,60 @@ impl SendCursor {
 /// The poster of a send queue.
 #[repr(C, align(64))]
 pub struct Sq {
-    // Two cache lines: what posting and ringing need.
-    /// First WQEBB of the ring, which has as many as there are slots.
+    // Two cache lines: fields for posting and ringing.
+    /// First WQEBB of the ring, which has as many WQEBBs as slots.
     start: *mut u8,
     slots: Slots,
-    /// Published producer index in WQEBBs, free running. The device knows its low 16 bits.
+    /// Published producer index in WQEBBs, free running. Its low 16 bits are in the doorbell
+    /// record.
     pi: u32,
-    /// Work requests published; free running.
+    /// Number of published work requests, free running.
     count: u32,
-    /// The count at which there must be a look at what is outstanding: up to there the ring has
-    /// `per_request` WQEBBs for each work request, which are not fewer than `usual`, and the
-    /// producer index doesn't wrap. It is `count` while posting isn't allowed.
+    /// Count at which a post must check for room. Below it the ring has `per_request` WQEBBs for
+    /// each work request, which are at least `usual`, and the producer index does not wrap. Equal
+    /// to `count` while posting is disabled.
     pub(crate) stop: u32,
-    /// The queue's number, where a control segment has it.
+    /// QP number, shifted as in a control segment.
     qpn_shifted: u32,
     room: Room,
-    /// WQEBBs that the ring has for each work request; 1 at least.
+    /// WQEBBs of the ring for each work request, at least 1.
     per_request: NonZeroU32,
-    /// Pieces of the longest list that needs no look at its length: it is allowed, and a work
-    /// request with it isn't longer than what the queue was made for.
+    /// Maximum SGEs of a list whose length needs no check: it is allowed, and a work request with
+    /// it is no longer than the queue was created for.
     longest_list: u32,
-    /// One past the highest WQEBB that may hold a buffer or a UMR; the producer index unless a
-    /// batch was forgotten.
+    /// One past the last WQEBB that may hold a buffer or a UMR; equal to the producer index unless
+    /// a batch was dropped.
     pub(crate) marked: u32,
-    /// Whether the polling side knows that there are buffers.
+    /// True if the slot table was told that there are buffers.
     owns: bool,
-    /// Whether a row's segments may be [`wide`](crate::send::wide).
+    /// True if segments of a list of alike requests may be stored by [`wide`](crate::send::wide).
     wide: bool,
-    /// The WQEBB behind the last UMR, while the WQE there has no fence yet (`rekey.rs`).
+    /// Index behind the last UMR, while the WQE there has no fence yet (`rekey.rs`).
     pub(crate) umr_end: Option<u32>,
     record: *mut u32,
     doorbell: Doorbell,
     // Fields of the slow path.
     /// Keeps the slots alive.
     shared: Arc<QpShared>,
-    /// WQEBBs of the ring; 0 for no queue.
+    /// Number of WQEBBs of the ring; 0 for no queue.
     units: u32,
-    /// WQEBBs that may be in use: all, or none while posting isn't allowed.
+    /// Maximum outstanding WQEBBs: all, or 0 while posting is disabled.
     limit: u32,
-    /// The consumer index, as last looked up.
+    /// Consumer index, as last read.
     retired: u32,
-    /// Where `count` must stop, by what was looked up: small work requests must not be more than
-    /// the queue was made for, since completion queues are sized by that.
+    /// Upper limit of `stop`, from the last check: short work requests must not exceed the number
+    /// that the queue was created for, by which completion queues are sized.
     count_limit: u32,
     max_wr: u32,
-    /// WQEBBs of what `post` or, of datagrams, `post_to` makes of one piece.
+    /// WQEBBs of a work request with one SGE, posted by `post`, or by `post_to` for UD.
     usual: u32,
-    /// Which segments its WQEs have.
+    /// Transport service, which determines the segments of WQEs.
     service: Service,
-    /// Whether it was made for work requests that change keys.
+    /// True if the queue supports work requests that change keys.
     rekeys: bool,
-    /// How it sends whole packets, if it does nothing else.
+    /// Properties of raw packets, for a raw packet queue.
     packets: Option<Packets>,
-    /// `umr_end` of what is published.
+    /// Published value of `umr_end`.
     pub(crate) rung_umr_end: Option<u32>,
     /// Keeps ring, record and register mapped.
     _memory: Arc<dyn Any + Send + Sync>,
@@ -127,13 +128,13 @@ unsafe impl Send for Sq {}
 const _: () = assert!(std::mem::offset_of!(Sq, shared) <= 128);
 
 impl Sq {
-    /// A queue that refuses posts until it is enabled.
+    /// A queue that rejects posts until it is enabled.
     ///
     /// # Safety
     ///
     /// `start` is aligned to 64 bytes. Ring, record and register are valid while `memory` lives.
-    /// This is the only poster. The table of sends has as many slots as the ring has units, or one
-    /// for none.
+    /// This is the only poster. The slot table has as many slots as the ring has WQEBBs, or one
+    /// slot without a ring.
     pub(crate) unsafe fn new(parts: SqParts) -> Self {
         let per_request = parts
             .units
@@ -160,7 +161,7 @@ impl Sq {
             doorbell: parts.doorbell,
             shared: parts.shared,
             units: parts.units,
-            // Without a ring the limit stays 0, and nothing is written.
+            // Without a ring the limit stays 0, and no WQE is written.
             limit: 0,
             retired: 0,
             count_limit: parts.max_wr,
@@ -174,7 +175,7 @@ impl Sq {
         }
     }
 
-    /// WQEBBs of the ring; 0 for no queue.
+    /// Number of WQEBBs of the ring; 0 for no queue.
     pub(crate) fn units(&self) -> u32 {
         self.units
     }
@@ -198,13 +199,13 @@ impl Sq {
         self.pi
     }
 
-    /// Work requests that may be posted without a look.
+    /// Number of work requests that fit without a check for room.
     #[cfg(test)]
     pub(crate) fn left(&self) -> u32 {
         self.stop.wrapping_sub(self.count)
     }
 
-    /// The published position.
+    /// Cursor at the published position.
     #[inline(always)]
     fn published(&self) -> SendCursor {
         SendCursor {
@@ -248,27 +249,27 @@ impl Sq {
         &self.shared
     }
 
-    /// The second word of a control segment.
+    /// Second word of a control segment.
     #[inline(always)]
     pub(crate) fn qpn_ds(&self, ds: u32) -> u32 {
         self.qpn_shifted | ds
     }
 
-    /// As if so much had been posted and polled before.
+    /// Sets the index, as if that many WQEBBs had been posted and polled.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn start_at(&mut self, index: u32) {
         (self.pi, self.stop, self.retired, self.marked) = (index, self.count, index, index);
-        // SAFETY: nothing was posted.
+        // SAFETY: the queue is empty.
         unsafe { self.shared.send.retire(index) };
     }
 
-    /// Notes the work request whose WQE was just written, and moves the cursor over it. Returns the
+    /// Notes the work request whose WQE was just written, and advances the cursor. Returns the
     /// place of its slot.
     ///
     /// # Safety
     ///
-    /// `slots` are this queue's. The WQEBBs of `last`, which begins at the cursor, are free, and
-    /// this is the only poster.
+    /// `slots` belong to this queue. The WQEBBs of `last`, which begins at the cursor, are free,
+    /// and this is the only poster.
     #[inline(always)]
     pub(crate) unsafe fn note(slots: Slots, at: &mut SendCursor, wr_id: u64, last: Posted) -> u32 {
         let (slot, count) = (at.pi, at.count.wrapping_add(1));
@@ -279,16 +280,16 @@ impl Sq {
         slots.place(slot)
     }
 
-    /// Writes a WQE of `ds` units of 16 bytes at the cursor, with DC's `stream` in its control
-    /// segment or 0, and moves it. Returns the slot.
+    /// Writes a WQE of `ds` units of 16 bytes at the cursor, with the DCI `stream` or 0 in its
+    /// control segment, and advances the cursor. Returns the slot.
     ///
-    /// It can't fail: with a result in two layers the compiler tests it once more, and a post takes
-    /// a fifth longer.
+    /// It is infallible, because the compiler would test a nested `Result` again, and a post would
+    /// take a fifth longer.
     ///
     /// # Safety
     ///
-    /// The cursor is this queue's, `measure` said `ds` of the operation and its data, or
-    /// [`wqe::VECTOR_UNITS`] less, and `reserve` found room for its `units`.
+    /// The cursor belongs to this queue. `measure` returned `ds` for the operation and its data, or
+    /// `ds` minus [`wqe::VECTOR_UNITS`] with an address vector. `reserve` found room for `units`.
     #[inline(always)]
     pub(crate) unsafe fn write(
         &self,
@@ -306,17 +307,18 @@ impl Sq {
         let to = ring.unit(at.pi);
         if ring.wraps(at.pi, units) {
             match to_peer {
-                // SAFETY: `reserve` found room, by the contract, so no WQEBB is the device's; what
-                // was measured is at most what the room allows.
+                // SAFETY: `reserve` found room, by the contract, so the device owns none of the
+                // WQEBBs; the measured length is within the limits of `room`.
                 None => unsafe { wqe::write_wrapped(ring, at.pi, ds, ctrl, op, data) },
                 Some(Vector { template, first }) => {
                     let at = (at.pi, ds);
-                    // SAFETY: as above.
+                    // SAFETY: `reserve` found room, by the contract, so the device owns none of the
+                    // WQEBBs; the measured length is within the limits of `room`.
                     unsafe { wqe::write_wrapped_to(ring, at, ctrl, template, first, op, data) };
                 }
             }
         } else {
-            // SAFETY: as above, and they are in one piece.
+            // SAFETY: `reserve` found room, and the WQEBBs are contiguous.
             unsafe { wqe::write(to, ctrl, to_peer, &op, &data) };
         }
         let last = Posted { head: ctrl[0], at: to, first: at.pi, ds, units };
@@ -324,22 +326,22 @@ impl Sq {
         unsafe { Self::note(slots, at, wr.id, last) }
     }
 
-    /// The WQE of so many WQEBBs at `first`, as the ring has it.
+    /// Reads back the WQE of `units` WQEBBs at `first`.
     #[inline(always)]
     pub(crate) fn written_at(&self, first: u32, units: u32) -> Posted {
         let at = self.ring_memory().unit(first);
-        // SAFETY: aligned, in the ring, where only this queue writes.
+        // SAFETY: aligned, and in the ring, which only this queue writes.
         let head: u64 = unsafe { device_memory::read(at.cast()) };
-        // In its second word.
+        // The length is in the second word.
         let ds = u32::from(QpnDs(head.to_be() as u32).ds());
         Posted { head, at, first, ds, units }
     }
 
-    /// Tells the device of all that was written up to the cursor.
+    /// Publishes all WQEs before the cursor.
     ///
     /// # Safety
     ///
-    /// See [`SendOps::ring`]; and it is not where it began.
+    /// See [`SendOps::ring`]; and the batch is not empty.
     #[inline(always)]
     pub(crate) unsafe fn publish(&mut self, at: SendCursor) {
         // SAFETY: contract of `publish`.
@@ -352,13 +354,13 @@ impl Sq {
         self.keep(at.pi, at.count);
     }
 
-    /// The device's part of [`publish`](Self::publish), with a case for one WQEBB and one for two:
-    /// where the compiler knows how many there are, it copies them to the register without a loop.
-    /// `ring` is this queue's; `WHOLE` is `Doorbell::ring_short`'s.
+    /// The device's part of [`publish`](Self::publish), with separate cases for one and two WQEBBs,
+    /// which the compiler copies to the register without a loop. `ring` belongs to this queue; for
+    /// `WHOLE` see `Doorbell::ring_short`.
     ///
     /// # Safety
     ///
-    /// As there.
+    /// The contract of the method above.
     #[inline(always)]
     pub(crate) unsafe fn announce<const WHOLE: bool>(
         &mut self,
@@ -373,9 +375,9 @@ impl Sq {
         match last.units {
             // SAFETY: as in `publish`.
             1 => unsafe { self.doorbell.ring_short::<WHOLE>(last.of::<1>(), only, ring) },
-            // SAFETY: as above.
+            // SAFETY: as in `publish`.
             2 => unsafe { self.doorbell.ring_short::<WHOLE>(last.of::<2>(), only, ring) },
-            // SAFETY: as above.
+            // SAFETY: as in `publish`.
             _ => unsafe { self.doorbell.ring_short::<WHOLE>(last, only, ring) },
         }
     }
@@ -384,7 +386,7 @@ impl Sq {
     ///
     /// # Safety
     ///
-    /// What is before it is written.
+    /// All WQEs before `pi` are written.
     #[inline(always)]
     unsafe fn count_in_record(&mut self, pi: u32) {
         // SAFETY: the record is valid while `_memory` lives, and this queue is the only one to
@@ -392,7 +394,8 @@ impl Sq {
         unsafe { store_record(self.record, MLX5_SND_DBR, pi) };
     }
 
-    /// The queue's part, but for where it must stop, which few work requests change.
+    /// The queue's part of [`publish`](Self::publish), except `stop`, which few work requests
+    /// change.
     #[inline(always)]
     pub(crate) fn keep(&mut self, pi: u32, count: u32) {
         self.pi = pi;
@@ -404,8 +407,8 @@ impl Sq {
     #[cold]
     #[inline(never)]
     fn disown(&mut self) {
-        // SAFETY: behind the published index, and what is written there passed the check for room:
-        // the slots are ours.
+        // SAFETY: the slots are behind the published index and passed the check for room, so the
+        // poster owns them.
         unsafe { self.shared.send.disown(self.pi, self.marked) };
         self.marked = self.pi;
         self.umr_end = self.rung_umr_end;

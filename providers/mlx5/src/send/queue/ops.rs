@@ -1,8 +1,8 @@
-//! Posting by the provider's interface.
+//! Posts by the interface of providers.
 //!
 //! # Safety
 //!
-//! As in `mod.rs`.
+//! See `queue/mod.rs`.
 #![allow(unsafe_code, reason = "writes WQEs into a ring that the device reads")]
 
 use uverbs_core::Errno;
@@ -22,9 +22,9 @@ use crate::send::doorbell::{Posted, store_record};
 use crate::send::pieces::write_wrapped;
 use crate::send::wqe::{self, Vector};
 
-// SAFETY: a post passes the check for room, so its slot is free; buffers stay in the table until
-// the polling side, `disown` or a reset takes them; the device learns of WQEs from the record
-// alone, which `ring` and lone posts store.
+// SAFETY: a post passes the check for room, so its slot is free. Buffers stay in the table until
+// the poller, `disown` or a reset takes them. The device learns of WQEs only from the record, which
+// `ring` and single posts store.
 unsafe impl SendOps for Sq {
     type Cursor = SendCursor;
     type Ah = Ah;
@@ -48,7 +48,7 @@ unsafe impl SendOps for Sq {
         let ds = wqe::measure(&op, &data, self.room)?;
         let units = wqe::units(ds, &data);
         self.reserve(at, units)?;
-        // SAFETY: the caller's promise; it was just measured, and there is room.
+        // SAFETY: contract of this function; the WQE was just measured, and there is room.
         Ok(unsafe { self.write(at, wr, (ds, units, 0), None, op, data) })
     }
 
@@ -63,7 +63,7 @@ unsafe impl SendOps for Sq {
     ) -> Result<u32, PostError> {
         let ds = wqe::measure_datagram(&op, &data, self.room)?;
         let units = if let Data::One(_) = data {
-            // The head fills a WQEBB, and a piece begins another.
+            // The head fills a WQEBB, and an SGE starts another.
             let units = ds - (wqe::DATAGRAM_HEAD - 1);
             self.reserve_usual(at, units)?;
             units
@@ -75,19 +75,19 @@ unsafe impl SendOps for Sq {
         let (ring, slots) = (self.ring_memory(), self.slots);
         let ctrl = wqe::ctrl(&op, at.pi, self.qpn_ds(ds), wr.flags);
         let first = ring.unit(at.pi);
-        // SAFETY: `reserve` found room, so no WQEBB is the device's.
+        // SAFETY: `reserve` found room, so the device owns none of the WQEBBs.
         unsafe { wqe::store(first, ctrl) };
-        // The device reads the vector out of the WQE: the handle isn't looked at again.
+        // The device reads the vector from the WQE, so the handle need not be kept.
         let vector = Vector { template: to.ah.template(), first: to.peer };
-        // SAFETY: as above; it fills the WQEBB.
+        // SAFETY: `reserve` found room; the vector fills the WQEBB.
         unsafe { vector.store::<false>(first.wrapping_add(DS_BYTES)) };
-        // So data begins with the next one, wherever that is, and one never goes over the end.
+        // The data begins in the next WQEBB, and a single WQEBB never wraps.
         let next = at.pi.wrapping_add(1);
         if units > 2 && ring.wraps(next, units - 1) {
-            // SAFETY: as above; so much was measured, which is at most what the room allows.
+            // SAFETY: `reserve` found room; the measured length is within the limits of `room`.
             unsafe { write_wrapped(ring, at.pi, (wqe::DATAGRAM_HEAD, ds), data) };
         } else {
-            // SAFETY: as above, and it is in one piece.
+            // SAFETY: `reserve` found room, and the WQEBBs are contiguous.
             unsafe { wqe::write_data(ring.unit(next), &data) };
         }
         let last = Posted { head: ctrl[0], at: first, first: at.pi, ds, units };
@@ -109,7 +109,7 @@ unsafe impl SendOps for Sq {
         self.reserve(at, units)?;
         let template = to.ah.template();
         let target = Vector { template, first: wqe::dynamic(to.ah.second_word(), to.dctn, to.key) };
-        // SAFETY: as in `post`.
+        // SAFETY: contract of `post_dc`; the WQE was just measured, and there is room.
         Ok(unsafe {
             self.write(at, wr, (ds, units, wqe::stream(to.stream)), Some(target), op, data)
         })
@@ -129,7 +129,7 @@ unsafe impl SendOps for Sq {
         self.reserve(at, units)?;
         let (ring, slots) = (self.ring_memory(), self.slots);
         let ctrl = wqe::ctrl(&op, at.pi, self.qpn_ds(ds), wr.flags);
-        // SAFETY: the caller's promise; it was just measured, and there is room.
+        // SAFETY: contract of this function; the WQE was just measured, and there is room.
         unsafe { wqe::write_xrc(ring, (at.pi, ds), ctrl, srqn, &op, &data) };
         let last = Posted { head: ctrl[0], at: ring.unit(at.pi), first: at.pi, ds, units };
         // SAFETY: `reserve` found the WQEBBs free; this is the only poster.
@@ -185,25 +185,25 @@ unsafe impl SendOps for Sq {
             // SAFETY: this queue is the only poster.
             unsafe { self.shared.send.will_own() };
         }
-        // SAFETY: the place of a WQE just written, says the caller: ours, and `begin` left no
-        // buffer in it.
+        // SAFETY: the place of a WQE just written, by the contract. The poster owns it, and `begin`
+        // left no buffer in it.
         unsafe { self.slots.own_at(slot, held) };
     }
 
     #[inline(always)]
     unsafe fn ring(&mut self, at: SendCursor) {
-        // Its own beginning, which is `self.pi` and which the compiler knows.
+        // Compared with the cursor's `begin`, which equals `self.pi` and which the compiler knows.
         if at.pi == at.begin {
             return;
         }
         if self.umr_end.is_some() {
-            // By value, and nothing is needed behind it: so the cursor stays in registers, and none
-            // is kept for this.
+            // A tail call by value, so that the cursor stays in registers and none are saved for
+            // the call.
             let SendCursor { pi, count, stop, last, .. } = at;
             // SAFETY: contract of `ring`.
             return unsafe { self.publish_behind_umr(pi, count, stop, last.first) };
         }
-        // SAFETY: as above.
+        // SAFETY: contract of `ring`.
         unsafe { self.publish(at) };
     }
 
@@ -225,7 +225,7 @@ unsafe impl SendOps for Sq {
     }
 
     unsafe fn reset(&mut self) {
-        // SAFETY: the caller's promise: device and polling side are done with the queue.
+        // SAFETY: device and poller are done with the queue, by the contract.
         unsafe { self.shared.send.reset() };
         (self.pi, self.retired, self.marked, self.limit) = (0, 0, 0, 0);
         (self.count, self.stop, self.count_limit) = (0, 0, self.max_wr);

@@ -1,4 +1,4 @@
-//! What a send queue is made from.
+//! Parts of a send queue.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -10,22 +10,22 @@ use crate::send::doorbell::Doorbell;
 use crate::send::packet::Packets;
 use crate::send::wqe::Room;
 
-/// Where its memory is, and what fits it.
+/// Memory and limits of a send queue.
 pub(crate) struct SqParts {
     /// First WQEBB.
     pub(crate) start: *mut u8,
-    /// WQEBBs, a power of two; 0 for no queue.
+    /// Number of WQEBBs, a power of two; 0 for no queue.
     pub(crate) units: u32,
-    /// Work requests outstanding at most.
+    /// Maximum outstanding work requests.
     pub(crate) max_wr: u32,
     pub(crate) record: *mut u32,
     pub(crate) doorbell: Doorbell,
     pub(crate) qpn: u32,
     pub(crate) room: Room,
     pub(crate) service: Service,
-    /// Whether it is made for work requests that change keys.
+    /// True if the queue supports work requests that change keys.
     pub(crate) rekeys: bool,
-    /// How it sends whole packets, if it does nothing else.
+    /// Properties of raw packets, for a raw packet queue.
     pub(crate) packets: Option<Packets>,
     pub(crate) shared: Arc<QpShared>,
     pub(crate) memory: Arc<dyn Any + Send + Sync>,

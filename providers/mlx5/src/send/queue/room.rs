@@ -1,4 +1,4 @@
-//! Room in a send queue: whether a work request may be posted.
+//! Room in a send queue: the check whether a work request fits.
 
 use uverbs_core::queues::slot::Reach;
 use uverbs_core::queues::work::PostError;
@@ -8,7 +8,7 @@ use super::Sq;
 use super::stretch::STRETCH;
 
 impl Sq {
-    /// WQEBBs of the longest work request that the queue was made for.
+    /// WQEBBs of the longest work request that the queue was created for.
     pub(crate) fn longest(&self) -> u32 {
         self.per_request.get().max(self.usual)
     }
@@ -22,18 +22,18 @@ impl Sq {
         self.usual
     }
 
-    /// Whether a work request of so many WQEBBs is longer than what the queue was made for.
+    /// True if a work request of `units` WQEBBs is longer than the queue was created for.
     #[inline(always)]
     pub(crate) fn is_long(&self, units: u32) -> bool {
         units > 1 && units > self.per_request.get()
     }
 
-    /// Has the next post look at what is outstanding, so that it isn't posted the short way.
+    /// Makes the next post check for room, so that it takes the slow path.
     pub(crate) fn look_first(&mut self) {
         self.stop = self.count;
     }
 
-    /// Finds room for a work request of so many WQEBBs at the cursor.
+    /// Finds room for a work request of `units` WQEBBs at the cursor.
     #[inline(always)]
     pub(crate) fn reserve(&mut self, at: &mut SendCursor, units: u32) -> Result<(), PostError> {
         if self.is_long(units) {
@@ -43,7 +43,7 @@ impl Sq {
         self.take(at, units)
     }
 
-    /// [`reserve`](Self::reserve) for one of no more than `usual` WQEBBs.
+    /// [`reserve`](Self::reserve) for at most `usual` WQEBBs.
     #[inline(always)]
     pub(super) fn reserve_usual(
         &mut self,
@@ -62,8 +62,8 @@ impl Sq {
         Ok(())
     }
 
-    /// Finds room for a work request that is longer than what the queue was made for, and so stands
-    /// for several. Gives where `count` must stop behind it.
+    /// Finds room for a work request that is longer than the queue was created for, and so counts
+    /// as several. Returns the count up to which posts after it need no new check.
     #[cold]
     #[inline(never)]
     pub(crate) fn make_long_room(
@@ -79,9 +79,9 @@ impl Sq {
         self.make_room(pi, count, units)
     }
 
-    /// Where `count` must stop behind a work request of `units` at the cursor, by what was looked
-    /// up; `None` if that one has no room. No producer index wraps before that: a [`Run`] counts
-    /// WQEBBs and work requests in one word.
+    /// Count up to which posts need no new check after a WQE of `units`; `None` if the WQE does not
+    /// fit. The producer index does not wrap before that count, because a [`Run`] counts WQEBBs and
+    /// work requests in one word.
     ///
     /// [`Run`]: super::Run
     fn stop_behind(&self, pi: u32, count: u32, units: u32) -> Option<u32> {
@@ -89,17 +89,18 @@ impl Sq {
         let room = self.limit.checked_sub(end.wrapping_sub(self.retired))?;
         let count = count.wrapping_add(1);
         let requests = self.count_limit.wrapping_sub(count);
-        // No other one has room without a look: where this one wraps, since it may turn out to be
-        // shorter and leave that to the next; and in a ring with less than `usual` for each, which
-        // `size.rs` never makes.
+        // Later posts must check again in two cases: if the index wraps behind this WQE, which may
+        // turn out shorter and leave the wrap to the next one; and in a ring with fewer than
+        // `usual` WQEBBs for each work request, which `size.rs` never creates.
         let each = wraps || self.per_request.get() < self.usual;
         let units = if each { 0 } else { room.min(u32::MAX - end) };
         let more = requests.min(units / self.per_request);
         (requests < self.max_wr).then_some(count.wrapping_add(more))
     }
 
-    /// Looks up how far the polling side got, if it must. Gives where `count` must stop behind a
-    /// work request of `units` at the cursor, whose parts it takes by value: it stays in registers.
+    /// Checks for room, and reads the consumer index if necessary. Returns the count up to which
+    /// posts need no new check after a WQE of `units`. Takes the cursor's parts by value, so that
+    /// it stays in registers.
     #[cold]
     #[inline(never)]
     pub(crate) fn make_room(&mut self, pi: u32, count: u32, units: u32) -> Result<u32, PostError> {
@@ -113,8 +114,8 @@ impl Sq {
         self.stop_behind(pi, count, units).ok_or(PostError::Full)
     }
 
-    /// Where `count` must stop behind this position, for a run: right there if nothing has room,
-    /// and where the producer index may wrap, which would count as a work request.
+    /// Count up to which posts of a run need no new check. Equal to the run's count if there is no
+    /// room, or if the producer index may wrap, which would count as a work request.
     #[cold]
     #[inline(never)]
     pub(super) fn look(&mut self, at: Reach) -> u32 {
@@ -125,8 +126,8 @@ impl Sq {
         self.make_room(pi, count, longest).unwrap_or(count)
     }
 
-    /// How many work requests of `UNITS` WQEBBs there is a [`Stretch`] for behind this position.
-    /// Looks up how far the polling side got if none is known to have room.
+    /// Number of work requests of `UNITS` WQEBBs that fit a [`Stretch`] at this position. Reads the
+    /// consumer index if the known room is 0.
     ///
     /// [`Stretch`]: super::stretch::Stretch
     #[cold]
@@ -138,20 +139,20 @@ impl Sq {
             known = self.known_room::<UNITS>(at);
         }
         let end = (at.end() | self.slots.mask().min(STRETCH - 1)).wrapping_add(1);
-        // The last piece before the index wraps has none: a wrap would count as a work request.
+        // 0 in the last stretch before the index wraps: a wrap would count as a work request.
         known.min(end.saturating_sub(at.end()) / UNITS)
     }
 
-    /// How many are known to have room behind this position.
+    /// Number of work requests that are known to fit at this position.
     #[inline(always)]
     fn known_room<const UNITS: u32>(&self, at: Reach) -> u32 {
         let requests = self.count_limit.wrapping_sub(at.posted());
-        // A device may complete what was written and not rung. Then both are ahead, and nothing is
-        // free.
+        // A wrong device may complete WQEs that were not rung. Then the consumer index is ahead,
+        // and there is no room.
         requests.min(self.limit.saturating_sub(at.end().wrapping_sub(self.retired)) / UNITS)
     }
 
-    /// Looks up how far the polling side got.
+    /// Reads the consumer index.
     #[inline(always)]
     fn look_up(&mut self) {
         let reached = self.shared.send.reached();

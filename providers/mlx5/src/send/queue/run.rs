@@ -1,8 +1,8 @@
-//! Work requests in a row, whose WQEs have one segment of data or a list.
+//! Posts of several work requests with one data segment or a list.
 //!
 //! # Safety
 //!
-//! As in `mod.rs`. What is written before something rare turns up lies in WQEBBs that are free.
+//! See `queue/mod.rs`. Parts of a WQE that needs the slow path are in free WQEBBs.
 #![allow(unsafe_code, reason = "writes WQEs into a ring that the device reads")]
 
 use std::hint::black_box;
@@ -20,46 +20,46 @@ use crate::send::inline::{inline_units, is_small, write_inline};
 use crate::send::list::{counted, is_rare, write_counted};
 use crate::send::wqe::{self, Head, Vector};
 
-/// A position in a send queue.
+/// A compact position in a send queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
-    /// The next free WQEBB, and the work requests before it.
+    /// Index of the next free WQEBB, and the number of work requests before it.
     pub(super) reach: Reach,
-    /// The count at which there must be a look, as the queue's.
+    /// Count at which a post must check for room.
     stop: u32,
-    /// WQEBBs of the last one, if there is one.
+    /// WQEBBs of the last work request, if any.
     units: u32,
 }
 
 impl Run {
-    /// Whether it is known to have room.
+    /// True if there is known room.
     #[inline(always)]
     pub(crate) fn has_room(&self) -> bool {
         self.reach.posted() != self.stop
     }
 
-    /// The next free WQEBB.
+    /// Index of the next free WQEBB.
     #[inline(always)]
     fn pi(&self) -> u32 {
         self.reach.end()
     }
 
-    /// Work requests before it.
+    /// Number of work requests before the position.
     #[inline(always)]
     fn count(&self) -> u32 {
         self.reach.posted()
     }
 }
 
-/// Whether a piece of this length isn't [rare](is_rare), and has eight bytes for an atomic.
+/// True if an SGE of this length is not [rare](is_rare), and has eight bytes for an atomic.
 #[inline(always)]
 pub(super) fn is_usual(len: u32, head: Head) -> bool {
     if head.atomic { len == 8 } else { !is_rare(len) }
 }
 
 impl Sq {
-    /// Writes one more work request behind the run, if there is room and nothing about it is rare.
-    /// `WHOLE` is that of [`wqe::store_as`], for control segment and address vector.
+    /// Writes one more work request at the end of the run, if there is room and it needs no slow
+    /// path. For `WHOLE` see [`wqe::store_as`]; it applies to control segment and address vector.
     ///
     /// # Safety
     ///
@@ -102,32 +102,32 @@ impl Sq {
         if !usual {
             return None;
         }
-        // A WQEBB is four times as far as a slot: an operand in memory scales the slot's offset.
+        // A WQEBB is four times the size of a slot, so memory operands can scale the slot's offset.
         let offset = self.slots.offset(pi);
         let at = ring.start.wrapping_add(offset * (MLX5_SEND_WQE_BB / SLOT_BYTES));
         let behind = if TO {
             let to = request.to()?;
             let vector = Vector { template: to.ah.template(), first: to.peer };
-            // SAFETY: there is room, so the WQEBBs are free; it fills the first one.
+            // SAFETY: there is room, so the WQEBBs are free; the vector fills the first one.
             unsafe { vector.store::<WHOLE>(at.wrapping_add(DS_BYTES)) };
             ring.unit(pi.wrapping_add(1))
         } else {
-            // SAFETY: as above.
+            // SAFETY: there is room, so the WQEBBs are free; the vector fills the first one.
             unsafe { wqe::write_operation(at.wrapping_add(DS_BYTES), &request.op()) }
         };
         let ds = head.units + segments;
         let ctrl = wqe::ctrl_in_row(&request.op(), pi, self.qpn_ds(ds), flags);
-        // SAFETY: as above.
+        // SAFETY: there is room, so the WQEBBs are free; the vector fills the first one.
         unsafe { wqe::store_as::<WHOLE>(at, ctrl) };
         match data {
-            // SAFETY: as above; one segment fits behind each head.
+            // SAFETY: the WQEBBs are free; one segment fits behind each head.
             Data::One(piece) => unsafe { wqe::store(behind, wqe::short_segment(&piece)) },
-            // SAFETY: as above.
+            // SAFETY: the WQEBBs are free; one segment fits behind each head.
             Data::List([piece]) => unsafe { wqe::store(behind, wqe::short_segment(piece)) },
-            // SAFETY: as above; they are in one piece, of as many units as were counted.
+            // SAFETY: the WQEBBs are free and contiguous, and were counted for this data.
             Data::Inline(bytes) => unsafe { write_inline(behind, bytes) },
             Data::List(list) => {
-                // SAFETY: as above; they are in one piece.
+                // SAFETY: the WQEBBs are free and contiguous.
                 if !unsafe { write_counted(behind, list) } {
                     return None;
                 }
@@ -136,17 +136,17 @@ impl Sq {
         }
         run.reach = run.reach.after(units);
         run.units = units;
-        // SAFETY: the offset is of these slots, and the slot free as the WQEBBs are; this is the
-        // only poster.
+        // SAFETY: the offset belongs to these slots, and the slot is free like the WQEBBs; this is
+        // the only poster.
         unsafe { self.slots.put_at(offset, request.id(), run.reach) };
         Some(Posted { head: ctrl[0], at, first: pi, ds, units })
     }
 
-    /// [`RunOps::extend_by_one`], which takes and gives the run by value: it stays in registers.
+    /// [`RunOps::extend_by_one`] with the run by value, so that it stays in registers.
     ///
     /// # Safety
     ///
-    /// As there.
+    /// The contract of the method above.
     #[cold]
     #[inline(never)]
     unsafe fn look_and_write<const TO: bool>(
@@ -171,7 +171,7 @@ impl Sq {
     }
 }
 
-// SAFETY: what is written passed the same checks as a post, and is noted in its slot as one.
+// SAFETY: each WQE passed the checks of a post, and is noted in its slot.
 unsafe impl RunOps for Sq {
     type Run = Run;
 
@@ -183,12 +183,12 @@ unsafe impl RunOps for Sq {
 
     #[inline(always)]
     unsafe fn cursor_of(&self, run: Run) -> SendCursor {
-        // The compiler would keep loop counters for the differences that are computed here.
+        // Otherwise the compiler would keep loop counters for the differences computed here.
         let reach = black_box(run.reach);
         let (pi, count) = (reach.end(), reach.posted());
         let Run { stop, units, .. } = run;
         if pi == self.pi {
-            // There is no WQE, and there may be no ring.
+            // There is no WQE, and possibly no ring.
             return SendCursor { stop, ..self.published() };
         }
         let last = self.written_at(pi.wrapping_sub(units), units);
@@ -207,7 +207,7 @@ unsafe impl RunOps for Sq {
             if run.reach != before {
                 run.units = wqe::units_of_one::<TO>();
             }
-            // Stretches may go beyond, by what they looked up: behind them no room is known.
+            // Stretches may exceed `stop`, by their own checks; then no room is known behind them.
             let beyond = run.stop.wrapping_sub(run.count()).cast_signed() < 0;
             run.stop = if beyond { run.count() } else { run.stop };
             return;
@@ -238,20 +238,21 @@ unsafe impl RunOps for Sq {
 
     #[inline(always)]
     unsafe fn post_alone<const TO: bool>(&mut self, request: impl Request<Ah = Ah>) -> bool {
-        // Behind a UMR that waits for its fence there is a look first: see `publish_behind_umr`.
+        // After a UMR that waits for its fence, the slow path is needed; see `publish_behind_umr`.
         if self.marked != self.pi {
             return false;
         }
-        // Before it is written: behind that the compiler would load it anew.
+        // Loaded before the WQE is written, because the compiler would load it again afterwards.
         let (begin, ring) = (self.pi, self.ring_memory());
         let mut run = self.run::<TO>();
-        // A datagram's first WQEBB is written and copied by sixteen bytes: `Doorbell::ring_short`.
-        // SAFETY: the caller's promise; the run is where a `begin_run` would be.
+        // A datagram's first WQEBB is written and copied in units of sixteen bytes; see
+        // `Doorbell::ring_short`.
+        // SAFETY: contract of `post_alone`; the run equals the one of `begin_run`.
         let Some(last) = (unsafe { self.write_in_run::<TO, TO>(&mut run, request) }) else {
             return false;
         };
         self.keep(run.pi(), run.count());
-        // SAFETY: written just now.
+        // SAFETY: the WQE was just written.
         unsafe { self.announce::<TO>(ring, run.pi(), begin, last) };
         true
     }

@@ -1,8 +1,8 @@
-//! Work requests in a row that are alike: their WQEs have one length and one operation.
+//! Posts of alike work requests: their WQEs have equal lengths and operations.
 //!
 //! # Safety
 //!
-//! As in `mod.rs`. What is written before something rare turns up lies in WQEBBs that are free.
+//! See `queue/mod.rs`. Parts of a WQE that needs the slow path are in free WQEBBs.
 #![allow(unsafe_code, reason = "writes WQEs into a ring that the device reads")]
 
 use std::hint::black_box;
@@ -20,22 +20,22 @@ use crate::send::inline::{SMALL_INLINE, is_small, write_small};
 use crate::send::wide;
 use crate::send::wqe::{self, Vector};
 
-/// Indexes from a multiple of this one to the next differ in their lowest byte alone.
+/// Alignment of a stretch: indexes between two multiples of it differ only in their lowest byte.
 pub(super) const STRETCH: u32 = 1 << 8;
 
-/// Free WQEBBs in one piece, whose indexes differ in their lowest byte alone. So the next WQE is
-/// always as far away, and the first word of its control segment, which is big endian, grows by the
-/// same number: neither is masked or swapped.
+/// A span of contiguous free WQEBBs whose indexes differ only in their lowest byte. So the distance
+/// to the next WQE is constant, and the first word of its control segment, which is big-endian,
+/// grows by a constant, without masking or byte swaps.
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
     start: *mut u8,
     slots: Slots,
-    /// The next free WQEBB, and the work requests before it.
+    /// Index of the next free WQEBB, and the number of work requests before it.
     reach: Reach,
-    /// The offset of its slot, and that behind the last one.
+    /// Offset of its slot, and the offset behind the last slot.
     offset: usize,
     end: usize,
-    /// The first word of its control segment.
+    /// First word of its control segment.
     first: u64,
 }
 
@@ -45,12 +45,13 @@ impl Stretch {
         self.offset == self.end
     }
 
-    /// Writes one more, with a [`wide`] segment if that is `WIDE`. False if it is rare.
+    /// Writes one more work request, with a [`wide`] segment if `WIDE`. False if it needs the slow
+    /// path.
     ///
     /// # Safety
     ///
-    /// As for `RunOps::extend`; the stretch isn't over, and it is of requests of this type. `WIDE`
-    /// isn't true where the processor can't.
+    /// As for `RunOps::extend`; the stretch is not full, and was created for requests of this type.
+    /// `WIDE` requires [`wide::is_here`].
     #[inline(always)]
     unsafe fn write<const TO: bool, const WIDE: bool>(
         &mut self,
@@ -58,7 +59,7 @@ impl Stretch {
     ) -> bool {
         let head = wqe::head_to::<TO>(&request.op());
         let (flags, data) = (request.flags(), request.data());
-        // Once: behind a store to the ring the compiler would load it anew.
+        // Loaded once: after a store to the ring the compiler would load it again.
         let len = match data {
             Data::List([piece]) => piece.len,
             Data::Inline(bytes) if !head.answered && is_small(bytes) => 1,
@@ -72,22 +73,24 @@ impl Stretch {
         let behind = if TO {
             let Some(to) = request.to() else { return false };
             let vector = Vector { template: to.ah.template(), first: to.peer };
-            // SAFETY: the stretch isn't at its end, so the WQEBBs are free; it fills the first one.
+            // SAFETY: the stretch is not full, so the WQEBBs are free; the vector fills the first
+            // one.
             unsafe { vector.store::<false>(at.wrapping_add(DS_BYTES)) };
             at.wrapping_add(MLX5_SEND_WQE_BB)
         } else {
-            // SAFETY: as above.
+            // SAFETY: the stretch is not full, so the WQEBBs are free; the vector fills the first
+            // one.
             unsafe { wqe::write_operation(at.wrapping_add(DS_BYTES), &request.op()) }
         };
         let [_, second] = wqe::ctrl(&request.op(), 0, 0, flags);
-        // SAFETY: as above.
+        // SAFETY: the stretch is not full, so the WQEBBs are free; the vector fills the first one.
         unsafe { wqe::store(at, [first, second]) };
         match data {
-            // SAFETY: as above; one segment fits behind each head.
+            // SAFETY: the WQEBBs are free; one segment fits behind each head.
             Data::List([piece]) if WIDE => unsafe { wide::store(behind, piece) },
-            // SAFETY: as above.
+            // SAFETY: the WQEBBs are free; one segment fits behind each head.
             Data::List([piece]) => unsafe { wqe::store_short(behind, len, piece.lkey, piece.addr) },
-            // SAFETY: as above.
+            // SAFETY: the WQEBBs are free; one segment fits behind each head.
             Data::Inline(bytes) => unsafe { write_small(behind, bytes) },
             _ => {}
         }
@@ -95,13 +98,14 @@ impl Stretch {
         self.reach = self.reach.after(units);
         self.offset += units as usize * SLOT_BYTES;
         self.first = wqe::next_ctrl(first, units);
-        // SAFETY: the offset is of these slots, and the slot free as the WQEBBs are; this is the
-        // only poster.
+        // SAFETY: the offset belongs to these slots, and the slot is free like the WQEBBs; this is
+        // the only poster.
         unsafe { self.slots.put_at(offset, request.id(), self.reach) };
         true
     }
 
-    /// Writes requests until the stretch is over. False if none is left before, or one is rare.
+    /// Writes requests until the stretch is full. False if the requests end before, or one needs
+    /// the slow path.
     ///
     /// # Safety
     ///
@@ -111,11 +115,11 @@ impl Stretch {
         &mut self,
         requests: &mut impl Requests<One: Request<Ah = Ah>>,
     ) -> bool {
-        // Two in a turn, so that a burst of 32 has sixteen turns: a loop of twenty takes longer, as
-        // if the processor didn't foresee its end.
+        // Two requests in each iteration, so that 32 requests take sixteen. Loops of twenty or more
+        // iterations are slower, presumably because the processor mispredicts their end.
         loop {
             let Some(one) = requests.first() else { return false };
-            // SAFETY: the caller's promise; it isn't over.
+            // SAFETY: contract of `fill`; the stretch is not full.
             if !unsafe { self.write::<TO, WIDE>(one) } {
                 return false;
             }
@@ -124,7 +128,7 @@ impl Stretch {
                 return true;
             }
             let Some(one) = requests.first() else { return false };
-            // SAFETY: as above.
+            // SAFETY: contract of `fill`; the stretch is not full.
             if !unsafe { self.write::<TO, WIDE>(one) } {
                 return false;
             }
@@ -137,12 +141,12 @@ impl Stretch {
 }
 
 impl Sq {
-    /// [`RunOps::extend`] with requests that are alike. Where the run must stop is left to the
-    /// caller: it may be beyond.
+    /// [`RunOps::extend`] with alike requests. Leaves the run's `stop` to the caller: the run may
+    /// exceed it.
     ///
     /// # Safety
     ///
-    /// As there.
+    /// The contract of the method above.
     #[inline(always)]
     pub(super) unsafe fn extend_alike<const TO: bool, R>(&mut self, run: &mut Run, requests: &mut R)
     where
@@ -150,7 +154,8 @@ impl Sq {
     {
         while let Some(request) = requests.first() {
             let Some(mut stretch) = self.stretch_of::<TO>(run, R::One::ALIKE, &request.op()) else {
-                // The end of the ring or of the indexes, no room, or what the queue may refuse.
+                // At the end of the ring or of the index range, without room, or for requests that
+                // the queue may reject.
                 // SAFETY: contract of `extend_alike`.
                 if !unsafe { self.extend_by_one::<TO>(run, request) } {
                     return;
@@ -159,10 +164,12 @@ impl Sq {
                 continue;
             };
             let filled = if R::One::ALIKE == Alike::Piece && self.wide {
-                // SAFETY: as above; a new stretch isn't over, and the processor can.
+                // SAFETY: contract of `extend_alike`; a new stretch is not full, and the processor
+                // supports `wide`.
                 unsafe { stretch.fill::<TO, true>(requests) }
             } else {
-                // SAFETY: as above.
+                // SAFETY: contract of `extend_alike`; a new stretch is not full, and the processor
+                // supports `wide`.
                 unsafe { stretch.fill::<TO, false>(requests) }
             };
             run.reach = stretch.reach;
@@ -172,10 +179,10 @@ impl Sq {
         }
     }
 
-    /// A stretch behind the run, for this operation and data of this kind.
+    /// Creates a stretch at the end of the run, for this operation and kind of data.
     #[inline(always)]
     fn stretch_of<const TO: bool>(&mut self, run: &Run, of: Alike, op: &SendOp) -> Option<Stretch> {
-        // These are the same for all, so `write` doesn't ask them for each.
+        // Checked once for all requests, instead of in `write`.
         let fits = of != Alike::Inline || self.room.max_inline as usize >= SMALL_INLINE;
         let known = !TO || matches!(op, SendOp::Send | SendOp::SendImm(_));
         if !fits || !known {

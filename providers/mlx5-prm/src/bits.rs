@@ -1,9 +1,8 @@
 //! Macros that declare layouts: [`bits!`] for fields packed into one word, [`layout!`] for
 //! structures in memory, [`named!`] for numbers with names.
 //!
-//! All three print. A table of the manual is written as a table here; getters, builders and checks
-//! are generated from it.
-//! and checks come from the table and from nowhere else.
+//! All three print. A table of the PRM is written as a table here. Getters, builders and checks are
+//! generated from it.
 
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 

@@ -11,7 +11,7 @@ ifc! {
 }
 
 ifc! {
-    /// Header of each answer (`mlx5_ifc_general_obj_out_cmd_hdr_bits`).
+    /// Header of each response (`mlx5_ifc_general_obj_out_cmd_hdr_bits`).
     pub mod general_obj_out_cmd_hdr[16] {
         OBJ_ID: 0x40 + 32;
     }

@@ -1,4 +1,4 @@
-//! Work requests that are asked what they say, and posted alone or in a run.
+//! Work requests for tests, posted alone or in a run.
 #![allow(unsafe_code, reason = "posts")]
 
 use std::slice;
@@ -10,10 +10,10 @@ use crate::Ah;
 use crate::send::inline::is_small;
 use crate::send::queue::{Run, SendCursor, Sq};
 
-/// The queue pair and the key that datagrams of the tests go to.
+/// Queue pair and Q_Key of the tests' datagrams.
 pub(crate) const PEER: (u32, u32) = (0xab_cdef, 7);
 
-/// What one says.
+/// A work request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked<'a> {
     pub(crate) wr: Wr,
@@ -49,7 +49,7 @@ unsafe impl Request for Asked<'_> {
     }
 }
 
-/// Posts one alone. No device reads the ring.
+/// Posts one work request alone. No device reads the ring.
 pub(crate) fn post_alone(sq: &mut Sq, asked: &Asked<'_>) -> bool {
     match asked.to {
         // SAFETY: no device reads the ring.
@@ -59,8 +59,8 @@ pub(crate) fn post_alone(sq: &mut Sq, asked: &Asked<'_>) -> bool {
     }
 }
 
-/// One of those that are alike, by type: of one operation, and of little inline data if it is
-/// `INLINE`, or of one piece.
+/// A work request whose type makes it alike: one operation, with short inline data if `INLINE`,
+/// otherwise with one SGE.
 #[derive(Clone, Copy, Debug)]
 struct OfKind<'a, const INLINE: bool>(Asked<'a>);
 
@@ -94,7 +94,7 @@ unsafe impl<const INLINE: bool> Request for OfKind<'_, INLINE> {
     }
 }
 
-/// As what it may be posted.
+/// Type under which it may be posted.
 fn alike(asked: &Asked<'_>) -> Alike {
     match asked.data {
         Data::One(_) => Alike::Piece,
@@ -103,7 +103,7 @@ fn alike(asked: &Asked<'_>) -> Alike {
     }
 }
 
-/// A row of them.
+/// A list of work requests.
 struct Several<'a, F> {
     left: &'a [Asked<'a>],
     as_type: F,
@@ -121,7 +121,7 @@ impl<'a, T: Request, F: Fn(Asked<'a>) -> T> Requests for Several<'a, F> {
     }
 }
 
-/// A batch that is a run as long as nothing is rare.
+/// A batch: a run until a work request needs the slow path, then a cursor.
 #[derive(Debug)]
 pub(crate) enum Row {
     Run(Run),
@@ -133,7 +133,7 @@ impl Row {
         Self::Run(sq.begin_run::<TO>())
     }
 
-    /// Posts one more. Says whether the run took it, if it had room.
+    /// Posts one more work request. Returns whether the run took it, if it had room.
     pub(crate) fn post<const TO: bool>(
         &mut self,
         sq: &mut Sq,
@@ -157,8 +157,7 @@ impl Row {
         slot.map(|_| taken)
     }
 
-    /// Posts those of one operation, as rows that are alike as far as they are. Says how many had
-    /// room.
+    /// Posts work requests, grouped into lists of alike ones. Returns how many had room.
     pub(crate) fn post_alike<const TO: bool>(&mut self, sq: &mut Sq, all: &[Asked<'_>]) -> usize {
         let mut left = all;
         while let Some(first) = left.first() {
@@ -183,7 +182,7 @@ impl Row {
         all.len() - left.len()
     }
 
-    /// The cursor that it is from now on.
+    /// Converts it to a cursor.
     fn cursor(&mut self, sq: &mut Sq) -> &mut SendCursor {
         if let Self::Run(run) = self {
             // SAFETY: it is of the last `begin_run`, in `begin`.
@@ -206,7 +205,7 @@ impl Row {
     }
 }
 
-/// Posts as many of them as the run takes, as requests of type `T`. Says how many.
+/// Posts as many work requests as the run takes, as type `T`. Returns their number.
 fn extend<'a, const TO: bool, T: Request<Ah = Ah>>(
     sq: &mut Sq,
     run: &mut Run,

@@ -8,14 +8,14 @@ use super::fixture::PollSide;
 
 const ENTRIES: u32 = 8;
 
-/// A title that says how many completions it stands for.
+/// A title with a number of completions.
 fn title(count: u32) -> [u8; 64] {
     let Cqe(mut bytes) = Cqe::new(RESP_SEND, 1).bytes(count);
     bytes[63] |= MLX5_CQE_COMPRESSED;
     bytes
 }
 
-/// What is written out behind a title is the program's part of the ring, and none of the device's.
+/// Expanding a title overwrites only entries that software owns.
 #[test]
 fn a_title_with_any_count_touches_no_more_than_the_ring_has_left() {
     for before in [0, 3, ENTRIES - 1] {

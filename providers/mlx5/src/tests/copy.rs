@@ -1,4 +1,4 @@
-//! Copies of memory by the device: golden bytes, what a device can, and how it is told.
+//! Memory copies by the device: golden bytes, capabilities, setup of a queue pair.
 #![allow(unsafe_code, reason = "posts")]
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const ROOM: Room = Room { max_sge: 8, max_inline: 220 };
 const FROM: CopyEnd = CopyEnd { addr: 0x7f01_0203_0405, lkey: 0xaabb_ccdd };
 const TO: CopyEnd = CopyEnd { addr: 0x7f11_1213_1415, lkey: 0x0011_2233 };
 
-/// A device that answers this to QUERY_HCA_CAP.
+/// Opens a device that answers QUERY_HCA_CAP with a list filled by `fill`.
 fn open(fill: impl FnOnce(&mut [u8])) -> (Arc<Door>, Context) {
     let door = Door::new();
     let mut caps = vec![0; 16 + 4096];
@@ -39,7 +39,7 @@ fn post(side: &mut SendSide, wr: Wr, len: u64, scratch: &CopyScratch) -> Result<
     posted
 }
 
-/// Of 2 GiB, too, which stand there as 0.
+/// Also of 2 GiB, which is encoded as 0.
 #[test]
 #[cfg_attr(miri, ignore = "maps memory")]
 fn a_copy_names_scratch_memory_and_both_places() {
@@ -92,12 +92,12 @@ fn a_device_says_what_it_copies() {
         LOG_DMA_MMO_MAX_SIZE.set(list, 20);
     });
     assert_eq!(found, Some(CopyCaps { max_len: 1 << 20, must_allow: false }));
-    // No limit is 2 GiB (rdma-core `mlx5.c:get_hca_general_caps`).
+    // Without a reported limit the limit is 2 GiB (rdma-core `mlx5.c:get_hca_general_caps`).
     let found = caps(|list| DMA_MMO_QP.set(list, 1));
     assert_eq!(found, Some(CopyCaps { max_len: 1 << 31, must_allow: true }));
 }
 
-/// By INIT2INIT_QP, with bits by their places in `mlx5_ifc_init2init_qp_in_bits`.
+/// INIT2INIT_QP with bits at their offsets in `mlx5_ifc_init2init_qp_in_bits`.
 #[test]
 #[cfg_attr(miri, ignore = "maps memory")]
 fn a_queue_pair_in_init_is_told() {

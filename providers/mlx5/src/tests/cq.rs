@@ -1,4 +1,4 @@
-//! Completion queues, fed with entries written by hand.
+//! Completion queues with hand-written CQEs.
 #![allow(unsafe_code, reason = "posts, to have something to complete")]
 
 use std::sync::Arc;
@@ -39,7 +39,7 @@ impl Cqe {
     pub(super) fn new(opcode: u8, uidx: u32) -> Self {
         let mut cqe = Self([0; 64]);
         cqe.0[63] = opcode << 4;
-        // The byte above the 24 bits is reserved: not to be looked at.
+        // The byte above the 24 bits is reserved and must be ignored.
         cqe.set(32, &(0xff00_0000 | uidx).to_be_bytes()).qpn(QPN)
     }
 
@@ -68,7 +68,7 @@ impl Cqe {
         self.set(60, &counter.to_be_bytes())
     }
 
-    /// The sender's LID, its flags and number, and the path's bits.
+    /// Sets the sender's LID, flags and number, and the path bits.
     pub(super) fn from(self, lid: u16, flags_rqpn: u32, path: u8) -> Self {
         let from = self.set(22, &lid.to_be_bytes()).set(24, &flags_rqpn.to_be_bytes());
         from.set(17, &[path])
@@ -79,7 +79,7 @@ impl Cqe {
     }
 }
 
-/// A queue pair's shared part with everything posted: send `i` of one WQEBB has number `100 + i`,
+/// Shared state of a queue pair with full queues: send `i` of one WQEBB has number `100 + i`,
 /// receive `i` has `200 + i`.
 pub(super) fn posted(indexes: &UserIndexes, units: u32) -> Arc<QpShared> {
     let shared = Arc::new(QpShared {
@@ -99,7 +99,7 @@ pub(super) fn posted(indexes: &UserIndexes, units: u32) -> Arc<QpShared> {
     shared
 }
 
-/// Everything of a completion.
+/// Fields of a completion.
 pub(super) type Seen = (u64, Result<Completed, Failure>, bool, u32, Option<u32>, u32);
 
 fn poll(side: &mut PollSide) -> Option<Seen> {
@@ -128,7 +128,7 @@ pub(super) fn seen<V: View>(view: V, wr_id: u64) -> Seen {
 }
 
 fn ids(side: &mut PollSide) -> Vec<u64> {
-    // No test has more: a queue that never ends is to fail, not to hang.
+    // No test has more. An endless queue must fail and not hang.
     std::iter::from_fn(|| poll(side).map(|seen| seen.0)).take(100).collect()
 }
 
@@ -155,7 +155,7 @@ fn a_receive_tells_whom_it_came_from() {
     let sender = view.sender();
     assert_eq!((sender.lid(), sender.qpn(), sender.service_level()), (0x1234, 0x65_4321, 7));
     assert!(sender.has_grh());
-    // The highest bit is another field.
+    // The highest bit belongs to another field.
     assert_eq!(view.path_bits(), 0x55);
 }
 
@@ -248,7 +248,7 @@ fn ownership_changes_with_every_turn() {
     let uidx = qp.user_index.value();
     let mut next = 0u32;
     for round in 0..50u32 {
-        // A burst of one to four; what was there from the turn before is not taken for new.
+        // A burst of one to four; stale entries of the last turn are not taken.
         let burst = round % 4 + 1;
         let expected: Vec<u64> = (next..next + burst).map(u64::from).collect();
         for at in next..next + burst {
@@ -292,7 +292,7 @@ fn indexes_run_over_24_and_32_bits() {
             side.cq.publish();
             assert_eq!(side.consumer_record(), side.pi & 0xff_ffff);
         }
-        // A sweep across the border, in a ring that is new to it.
+        // A sweep across the wrap, in a new ring.
         let mut side = PollSide::new(4, 6);
         side.attach(&qp);
         side.cq.start_at(start);
@@ -355,9 +355,9 @@ fn frames_come_back_as_long_as_what_arrived() {
     let uidx = recvs.shared.user_index.value();
     side.complete(Cqe::new(RESP_SEND, uidx).bytes(10).0);
     side.complete(Cqe::new(RESP_SEND_IMM, uidx).bytes(0).counter(1).0);
-    // These bytes went to the peer's choice of memory, not into the frame.
+    // A WRITE put these bytes elsewhere, and not into the frame.
     side.complete(Cqe::new(RESP_WR_IMM, uidx).bytes(33).counter(2).0);
-    // More than the frame holds: a device that lies must not make a longer slice.
+    // More than the frame holds: a wrong length must not make a longer slice.
     side.complete(Cqe::new(RESP_SEND, uidx).bytes(u32::MAX).counter(3).0);
     side.complete(Cqe::new(RESP_ERR, uidx).bytes(3).error(5, 0).counter(4).0);
     let lens: Vec<usize> =
@@ -386,14 +386,14 @@ fn what_is_not_ours_is_passed_over_and_counted() {
     side.cq.publish();
     assert_eq!(side.consumer_record(), 6);
     assert_eq!((known.send.retired(), unknown.send.retired()), (0, 0));
-    // It is looked up again when it is told of.
+    // It is looked up again once its message arrives.
     side.attach(&unknown);
     side.complete(Cqe::new(REQ, unknown.user_index.value()).counter(3).0);
     assert_eq!(ids(&mut side), [103]);
     assert_eq!(side.cq.strays(), 5);
 }
 
-/// A receive that was completed may be posted anew, with a frame that the device now writes to.
+/// A completed receive may be posted again, with a frame that the device now writes.
 #[test]
 #[cfg_attr(miri, ignore = "frames are in mapped memory")]
 fn a_receive_completion_that_comes_twice_takes_no_frame() {
@@ -414,7 +414,7 @@ fn a_receive_completion_that_comes_twice_takes_no_frame() {
     };
     (0..4).for_each(&mut post);
     side.complete(Cqe::new(RESP_SEND, uidx).counter(0).0);
-    // Again; of a receive ahead of its turn, a whole ring ahead, and below; as a failure.
+    // Repeated; of a later receive; a whole ring ahead; before the first; as a failure.
     side.complete(Cqe::new(RESP_SEND, uidx).counter(0).0);
     for counter in [2, 5, u16::MAX] {
         side.complete(Cqe::new(RESP_SEND, uidx).counter(counter).0);
@@ -427,7 +427,7 @@ fn a_receive_completion_that_comes_twice_takes_no_frame() {
     }
     assert_eq!(frames.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [0, 1]);
     assert_eq!(side.cq.strays(), 5);
-    // The counter is of sixteen bits: it goes around with the queue.
+    // The counter has sixteen bits and wraps.
     drop(frames);
     post(4);
     for at in 2..5 {
@@ -450,7 +450,7 @@ fn a_receive_counter_goes_around_with_the_queue() {
     assert_eq!((side.cq.strays(), qp.recv.retired()), (0, 0x2_0002));
 }
 
-/// Where the device may take receives out of turn, an entry's counter alone says which it took.
+/// In an out-of-order queue only the CQE's counter names the receive.
 #[test]
 fn receives_complete_in_any_order() {
     let mut shared = posted(&UserIndexes::default(), 8);
@@ -490,8 +490,8 @@ fn a_send_completion_that_comes_twice_takes_no_frame() {
     };
     (0..4).for_each(&mut post);
     side.complete(Cqe::new(REQ, uidx).counter(1).0);
-    // Again, and of the one before, which went with it; as a failure; of a WQEBB that the ring has
-    // one turn later.
+    // Repeated; of the send before, which was retired with it; as a failure; of a WQEBB one turn
+    // later.
     side.complete(Cqe::new(REQ, uidx).counter(1).0);
     side.complete(Cqe::new(REQ, uidx).counter(0).0);
     side.complete(Cqe::new(REQ_ERR, uidx).error(5, 0).counter(1).0);
@@ -501,10 +501,10 @@ fn a_send_completion_that_comes_twice_takes_no_frame() {
     drop(frame);
     assert!(side.cq.next().is_none());
     assert_eq!((side.cq.strays(), sends.shared.send.retired()), (4, 2));
-    // The device still has two: neither of the two that are free is theirs.
+    // The device still has two frames; the two free ones are others.
     assert_eq!(free(&slab), 2);
     post(4);
-    // The slot is another work request's by now.
+    // By now the slot belongs to another work request.
     side.complete(Cqe::new(REQ, uidx).counter(0).0);
     assert_eq!(ids(&mut side), []);
     assert_eq!(free(&slab), 1);
@@ -521,14 +521,14 @@ fn a_ring_full_of_strays_ends() {
     }
     assert_eq!(poll(&mut side), None);
     assert_eq!(side.cq.strays(), 4);
-    // Given back at once: who polls on without end, and sees nothing, must not run the ring full.
+    // Returned at once: polls without completions must not let the ring run full.
     assert_eq!(side.consumer_record(), 4);
 }
 
 #[test]
 fn a_detached_queue_pair_s_completions_are_dropped_and_the_others_stay_in_order() {
     for shift in [6, 7] {
-        // Fed up to the ring's end and beyond, so that entries move across it.
+        // Filled across the ring's end, so that entries move across it.
         for start in 0..8 {
             let mut side = PollSide::new(8, shift);
             let indexes = UserIndexes::default();
@@ -542,7 +542,7 @@ fn a_detached_queue_pair_s_completions_are_dropped_and_the_others_stay_in_order(
             side.cq.publish();
             let (a, b) = (gone.user_index.value(), stays.user_index.value());
             for (at, uidx) in [a, b, a, a, b, b, a].into_iter().enumerate() {
-                // A new queue pair may have the number of the one that is gone.
+                // A new queue pair may reuse the QP number.
                 side.complete(Cqe::new(REQ, uidx).counter(at as u16).0);
             }
             // SAFETY: of this test, once.
@@ -551,8 +551,8 @@ fn a_detached_queue_pair_s_completions_are_dropped_and_the_others_stay_in_order(
             side.cq.settle();
             assert_eq!(side.consumer_record(), start + 4);
             assert_eq!(ids(&mut side), [101, 104, 105]);
-            // Its index is free again, and the entries that were moved over are not taken for new
-            // ones later.
+            // Its user index is free again, and overwritten entries are not taken as new ones
+            // later.
             assert_eq!(indexes.take("create_qp").unwrap().value(), a);
             for at in 10..30u16 {
                 side.complete(Cqe::new(REQ, b).counter(at).0);
@@ -579,7 +579,7 @@ fn a_queue_pair_that_is_gone_is_not_remembered() {
     side.complete(Cqe::new(REQ_ERR, uidx).0);
     assert_eq!(ids(&mut side), [0; 0]);
     assert_eq!(side.cq.strays(), 2);
-    // Detached before it was ever looked at: nothing of it stays either.
+    // Detached before the attach message was read: no state stays either.
     let qp = posted(&UserIndexes::default(), 4);
     side.attach(&qp);
     // SAFETY: of this test, once.
@@ -589,7 +589,7 @@ fn a_queue_pair_that_is_gone_is_not_remembered() {
     assert_eq!(Arc::strong_count(&qp), 1);
 }
 
-/// Only by a user index of another context, which `create_qp` refuses before.
+/// Needs a user index of another context, which `create_qp` rejects.
 #[test]
 fn a_queue_pair_with_anothers_index_does_not_take_its_place() {
     let mut side = PollSide::new(8, 6);
@@ -618,7 +618,7 @@ fn a_sweep_takes_both_directions_and_keeps_the_queue_pair() {
     assert_eq!(ids(&mut side), [200]);
     side.complete(Cqe::new(RESP_SEND, uidx).qpn(7).0);
     assert_eq!(ids(&mut side), [200]);
-    // A full ring of them, and none.
+    // A full ring of its CQEs, and an empty one.
     for _ in 0..8 {
         side.complete(Cqe::new(RESP_SEND, uidx).qpn(7).0);
     }
@@ -661,7 +661,7 @@ fn an_entry_prints() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
 
-    /// Whatever a device writes, polling ends, and nothing panics.
+    /// Polling ends without a panic for any bytes in the ring.
     #[test]
     fn any_bytes_are_survived(
         entries in proptest::collection::vec((any::<[u8; 32]>(), any::<[u8; 32]>(), 0u8..3), 1..40),
@@ -675,7 +675,7 @@ proptest! {
             let mut cqe = [0; 64];
             cqe[..32].copy_from_slice(&low);
             cqe[32..].copy_from_slice(&high);
-            // Two in three of a queue pair that exists, else nothing but strays would come.
+            // Two thirds name an existing queue pair; otherwise almost all would be strays.
             if let Some(qp) = qps.get(usize::from(known)) {
                 cqe[32..36].copy_from_slice(&qp.user_index.value().to_be_bytes());
             }

@@ -1,4 +1,4 @@
-//! The handshake, and making and destroying queues: what the kernel is told.
+//! Opening a device, and creation and destruction of queues: the commands sent to the kernel.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ fn the_handshake_asks_for_dynamic_uars_user_indexes_and_devx() {
     assert_eq!(pages[0].number(MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE), 1, "NC");
     assert_eq!(context.query_device().unwrap().max_sge, 30);
     drop(context);
-    // Closing the file gives the pages back.
+    // Closing the file frees the pages.
     assert_eq!(door.sent(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_DESTROY).len(), 0);
 }
 
@@ -90,9 +90,9 @@ fn a_completion_queue() {
         assert_eq!(asked.db_addr, raw.dbrec.expose_provenance() as u64);
         assert_eq!((asked.cqe_size, asked.flags), (bytes, MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX));
         assert_eq!(u32::from(asked.uar_page_index), context.uars.non_cached().page_id());
-        // One less than the ring has.
+        // One less than the CQEs of the ring.
         assert_eq!(sent.number(UVERBS_ATTR_CREATE_CQ_CQE) as u32, 127);
-        // What was asked for, and a part of the ring for a burst that posts.
+        // The requested capacity, and the rest of the ring for bursts that post.
         assert_eq!((core.capacity(), core.lag()), (100, 28));
         assert_eq!((core.cqn(), raw.bytes), (0x777, 128 * bytes as usize));
         drop((core, cq));
@@ -139,7 +139,7 @@ fn a_queue_pair() {
     assert_eq!(asked.buf_addr, recv.buf.expose_provenance() as u64);
     assert_eq!(asked.buf_addr % 4096, 0);
     assert_eq!((asked.sq_wqe_count, asked.rq_wqe_count, asked.rq_wqe_shift), (16, 8, 6));
-    // The kernel computes the send queue's place as this.
+    // The kernel computes the same offset of the send queue.
     assert_eq!(send.buf, recv.buf.wrapping_add(8 << 6));
     assert_eq!(asked.db_addr, send.dbrec.expose_provenance() as u64);
     assert_eq!(send.dbrec, recv.dbrec);
@@ -172,7 +172,7 @@ fn a_queue_pair() {
     drop((sq, rq));
 }
 
-/// Half of a ring with twice the places, and a word to the driver at each change to INIT.
+/// Half of a ring with twice the places, and a flag for the driver at each change to INIT.
 #[test]
 #[cfg_attr(miri, ignore = "maps memory")]
 fn receives_that_complete_out_of_order() {
@@ -235,7 +235,7 @@ fn registers_are_dedicated_recycled_and_remember_their_half() {
     let pages = || door.sent(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC).len();
     let make = || context.create_qp(&init).unwrap();
     let (first, second, third) = (make(), make(), make());
-    // The non-cached page, and two registers in each other one.
+    // The non-cached page, and two registers on each other page.
     assert_eq!(pages(), 3);
     let offset = |qp: &NewQp<Mlx5>| qp.sq.raw_parts().uar.addr() % 4096;
     assert_eq!([offset(&first), offset(&second), offset(&third)], [0x800, 0xa00, 0x800]);
@@ -269,7 +269,7 @@ fn queues_beyond_the_registers_ring_on_the_non_cached_page() {
     let asked: mlx5_ib_create_qp =
         request(&door.sent(UVERBS_OBJECT_QP, UVERBS_METHOD_QP_CREATE).pop().unwrap());
     assert_eq!(asked.bfreg_index, context.uars.non_cached().page_id());
-    // One that is given back is had again.
+    // A freed register is reused.
     let freed = uar(&qps[3]);
     drop(qps.swap_remove(3));
     assert_eq!(uar(&context.create_qp(&init).unwrap()), freed);
@@ -337,16 +337,16 @@ fn without_blue_flame_the_non_cached_page_is_taken() {
     assert_eq!(one.sq.raw_parts().uar, two.sq.raw_parts().uar);
     assert_eq!(one.sq.raw_parts().uar.addr() % 4096, 0x800);
     assert_eq!(door.sent(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC).len(), 1);
-    // A host that can't combine writes.
+    // A host without write-combining.
     let init = qp_init(&context, QpCap::default(), DoorbellMode::BlueFlame);
     door.refuse(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC, Errno::EOPNOTSUPP);
     drop(context.create_qp(&init).unwrap());
     assert_eq!(asked(&door).bfreg_index, context.uars.non_cached().page_id());
-    // Any other refusal is one.
+    // Other errors are returned.
     door.answers.lock().unwrap().refuse.clear();
     door.refuse(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC, Errno::ENOSPC);
     assert_eq!(context.create_qp(&init).unwrap_err().errno(), Some(Errno::ENOSPC));
-    // A device that says it has none, or nonsense.
+    // A device that reports no BlueFlame, or an impossible size.
     for bytes in [0, 100, 4096, u32::MAX] {
         let door = Door::new();
         door.answers.lock().unwrap().context.bf_reg_size = bytes;

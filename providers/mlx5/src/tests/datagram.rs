@@ -39,7 +39,7 @@ pub(super) fn path(grh: Option<GlobalRoute>) -> Path {
     Path { dlid: 0x1234, grh, service_level: 13, src_path_bits: 0x55, static_rate: 3 }
 }
 
-/// Address handles by these paths, of a device with this link, and its door.
+/// Creates address handles for these paths on a device with this link layer; also returns its door.
 pub(super) fn handles<const N: usize>(link_layer: u8, paths: [Path; N]) -> (Arc<Door>, [Ah; N]) {
     let door = Door::new();
     door.answers.lock().unwrap().link_layer = link_layer;
@@ -147,8 +147,8 @@ fn on_ethernet_the_kernel_finds_the_mac() {
     assert_eq!(asked, 1, "the port was asked for by the first handle alone");
 }
 
-/// Posts at ring position `start`, on a stained ring, and compares what a parser finds; what is
-/// behind stays stained. By the queue's first post, and by one that knows of room.
+/// Posts at ring position `start` on a stained ring, and compares the parsed WQE; bytes behind it
+/// stay stained. As the queue's first post, and as one with known room.
 #[track_caller]
 fn check(ah: &Ah, start: u32, op: SendOp, data: Data<'_>) {
     for knows in [false, true] {
@@ -166,7 +166,7 @@ fn check_on(mut side: SendSide, ah: &Ah, start: u32, op: SendOp, data: Data<'_>)
     assert_eq!(post(&mut side, ah, op, data), Ok(side.place(start)));
     let bytes = side.bytes(start, 8 * 64);
     let wqe = WqeView::parse(&bytes, Service::Ud).unwrap();
-    // Each of these is copied to a half of the register, whole WQEBBs as they stand in the ring.
+    // Each WQE is copied to a half of the register in whole WQEBBs.
     let len = usize::from(wqe.ctrl().word1().ds()).div_ceil(4) * 64;
     let copied = [0, HALF].map(|half| side.register.read(half, len));
     assert!(copied.iter().any(|copy| copy[..] == bytes[..len]), "{copied:x?}");
@@ -275,7 +275,7 @@ fn what_is_no_datagram_is_refused_and_leaves_no_trace() {
     assert_eq!(side.send_record(), 0);
 }
 
-/// On Ethernet and InfiniBand alike; what has no GID isn't asked for.
+/// On Ethernet and InfiniBand; an address without a GID is rejected without a command.
 #[test]
 #[cfg_attr(miri, ignore = "maps memory")]
 fn an_address_takes_the_path_of_a_queue_pair() {
@@ -283,7 +283,7 @@ fn an_address_takes_the_path_of_a_queue_pair() {
     let mut caps = vec![0; 16 + 4096];
     cmd_hca_cap::GENERAL_OBJ_TYPES.set(&mut caps[16..], 1 << AV_QP_MAPPING);
     door.answers.lock().unwrap().caps = caps;
-    // On Ethernet three bits, one bit up.
+    // On Ethernet three bits, shifted by one.
     for (link_layer, sl) in [(INFINIBAND, 13), (ETHERNET, (13 & 7) << 1)] {
         door.answers.lock().unwrap().link_layer = link_layer;
         let context = Mlx5::open(door.core()).unwrap();

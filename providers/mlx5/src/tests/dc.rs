@@ -108,8 +108,8 @@ fn every_operation_at_every_place() {
     }
 }
 
-/// Posts at ring position `start`, on a stained ring, and compares what a parser finds; what is
-/// behind stays stained. By the queue's first post, and by one that knows of room.
+/// Posts at ring position `start` on a stained ring, and compares the parsed WQE; bytes behind it
+/// stay stained. As the queue's first post, and as one with known room.
 #[track_caller]
 fn check(ah: &Ah, start: u32, op: SendOp, data: Data<'_>) {
     for knows in [false, true] {

@@ -1,4 +1,4 @@
-//! Operations on device memory: what is asked, and where their addresses are.
+//! Operations on device memory: the commands, and the addresses.
 #![allow(unsafe_code, reason = "wraps device memory that no kernel made")]
 
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use super::door::Door;
 use crate::map_operation;
 
 const HANDLE: u32 = 77;
-/// What a page has room for behind the 64 bytes that the door answers.
+/// Rest of a page behind the 64 bytes of the door's response.
 const LEN: usize = 4032;
 
 fn memory(door: &Arc<Door>) -> Arc<DmCore> {
     let map = Pages::anonymous(page_size()).unwrap();
-    // SAFETY: a mapping of its own, and the door forgets what is freed.
+    // SAFETY: a separate mapping, and the door forgets freed memory.
     Arc::new(unsafe { DmCore::new(door.core(), HANDLE, LEN, 0, map) }.unwrap())
 }
 

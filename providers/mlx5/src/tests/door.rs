@@ -1,4 +1,4 @@
-//! A door that answers the commands of the provider and keeps them.
+//! A door that answers and records the commands of the provider.
 #![allow(
     unsafe_code,
     reason = "reads and writes the buffers that commands name, as the kernel would"
@@ -25,13 +25,13 @@ use uverbs_kernel_abi::write::{
 };
 use zerocopy::{FromZeros, IntoBytes};
 
-/// Of every region.
+/// Local key of every region.
 pub(crate) const LKEY: u32 = 0x00c0_ffee;
-/// Of every peer.
+/// MAC address of every peer.
 pub(crate) const MAC: [u8; 6] = [0x02, 0xca, 0x05, 0x0a, 0x0b, 0x0c];
 
-/// A command as it came: object, method, and each attribute's bytes (of up to eight: those in the
-/// attribute).
+/// A command as received: object, method, and the bytes of each attribute (inline ones from the
+/// attribute itself).
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
     pub(crate) object: u16,
@@ -57,17 +57,17 @@ impl Sent {
 #[derive(Debug)]
 pub(crate) struct Answers {
     pub(crate) context: mlx5_ib_alloc_ucontext_resp,
-    /// What pages are numbered from.
+    /// Number of the first page.
     pub(crate) page_id: u32,
-    /// Bytes of a page.
+    /// Size of a page in bytes.
     pub(crate) page_bytes: u32,
     /// The driver's part of QUERY_DEVICE.
     pub(crate) driver: mlx5_ib_query_device_resp,
-    /// What the device answers to QUERY_HCA_CAP.
+    /// Response of the device to QUERY_HCA_CAP.
     pub(crate) caps: Vec<u8>,
-    /// Of every port: 1 InfiniBand, 2 Ethernet, which has GIDs of RoCE v2 only.
+    /// Link layer of every port: 1 InfiniBand, 2 Ethernet, which has only GIDs of RoCE v2.
     pub(crate) link_layer: u8,
-    /// Refused from now on.
+    /// Commands that fail, with their errno.
     pub(crate) refuse: Vec<(u16, u16, Errno)>,
 }
 
@@ -75,9 +75,9 @@ pub(crate) struct Answers {
 pub(crate) struct Door {
     pub(crate) answers: Mutex<Answers>,
     pub(crate) sent: Mutex<Vec<Sent>>,
-    /// Numbers of the pages given out, oldest first.
+    /// Numbers of the allocated pages, oldest first.
     pub(crate) pages: Mutex<Vec<u32>>,
-    /// Mappings, oldest first: bytes and offset.
+    /// Mappings, oldest first: length and offset.
     pub(crate) maps: Mutex<Vec<(usize, u64)>>,
     next: Mutex<u32>,
 }
@@ -251,7 +251,7 @@ unsafe impl UverbsDoor for Door {
         drop(answers);
         if let Some(id) = new_handle {
             let at = attrs.iter().position(|attr| attr.attr_id == id).unwrap();
-            // Header of three words, attributes of two, of which the second is the data.
+            // The header has three words; an attribute has two, the second of them the data.
             command[3 + 2 * at + 1] = self.number().into();
         }
         Ok(())

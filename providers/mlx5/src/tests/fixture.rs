@@ -78,17 +78,17 @@ impl Drop for Heap {
 
 pub(crate) const QPN: u32 = 0x12_3456;
 
-/// The register's own page, as the tests read it: two halves of 256 bytes.
+/// Size of a half of the register, which has two.
 pub(crate) const HALF: usize = 256;
 
-/// Guard bytes around a ring, to see stores that miss it.
+/// Guard bytes around a ring, to detect stores outside it.
 const GUARD: usize = 1024;
 const GUARD_BYTE: u8 = 0x5a;
-/// What `come_to` sets the ring to.
+/// Byte that `come_to` fills the ring with.
 const STAIN: u8 = 0xee;
 
 thread_local! {
-    /// Queue pairs of one completion queue have different ones.
+    /// User indexes, unique among the queue pairs of a completion queue.
     static INDEXES: UserIndexes = UserIndexes::default();
 }
 
@@ -118,17 +118,17 @@ impl SendSide {
         Self::made(units, units, room, blue_flame, Service::Rc)
     }
 
-    /// One that is made for fewer requests than it has WQEBBs.
+    /// A queue created for fewer requests than WQEBBs.
     pub(crate) fn with_max_wr(units: u32, max_wr: u32, room: Room) -> Self {
         Self::made(units, max_wr, room, true, Service::Rc)
     }
 
-    /// One for datagrams.
+    /// A queue for datagrams.
     pub(crate) fn of_datagrams(units: u32, room: Room) -> Self {
         Self::made(units, units, room, true, Service::Ud)
     }
 
-    /// The same, made for fewer requests than it has WQEBBs.
+    /// A queue for datagrams, created for fewer requests than WQEBBs.
     pub(crate) fn of_datagrams_with_max_wr(units: u32, max_wr: u32, room: Room) -> Self {
         Self::made(units, max_wr, room, true, Service::Ud)
     }
@@ -137,7 +137,7 @@ impl SendSide {
         Self::made(units, units, room, true, Service::Dc)
     }
 
-    /// One for raw packets.
+    /// A queue for raw packets.
     pub(crate) fn of_packets(units: u32, room: Room, packets: Packets) -> Self {
         Self::with_packets((units, units), room, true, Service::Raw, Some(packets))
     }
@@ -183,8 +183,8 @@ impl SendSide {
         Self { sq, shared, ring, record, register, units }
     }
 
-    /// Comes to ring position `start` with a stained ring: for the queue's first post, or for one
-    /// that knows of room, behind a WQEBB that `post` posts and that is done with.
+    /// Advances to ring position `start` and stains the ring. The next post is the queue's first,
+    /// or with `post`, which posts one WQEBB that completes, a later one with known room.
     pub(crate) fn come_to(&mut self, start: u32, post: Option<impl FnOnce(&mut Self)>) {
         match post {
             Some(post) => {
@@ -197,8 +197,8 @@ impl SendSide {
         self.stain(STAIN);
     }
 
-    /// A WQE at ring position `start` is published, and nothing is written behind it. `bytes` are
-    /// the stained ring's from there on.
+    /// Asserts that a WQE at ring position `start` is published, and that bytes behind it are
+    /// unchanged. `bytes` are the ring's bytes from there on.
     #[track_caller]
     pub(crate) fn assert_alone(&self, start: u32, bytes: &[u8], ds: u8) {
         let len = usize::from(ds) * 16;
@@ -207,14 +207,14 @@ impl SendSide {
         self.assert_guards();
     }
 
-    /// The ring from WQEBB `index` on, around the end.
+    /// Reads the ring from WQEBB `index` on, around the end.
     pub(crate) fn bytes(&self, index: u32, len: usize) -> Vec<u8> {
         let all = self.ring.read(GUARD, self.units as usize * 64);
         let start = (index % self.units) as usize * 64;
         all.iter().cycle().skip(start).take(len).copied().collect()
     }
 
-    /// What a post answers whose WQE begins at WQEBB `index`.
+    /// Return value of a post whose WQE begins at WQEBB `index`.
     pub(crate) fn place(&self, index: u32) -> u32 {
         index % self.units
     }
@@ -225,12 +225,12 @@ impl SendSide {
         }
     }
 
-    /// Sets the whole ring to a byte that no WQE of the tests has in its padding.
+    /// Fills the ring with a byte that no test's WQE has in its padding.
     pub(crate) fn stain(&self, byte: u8) {
         self.ring.write(GUARD, &vec![byte; self.units as usize * 64]);
     }
 
-    /// What both halves of the register hold, one over the other.
+    /// Content of both halves of the register, one after the other.
     pub(crate) fn rung(&self) -> Vec<u8> {
         let [first, second] = [0, HALF].map(|at| self.register.read(at, HALF));
         first.iter().zip(&second).map(|(a, b)| a | b).collect()
@@ -240,14 +240,14 @@ impl SendSide {
         u32::from_be_bytes(self.record.read(4, 4).try_into().unwrap())
     }
 
-    /// What the polling side does: everything before `end` is done.
+    /// Acts as the poller: retires everything before `end`.
     pub(crate) fn retire(&self, end: u32) {
         let mut reach = self.shared.send.reached();
         while reach.end() != end {
             // SAFETY: the test is poster and poller.
             let next = unsafe { self.shared.send.take(reach.end()) }.reach;
             if next.end().wrapping_sub(reach.end()) > end.wrapping_sub(reach.end()) {
-                // In the midst of a work request, as no device does it.
+                // Inside a work request, which no device does.
                 reach = Reach::new(end, reach.posted());
                 break;
             }
@@ -271,7 +271,7 @@ impl RecvSide {
         Self::of_a_part((entries, entries), shift, max_sge)
     }
 
-    /// One with so many receives of a ring of so many entries.
+    /// A queue that may use `max_wr` of its `entries`.
     pub(crate) fn of_a_part((max_wr, entries): (u32, u32), shift: u32, max_sge: u32) -> Self {
         let ring = Arc::new(Heap::new((entries as usize) << shift));
         let record = Arc::new(Heap::new(64));
@@ -298,7 +298,7 @@ impl RecvSide {
     }
 }
 
-/// A shared receive queue of `entries` WQEs, of which one can't be posted.
+/// A shared receive queue of `entries` WQEs, one of which can't be posted.
 pub(crate) struct SharedSide {
     pub(crate) srq: Srq,
     pub(crate) shared: Arc<SrqShared>,
@@ -307,7 +307,7 @@ pub(crate) struct SharedSide {
 }
 
 impl SharedSide {
-    /// Its memory is stained before.
+    /// Creates the queue in stained memory.
     pub(crate) fn new(entries: u32, shift: u32, max_sge: u32) -> Self {
         let ring = Arc::new(Heap::new((entries as usize) << shift));
         ring.write(0, &vec![0xee; (entries as usize) << shift]);
@@ -328,7 +328,7 @@ impl SharedSide {
         Self { srq, shared, ring, record }
     }
 
-    /// A queue pair that receives from it.
+    /// Creates a queue pair that receives from it.
     pub(crate) fn user(&self) -> Arc<QpShared> {
         Arc::new(QpShared {
             user_index: UserIndexes::default().take("create_qp").unwrap(),
@@ -362,7 +362,7 @@ impl PollSide {
         Self::made(entries, shift, false)
     }
 
-    /// Its device may compress entries.
+    /// A completion queue whose device may compress CQEs.
     pub(crate) fn compressed(entries: u32) -> Self {
         Self::made(entries, 6, true)
     }
@@ -402,7 +402,7 @@ impl PollSide {
         unsafe { self.core.tell(Message::Attach(Arc::clone(shared), roles)) };
     }
 
-    /// Writes an entry as the device does, with the ownership bit of its turn.
+    /// Writes a CQE like the device, with the ownership bit of its turn.
     pub(crate) fn complete(&mut self, mut cqe: [u8; 64]) {
         let turn = (self.pi / self.entries) as u8 & 1;
         cqe[63] = cqe[63] & !1 | turn;
@@ -416,7 +416,7 @@ impl PollSide {
     }
 }
 
-/// Frames that no device knows of. Their memory is mapped, so this is not for Miri.
+/// Frames unknown to any device. Their memory is mapped, so Miri can't run this.
 pub(crate) fn slab(frame_len: u32, count: u32) -> Slab {
     // SAFETY: behind the test's door there is nothing to take away from anybody.
     let pd = unsafe { PdCore::new(Door::new().core(), 1) };
@@ -427,7 +427,7 @@ pub(crate) fn slab(frame_len: u32, count: u32) -> Slab {
     unsafe { Slab::new(memory, region, frame_len, count) }
 }
 
-/// Frames that can be taken now.
+/// Number of free frames.
 pub(crate) fn free(slab: &Slab) -> usize {
     std::iter::from_fn(|| slab.take()).collect::<Vec<_>>().len()
 }

@@ -1,4 +1,4 @@
-//! WQEs that give indirect keys their parts: golden bytes, rings' ends, and what is refused.
+//! WQEs that lay out indirect keys: golden bytes, wraps, and rejected layouts.
 #![allow(unsafe_code, reason = "posts")]
 
 use uverbs_core::attr::AccessFlags;
@@ -29,7 +29,7 @@ fn lay_out(
     unsafe { side.sq.lay_out(at, Wr::new(1), &layout(parts)) }
 }
 
-/// Behind three others, in rings that it fits and that it goes over the end of.
+/// Posts after three others, in a ring where it fits and in one where it wraps.
 fn assert_written(parts: KeyParts<'_>, table: &str) {
     for units in [4, 16] {
         let mut side = SendSide::new(units, ROOM, true);
@@ -113,7 +113,7 @@ fn interleaved_blocks() {
     );
 }
 
-/// Lengths and units of WQEs from one part to all that there can be.
+/// Lengths and units of WQEs from one part to the maximum.
 #[test]
 fn a_list_takes_whole_units() {
     for count in 1..=MOST_PARTS {

@@ -1,5 +1,5 @@
-//! Work requests that are posted alone: what is usual is taken, and what isn't is left alone. That
-//! they are the same WQEs as those of batches is shown with `pieces.rs`.
+//! Single posts: the fast path takes common work requests and leaves others alone. `pieces.rs`
+//! shows that the WQEs equal the WQEs of batches.
 #![allow(unsafe_code, reason = "posts")]
 
 use uverbs_core::order::doorbell_memory::DoorbellMemory;
@@ -16,7 +16,7 @@ const ROOM: Room = Room { max_sge: 6, max_inline: 92 };
 const SGE: Sge = Sge { addr: 0x7f01_0203_0405, len: 64, lkey: 0xaabb_ccdd };
 const REMOTE: Remote = Remote { addr: 0x7f0a_0b0c_0d0e, rkey: 0x1122_3344 };
 
-/// Whether a WRITE is taken, and nothing is told of one that isn't.
+/// Posts a WRITE alone. Returns whether it was taken; one that is not must leave no trace.
 #[track_caller]
 fn takes(side: &mut SendSide, data: Data<'_>) -> bool {
     takes_op(side, SendOp::Write(REMOTE), data)
@@ -31,7 +31,7 @@ fn takes_op(side: &mut SendSide, op: SendOp, data: Data<'_>) -> bool {
     posted
 }
 
-/// A queue of sixteen WQEBBs for eight requests, which knows of room.
+/// A queue of sixteen WQEBBs for eight requests, with known room.
 fn looked() -> SendSide {
     let mut side = SendSide::with_max_wr(16, 8, ROOM);
     post(&mut side);
@@ -51,8 +51,8 @@ fn in_a_batch(side: &mut SendSide, data: Data<'_>) {
     unsafe { side.sq.ring(at) };
 }
 
-/// What ringing one alone did: it is copied if it fits, and the halves take turns; the copy is
-/// drained at once unless one thread rings.
+/// Asserts the steps of ringing a single post: the WQE is copied if it fits, the halves alternate,
+/// and the copy is drained at once unless one thread rings.
 #[track_caller]
 fn assert_rung(side: &SendSide, (round, start, units): (usize, u32, u32), stays: bool) {
     let (offset, bytes) = (round % 2 * HALF, units as usize * 64);
@@ -121,7 +121,7 @@ fn so_are_datagrams_also_around_the_end() {
             // SAFETY: the test has one thread.
             unsafe { side.sq.stay() };
         }
-        // Some of one WQEBB, so that one of two goes over the end.
+        // Some have one WQEBB, so that one of two WQEBBs wraps.
         let loads = [(Data::One(SGE), 2), (Data::List(&[]), 1), (Data::List(&[SGE]), 2)];
         let mut start = 2;
         for (round, (data, units)) in loads.iter().cycle().take(9).enumerate() {
@@ -154,7 +154,7 @@ fn usual_ones_are_taken() {
     assert!(takes_op(&mut side, add, Data::List(&[Sge { len: 8, ..SGE }])));
 }
 
-/// Also of WQEs that are longer than a half of the register, and of a register without halves.
+/// Also with WQEs longer than a half of the register, and with a register without halves.
 #[test]
 fn the_device_is_told_as_of_a_batch() {
     let lists = [1, 2, 3, 6, 16].map(|len| vec![SGE; len]);
@@ -233,13 +233,13 @@ fn behind_a_change_of_a_key_none_is_taken() {
     unsafe { side.sq.rekey(&mut at, Wr::new(6), &change) }.unwrap();
     // SAFETY: the cursor is of the `begin` above.
     unsafe { side.sq.ring(at) };
-    // The next one gets a fence.
+    // The next WQE gets a fence.
     assert!(!takes(&mut side, Data::One(SGE)));
     post(&mut side);
     assert!(takes(&mut side, Data::One(SGE)));
 }
 
-/// A queue pair may have no send queue at all.
+/// A queue pair may have no send queue.
 #[test]
 fn a_run_with_nothing_in_it_reads_nothing() {
     let mut side = looked();
@@ -249,7 +249,7 @@ fn a_run_with_nothing_in_it_reads_nothing() {
     assert_eq!(unsafe { side.sq.cursor_of(run) }.last.head, 0);
 }
 
-/// What a run writes, and notes of each for the polling side, is what a batch does.
+/// A run writes the WQEs and slots of a batch.
 #[test]
 fn a_run_is_a_batch() {
     let mut sides = [0; 2].map(|_| looked());

@@ -1,7 +1,6 @@
-//! Queues over heap memory and behind a door that only answers, and what they write and read, byte
-//! by byte.
+//! Tests of queues over heap memory or behind a fake door: the bytes that they write and read.
 //!
-//! Those over heap memory make no system call, so Miri can run them.
+//! Tests over heap memory make no system calls, so Miri can run them.
 
 #[cfg(test)]
 mod asked;

@@ -1,4 +1,5 @@
-//! WQEs of raw packets: golden bytes of both kinds, and packets at every place, parsed again.
+//! WQEs of raw packets: golden bytes of both device kinds, and packets at every ring position,
+//! parsed back.
 #![allow(unsafe_code, reason = "posts")]
 
 use uverbs_core::provider::SendOps;
@@ -10,7 +11,7 @@ use crate::send::packet::Packets;
 use crate::send::wqe::Room;
 
 const ROOM: Room = Room { max_sge: 4, max_inline: 200 };
-/// A device from ConnectX-5 on, and one before.
+/// Devices from ConnectX-5 on, and older devices.
 const LATE: Packets = Packets { wants_header: false, fills: true };
 const EARLY: Packets = Packets { wants_header: true, fills: true };
 
@@ -27,7 +28,7 @@ fn packet(len: usize) -> Vec<u8> {
     (0..len).map(|at| at as u8).collect()
 }
 
-/// Pieces of a packet, cut at these places. The bytes are written through nothing but reads.
+/// SGEs of a packet, cut at these offsets. The post only reads the bytes.
 fn pieces(packet: &mut [u8], cuts: &[usize]) -> Vec<Sge> {
     let start = packet.as_mut_ptr().expose_provenance() as u64;
     let ends = cuts.iter().copied().chain([packet.len()]);

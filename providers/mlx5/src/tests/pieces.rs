@@ -1,5 +1,5 @@
-//! Work requests that are made piece by piece: the same WQEs as those that are posted whole, and
-//! both as many as the ring and the queue have room for.
+//! Work requests posted in several calls: their WQEs equal those posted at once, and both fill ring
+//! and queue equally.
 #![allow(unsafe_code, reason = "posts")]
 
 use std::mem::discriminant;
@@ -19,7 +19,7 @@ use crate::{Ah, Sq};
 
 const ROOM: Room = Room { max_sge: 10, max_inline: 188 };
 
-/// What a request carries.
+/// Data of a request.
 #[derive(Clone, Debug)]
 enum Load {
     One(Sge),
@@ -30,9 +30,9 @@ enum Load {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Requests that one doorbell tells of.
+    /// Requests for one doorbell.
     Post(Vec<(SendOp, Load)>),
-    /// So many of the oldest are done.
+    /// Completes that many of the oldest.
     Retire(usize),
 }
 
@@ -70,12 +70,13 @@ fn steps(datagrams: bool) -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(prop_oneof![3 => post, 1 => (1..3usize).prop_map(Step::Retire)], 1..24)
 }
 
-/// WQEBBs, requests: as many of both, two and four WQEBBs for each, and not a whole number.
+/// WQEBBs and requests: equal numbers, two and four WQEBBs for each request, and a fractional
+/// number.
 fn sizes() -> impl Strategy<Value = (u32, u32)> {
     prop::sample::select(vec![(8, 8), (16, 16), (16, 8), (16, 4), (32, 8), (16, 5)])
 }
 
-/// What a request carries, but for a list of inline data.
+/// Data of a request, except a list of inline data.
 fn data(load: &Load) -> Option<Data<'_>> {
     match load {
         Load::One(sge) => Some(Data::One(*sge)),
@@ -85,7 +86,7 @@ fn data(load: &Load) -> Option<Data<'_>> {
     }
 }
 
-/// Calls `with` with what the pieces are.
+/// Calls `with` with the data of a request.
 fn with_data<T>(load: &Load, with: impl FnOnce(Data<'_>) -> T) -> T {
     match (data(load), load) {
         (Some(data), _) => with(data),
@@ -97,7 +98,7 @@ fn with_data<T>(load: &Load, with: impl FnOnce(Data<'_>) -> T) -> T {
     }
 }
 
-/// WQEBBs of a request, if it is one.
+/// WQEBBs of a request, if it is valid.
 fn units(op: &SendOp, load: &Load, datagrams: bool) -> Option<u32> {
     let ds = with_data(load, |data| match datagrams {
         true => wqe::measure_datagram(op, &data, ROOM),
@@ -146,7 +147,7 @@ fn by_pieces<const TO: bool>(
     })
 }
 
-/// Posts a request alone, and what isn't taken so as a batch.
+/// Posts a request alone, or as a batch if that fails.
 fn alone(
     sq: &mut Sq,
     (wr, op, load): (Wr, SendOp, &Load),
@@ -165,13 +166,13 @@ fn alone(
     Ok(())
 }
 
-/// Whether a request must be taken alone and in a run, if there is known to be room.
+/// True if a single post and a run must take the request, given known room.
 fn is_usual(op: SendOp, load: &Load) -> bool {
     let usual = matches!(load, Load::One(sge) if sge.len.wrapping_sub(1) < (1 << 31) - 1);
     usual && !matches!(op, SendOp::FetchAdd { .. })
 }
 
-/// Posts a request in a row.
+/// Posts a request in a run.
 fn in_a_row<const TO: bool>(
     sq: &mut Sq,
     row: &mut Row,
@@ -183,7 +184,7 @@ fn in_a_row<const TO: bool>(
     Ok(())
 }
 
-/// Posts requests in rows that are alike, and rings.
+/// Posts requests in lists of alike ones, and rings.
 fn in_rows<const TO: bool>(sq: &mut Sq, requests: &[(Wr, SendOp, &Load)], to: Option<&Ah>) {
     let mut row = Row::begin::<TO>(sq);
     for same in requests.chunk_by(|a, b| discriminant(&a.1) == discriminant(&b.1)) {
@@ -206,22 +207,22 @@ fn in_rows<const TO: bool>(sq: &mut Sq, requests: &[(Wr, SendOp, &Load)], to: Op
     row.ring(sq);
 }
 
-/// Where the producer index begins: at 0, or so that it wraps soon.
+/// Initial producer index: 0, or shortly before a wrap.
 fn start() -> impl Strategy<Value = u32> {
     prop_oneof![Just(0), (1..40u32).prop_map(|before| 0u32.wrapping_sub(before))]
 }
 
-/// Queues of this size go through the steps: one that is posted to whole, one by pieces, one with a
-/// doorbell for each, one in runs, and one in rows that are alike.
+/// Runs the steps on queues of this size: posts at once, posts in several calls, single posts with
+/// a doorbell each, runs, and lists of alike requests.
 fn run<const TO: bool>((ring, max_wr): (u32, u32), start: u32, steps: &[Step], to: Option<&Ah>) {
     let mut sides = [0; 5].map(|_| match TO {
         true => SendSide::of_datagrams_with_max_wr(ring, max_wr, ROOM),
         false => SendSide::with_max_wr(ring, max_wr, ROOM),
     });
-    // WQEBBs of each request that is not done, the oldest one first.
+    // WQEBBs of each outstanding request, oldest first.
     let mut out: Vec<u32> = Vec::new();
     sides.iter_mut().for_each(|side| side.sq.start_at(start));
-    // Those whose doorbells have a shorter way then.
+    // Queues whose doorbells then use a fast path.
     for side in &mut sides[1..3] {
         // SAFETY: the test has one thread.
         unsafe { side.sq.stay() };
@@ -237,7 +238,7 @@ fn run<const TO: bool>((ring, max_wr): (u32, u32), start: u32, steps: &[Step], t
                 continue;
             }
         };
-        // Zeros: the padding of inline data is either zeroed or kept.
+        // Filled with zeros, because padding of inline data is either zeroed or kept.
         sides.iter().for_each(|side| side.stain(0));
         sides.iter().for_each(|side| side.register.write(0, &[0; 2 * HALF]));
         let begin = index.wrapping_add(out.iter().sum());
@@ -249,7 +250,7 @@ fn run<const TO: bool>((ring, max_wr): (u32, u32), start: u32, steps: &[Step], t
         for (id, (op, load)) in (u64::from(begin)..).zip(requests) {
             let used: u32 = out.iter().sum();
             let takes = units(op, load, TO);
-            // A datagram by pieces is taken to have data.
+            // A datagram in several calls is assumed to have data.
             let [exactly, by_pieces_too] = [1, if TO { 2 } else { 1 }].map(|least| {
                 takes.is_some_and(|units| used + units.max(least) <= ring)
                     && out.len() < max_wr as usize
@@ -298,7 +299,7 @@ fn run<const TO: bool>((ring, max_wr): (u32, u32), start: u32, steps: &[Step], t
         for side in [&*second, &*third, &*fourth, &*fifth] {
             assert_eq!(first.send_record(), side.send_record());
         }
-        // Behind several doorbells the halves that come next differ.
+        // After several doorbells the next halves differ.
         if requests.len() == 1 {
             assert_eq!(first.rung(), third.rung());
         }
@@ -306,8 +307,8 @@ fn run<const TO: bool>((ring, max_wr): (u32, u32), start: u32, steps: &[Step], t
     }
 }
 
-/// Of the last request that there is room for no more is known than that a short one fits; the next
-/// one must look anew if that one isn't ended.
+/// For the last request with room it is only known that a short one fits. If that request is not
+/// closed, the next one must check again.
 #[test]
 fn one_that_is_not_ended_leaves_no_room_behind() {
     let piece = Sge { addr: 0x1000, len: 64, lkey: 7 };
@@ -335,8 +336,8 @@ fn one_that_is_not_ended_leaves_no_room_behind() {
     assert!(long(sq, &mut at, 2 * 4 - 1).is_ok());
 }
 
-/// One that was thought to go over the end of the producer index and turns out to be shorter leaves
-/// that to the next one, which looks: a run doesn't get there.
+/// A request that was expected to wrap the producer index and turns out shorter leaves the wrap to
+/// the next one, which checks; a run does not get there.
 #[test]
 #[cfg_attr(miri, ignore = "maps memory")]
 fn one_that_ends_before_the_index_wraps_leaves_no_room_behind() {
@@ -366,7 +367,7 @@ fn one_that_ends_before_the_index_wraps_leaves_no_room_behind() {
 }
 
 proptest! {
-    // More than usual: few of them fill a queue with long requests.
+    // More cases than the default, because few of them fill a queue with long requests.
     #![proptest_config(ProptestConfig {
         cases: 4096,
         failure_persistence: None,

@@ -1,4 +1,4 @@
-//! WQEs that change keys: golden bytes, and the fence behind each.
+//! WQEs that change keys: golden bytes, and the fence after each.
 #![allow(unsafe_code, reason = "posts")]
 
 use uverbs_core::attr::AccessFlags;
@@ -79,7 +79,7 @@ fn assert_written(units: u32, op: &Rekey, table: &str) {
     side.assert_guards();
 }
 
-/// Also over the end of the ring.
+/// Also around the end of the ring.
 #[test]
 fn type_2_is_bound_to_the_queue_pair_if_its_key_is_free() {
     for units in [4, 16] {
@@ -209,7 +209,7 @@ fn a_fence_waits_for_it_too() {
     assert_eq!(seen, [SIGNALED | FENCE, SIGNALED, FENCE]);
 }
 
-/// Over the end of the ring, too, where the WQE is built aside.
+/// Also around the end of the ring, where the WQE is built aside.
 #[test]
 fn a_batch_that_is_rung_is_waited_for_and_one_that_is_dropped_is_not() {
     let mut side = SendSide::new(8, ROOM, true);
@@ -217,7 +217,7 @@ fn a_batch_that_is_rung_is_waited_for_and_one_that_is_dropped_is_not() {
         let mut at = side.sq.begin();
         let slot = rekey(&mut side, &mut at, Wr::new(1), &INVALIDATE).unwrap();
         ring(&mut side, at);
-        // Two that are not rung: a post, and another change.
+        // A post and another change, both not rung.
         let mut at = side.sq.begin();
         let behind = send(&mut side, &mut at, Wr::new(2));
         assert_eq!(behind, side.place(slot + 2));
@@ -233,7 +233,7 @@ fn a_batch_that_is_rung_is_waited_for_and_one_that_is_dropped_is_not() {
         // The fence is set when the batch is rung.
         assert_eq!(behind, side.place(slot + 2));
         assert_eq!(flags(&side, behind), SIGNALED | SMALL_FENCE);
-        // The UMR that was dropped had ended here.
+        // The dropped UMR ended here.
         assert_eq!(flags(&side, next), SIGNALED, "{slot}");
         side.retire(at.pi);
     }

@@ -1,5 +1,5 @@
-//! Rows of requests that are alike: the same WQEs and slots as those of batches, over the ring's
-//! end and wherever the producer index is.
+//! Lists of alike requests: their WQEs and slots equal those posted in batches, across the ring's
+//! end and for any producer index.
 #![allow(unsafe_code, reason = "posts")]
 
 use uverbs_core::provider::{AhOps, SendOps};
@@ -18,8 +18,8 @@ fn piece(nth: u64) -> Sge {
     Sge { addr: 0x1122_3344_5566_0000 | nth, len: 64, lkey: 0xaabb_ccdd }
 }
 
-/// A long row of those that are alike goes over the ring's end and over indexes whose second byte
-/// changes, and not over the one where the index wraps.
+/// A long list of alike requests crosses the ring's end and indexes whose second byte changes, but
+/// not the wrap of the index.
 #[test]
 #[cfg_attr(miri, ignore = "maps memory")]
 fn a_row_that_is_alike_is_a_batch() {
@@ -76,21 +76,21 @@ fn a_row_that_is_alike_is_a_batch() {
                 assert_eq!(rows.0, batch.0, "{start:#x} of {ring}, {inline}");
                 assert_eq!(rows.1, batch.1);
                 assert_eq!(rows.3, batch.3);
-                // Less may be known, by the rule for those that may be longer.
+                // Less room may be known, by the rule for requests that may be longer.
                 assert!(rows.2 <= batch.2, "{start:#x} of {ring}, {inline}");
             }
         }
     }
 }
 
-/// Posts them all in a row.
+/// Posts all requests as a list.
 fn alike<const TO: bool>(sq: &mut Sq, all: &[Asked<'_>]) {
     let mut row = Row::begin::<TO>(sq);
     assert_eq!(row.post_alike::<TO>(sq, all), all.len());
     row.ring(sq);
 }
 
-/// What is rare ends the row at its place; a full ring does, too.
+/// A request that needs the slow path ends the list before it; a full ring also does.
 #[test]
 fn a_row_ends_before_what_it_cannot_take() {
     let mut side = SendSide::with_max_wr(16, 16, ROOM);
@@ -114,8 +114,8 @@ fn a_row_ends_before_what_it_cannot_take() {
     side.assert_guards();
 }
 
-/// There are as many as the queue was made for, also where the ring has more WQEBBs; and behind a
-/// row that went beyond what was known to have room, no room is known for long ones.
+/// At most as many as the queue was created for are posted, even if the ring has more WQEBBs. After
+/// a list that exceeded the known room, no room is known for long requests.
 #[test]
 fn a_row_leaves_no_room_that_is_not_there() {
     let mut side = SendSide::with_max_wr(16, 4, ROOM);
@@ -131,7 +131,7 @@ fn a_row_leaves_no_room_that_is_not_there() {
     assert_eq!(full, Err(PostError::Full));
 }
 
-/// Inline data that is more than the queue takes isn't taken in a row either.
+/// Inline data above the queue's limit is not taken in a list either.
 #[test]
 fn a_row_of_bytes_keeps_to_the_queues_limit() {
     for (most, taken) in [(4, 0), (8, 0), (12, 2)] {
@@ -144,7 +144,7 @@ fn a_row_of_bytes_keeps_to_the_queues_limit() {
     }
 }
 
-/// A device that completes what was not posted makes no room.
+/// A device that completes unposted work makes no room.
 #[test]
 fn a_row_has_no_room_by_a_device_that_lies() {
     let mut side = SendSide::with_max_wr(16, 8, ROOM);
@@ -157,7 +157,7 @@ fn a_row_has_no_room_by_a_device_that_lies() {
     side.assert_guards();
 }
 
-/// A datagram is sent, and nothing else: by the run no WRITE goes anywhere.
+/// A run of datagrams takes only sends, and no WRITE.
 #[test]
 #[cfg_attr(miri, ignore = "maps memory")]
 fn a_row_of_datagrams_takes_no_write() {
@@ -171,7 +171,7 @@ fn a_row_of_datagrams_takes_no_write() {
     assert_eq!(side.send_record(), 0);
 }
 
-/// Where long requests fill the ring, fewer than the queue was made for have room.
+/// If long requests fill the ring, it has room for fewer than the queue was created for.
 #[test]
 fn a_row_needs_wqebbs_too() {
     let mut side = SendSide::with_max_wr(16, 8, Room { max_sge: 60, ..ROOM });
@@ -190,7 +190,7 @@ fn a_row_needs_wqebbs_too() {
     side.assert_guards();
 }
 
-/// The last WQE of a run is the one that was written last, of whichever type.
+/// The last WQE of a run is the last written one, of any type.
 #[test]
 fn a_row_that_ends_at_once_leaves_the_last_one() {
     let mut side = SendSide::with_max_wr(16, 8, ROOM);
@@ -212,7 +212,7 @@ fn a_row_that_ends_at_once_leaves_the_last_one() {
     assert!(doorbell.chunks(8).any(|word| word == head), "the list's head is rung");
 }
 
-/// A row that posts nothing behind a change of a key leaves the fence to the next one.
+/// An empty list after a change of a key leaves the fence to the next WQE.
 #[test]
 fn a_row_with_nothing_in_it_leaves_the_fence() {
     let mut side = SendSide::with_max_wr(16, 8, ROOM);

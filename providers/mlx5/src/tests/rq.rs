@@ -23,7 +23,7 @@ fn ring(side: &mut RecvSide, at: RecvCursor) {
 
 const SGE: Sge = Sge { addr: 0x0102_0304_0506_0708, len: 0x99, lkey: 0xaabb_ccdd };
 
-/// A queue whose receives complete in any order has more places than receives.
+/// An out-of-order queue has more places than receives.
 #[test]
 fn a_part_of_the_ring_may_be_outstanding() {
     let mut side = RecvSide::of_a_part((2, 4), 4, 1);
@@ -66,7 +66,7 @@ fn golden_bytes() {
     assert!(side.rq.dump(1).contains("0xaabbccdd"), "{}", side.rq.dump(1));
 }
 
-/// 2 GiB stand there as 0, which takes the long way.
+/// 2 GiB is encoded as 0, on the slow path.
 #[test]
 fn a_receive_of_two_gigabytes() {
     let mut side = RecvSide::new(4, 5, 2);
@@ -78,7 +78,7 @@ fn a_receive_of_two_gigabytes() {
     assert_eq!(side.ring.read(0, 16), bytes);
 }
 
-/// By one piece, in a batch and alone, the ring is filled as by lists, as often as it comes free.
+/// Posts of one SGE, in a batch and alone, fill the ring like lists, as often as it becomes free.
 #[test]
 fn one_piece_is_posted_as_a_list_of_one() {
     let mut lists = RecvSide::of_a_part((3, 4), 5, 2);
@@ -92,7 +92,7 @@ fn one_piece_is_posted_as_a_list_of_one() {
             post(&mut lists, &mut listed, id, &[piece]).unwrap();
             // SAFETY: the cursor is of `begin`; no device reads the ring.
             assert!(unsafe { batch.rq.post_at_once(&mut batched, id, &piece) });
-            // Its first one may be for `post_one`, which looks for room.
+            // The first one may need `post_one`, which checks for room.
             // SAFETY: the cursor is of `begin`; no device reads the ring.
             if !unsafe { alone.rq.post_lone(id, &piece) } {
                 assert_eq!(id, 0);
@@ -211,7 +211,7 @@ fn no_frame_is_lost() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 128 }))]
 
-    /// Any lists at any strides: what is posted is what is parsed.
+    /// Parsed WQEs equal the posted lists, for any lists and strides.
     #[test]
     fn what_is_posted_is_what_is_read(
         shift in 4u32..8,

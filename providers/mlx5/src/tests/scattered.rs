@@ -1,4 +1,4 @@
-//! Entries that bring data along, written by hand: what a device that lies can't make silent.
+//! Hand-written CQEs with scattered data: errors that a lying device can't hide.
 #![allow(unsafe_code, reason = "posts, and memory that work requests name")]
 
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use crate::cq::scattered::WorkRings;
 
 const REQ: u8 = 0;
 const READ: u8 = 0x10;
-/// Bits of an entry's last byte: its data is in its first half; before it, in a large entry.
+/// Bits of a CQE's last byte: data in its first half; data before it, in a 128-byte CQE.
 const IN_HALF: u8 = 4;
 const BEFORE: u8 = 8;
-/// WQEs of both rings, and bytes of one.
+/// Number of WQEs of each ring, and size of a WQE.
 const WQES: u32 = 8;
 const STRIDE: usize = 64;
 
 /// A queue pair whose receive `i` has number `200 + i`, and send `i` number `100 + i`, a READ; each
-/// with one piece of `room` bytes at its place in `memory`.
+/// with one SGE of `room` bytes at its place in `memory`.
 struct World {
     side: PollSide,
     shared: Arc<QpShared>,
@@ -46,7 +46,7 @@ impl World {
             let at = wqe * STRIDE;
             recv.write(at, &piece);
             recv.write(at + DS_BYTES, &end);
-            // Control segment of three units, the peer's address, the piece.
+            // Control segment for three units, remote address, SGE.
             send.write(at, &[&word(READ.into())[..], &word(3)].concat());
             send.write(at + 2 * DS_BYTES, &piece);
         }
@@ -80,7 +80,8 @@ impl World {
         Self { side, shared, memory }
     }
 
-    /// An entry with `bytes` of data, all of them 0xa5 as far as it has room, where `data` says.
+    /// Writes a CQE with `bytes` of data, filled with 0xa5 as far as it has room, at the position
+    /// given by `data`.
     fn complete(&mut self, cqe: Cqe, bytes: u32, data: u8) {
         let Cqe(mut entry) = cqe.bytes(bytes);
         entry[63] |= data;
@@ -119,7 +120,7 @@ impl World {
     }
 }
 
-/// rdma-core `qp.c:copy_to_scat`: as much as there is room for, and `IBV_WC_LOC_LEN_ERR`.
+/// rdma-core `qp.c:copy_to_scat` copies as much as fits, and reports `IBV_WC_LOC_LEN_ERR`.
 #[test]
 fn data_that_is_longer_than_its_list_fails_its_work_request_alone() {
     let mut world = World::new(6, 20);
@@ -139,14 +140,14 @@ fn data_that_is_longer_than_its_list_fails_its_work_request_alone() {
     assert_eq!(world.side.cq.strays(), 0);
 }
 
-/// rdma-core `qp.c:mlx5_copy_to_send_wqe` gives `IBV_WC_REM_INV_REQ_ERR` for a send of another
+/// rdma-core `qp.c:mlx5_copy_to_send_wqe` returns `IBV_WC_REM_INV_REQ_ERR` for a send with another
 /// opcode.
 #[test]
 fn data_that_nothing_asked_for_fails_its_work_request() {
     let mut world = World::new(6, 20);
     world.send(0, 0x0a, 4, IN_HALF);
     world.finds(100, false, Err(Status::RemoteInvalidRequest));
-    // An entry of 64 bytes has nothing before it.
+    // A 64-byte CQE has no data before it.
     world.receive(0, 4, BEFORE);
     world.finds(200, true, Err(Status::General));
     world.send(1, READ, 4, BEFORE);
@@ -156,7 +157,7 @@ fn data_that_nothing_asked_for_fails_its_work_request() {
     assert_eq!(world.side.cq.strays(), 0);
 }
 
-/// Data of no work request goes nowhere, and is counted.
+/// Data without a work request is dropped and counted.
 #[test]
 fn data_of_a_work_request_that_is_not_outstanding_is_dropped() {
     let mut world = World::new(6, 20);

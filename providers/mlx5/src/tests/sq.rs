@@ -33,7 +33,7 @@ fn ring(side: &mut SendSide, at: SendCursor) {
     unsafe { side.sq.ring(at) };
 }
 
-/// One WQE of `ds` units, 2 at least: control, and the rest inline.
+/// Posts one WQE of `ds` units, at least 2: control segment, and the rest inline.
 fn one(side: &mut SendSide, ds: usize) -> Vec<Step> {
     let mut at = side.sq.begin();
     inline(side, &mut at, (ds - 1) * 16 - 4).unwrap();
@@ -83,7 +83,7 @@ fn blue_flame_copies_a_lone_wqe_between_fences_and_halves_take_turns() {
                 Step::Flush,
             ]
         );
-        // The copy is the WQE, in whole blocks, and nothing else is touched; the fourth one wraps.
+        // The copy is the WQE in whole blocks, and other bytes are unchanged; the fourth WQE wraps.
         let bytes = blocks as usize * 64;
         assert_eq!(side.register.read(offset as usize, bytes), side.bytes(index, bytes));
         assert!(side.register.read(offset as usize ^ HALF, HALF).iter().all(|&byte| byte == 0));
@@ -121,12 +121,12 @@ fn what_is_not_lone_or_small_is_announced_by_eight_bytes() {
     assert_eq!(seen[..3], expected[..3]);
     assert_eq!(seen[3..], [Step::Stored { offset: 0, head: stored }, Step::Flush]);
     assert_eq!(side.register.read(0, 8), side.bytes(0, 8));
-    // A control segment alone; it goes to the other half.
+    // Only a control segment; it goes to the other half.
     let mut at = side.sq.begin();
     inline(&mut side, &mut at, 0).unwrap();
     ring(&mut side, at);
     assert_eq!(steps()[3], Step::Stored { offset: HALF as u32, head: head(&side, 5) });
-    // Two of them: the second's bytes.
+    // Two WQEs: the bytes of the second.
     let mut at = side.sq.begin();
     post(&mut side, &mut at, 1).unwrap();
     post(&mut side, &mut at, 2).unwrap();
@@ -174,7 +174,7 @@ fn a_batch_that_is_not_rung_publishes_nothing_and_the_next_one_takes_its_place()
     }
     assert_eq!(steps(), []);
     assert_eq!((side.send_record(), side.sq.raw_parts().producer), (0, 0));
-    // A copy of a cursor, dropped or forgotten, is nothing to the queue.
+    // A dropped or leaked copy of a cursor does not affect the queue.
     let mut at = side.sq.begin();
     assert_eq!(post(&mut side, &mut at, 9), Ok(0));
     ring(&mut side, at);
@@ -196,7 +196,7 @@ fn a_full_queue_says_so_until_something_is_retired() {
     ring(&mut side, at);
     side.retire(2);
     let mut at = side.sq.begin();
-    // Two free: three don't fit, two do, and then none.
+    // Two WQEBBs are free: three don't fit, two fit, then none.
     assert_eq!(inline(&mut side, &mut at, 120), Err(PostError::Full));
     assert_eq!(inline(&mut side, &mut at, 100), Ok(side.place(8)));
     assert_eq!(post(&mut side, &mut at, 0), Err(PostError::Full));
@@ -215,7 +215,7 @@ fn small_requests_are_no_more_than_the_queue_was_made_for() {
         }
         assert_eq!(post(&mut side, &mut at, round), Err(PostError::Full));
         ring(&mut side, at);
-        // Two are done: then two more go, and no third.
+        // Two complete: then two more fit, and no third.
         let end = side.sq.raw_parts().producer;
         side.retire(end - 2);
         let mut at = side.sq.begin();
@@ -223,7 +223,7 @@ fn small_requests_are_no_more_than_the_queue_was_made_for() {
             post(&mut side, &mut at, round).unwrap();
         }
         assert_eq!(post(&mut side, &mut at, round), Err(PostError::Full));
-        // Dropped, they don't count.
+        // Dropped ones don't count.
         let mut at = side.sq.begin();
         post(&mut side, &mut at, round).unwrap();
         ring(&mut side, at);
@@ -240,7 +240,7 @@ fn indexes_run_over_32_bits() {
     let mut index = start;
     for _ in 0..10 {
         let mut at = side.sq.begin();
-        // 3 + 3 WQEBBs fit, a third time doesn't.
+        // 3 + 3 WQEBBs fit, another 3 don't.
         assert_eq!(inline(&mut side, &mut at, 170), Ok(index % 8));
         assert_eq!(inline(&mut side, &mut at, 170), Ok(index.wrapping_add(3) % 8));
         assert_eq!(inline(&mut side, &mut at, 170), Err(PostError::Full));
@@ -306,7 +306,7 @@ fn no_frame_is_lost() {
         // SAFETY: the slot of the post just made.
         unsafe { side.sq.own(at, slot, frame.hold()) };
     };
-    // Forgotten with three frames, of which the next batch would use up one place only.
+    // A leaked batch with three frames; the next batch would reuse only one of its places.
     let mut at = side.sq.begin();
     for id in 0..3 {
         own(&mut side, &mut at, id);
@@ -322,7 +322,7 @@ fn no_frame_is_lost() {
     assert!(side.sq.left() != 0);
     let asked = Asked { wr: Wr::new(9), op: SendOp::Send, data: Data::One(SGE), to: None };
     assert!(!post_alone(&mut side.sq, &asked), "the forgotten frame would stay there");
-    // Published is published: `begin` leaves it alone.
+    // `begin` leaves published work requests alone.
     let mut at = side.sq.begin();
     assert_eq!(free(&slab), 7);
     own(&mut side, &mut at, 8);
@@ -334,7 +334,7 @@ fn no_frame_is_lost() {
     // The unsignaled one before it went back to its slab.
     assert_eq!(free(&slab), 7);
     drop(taken);
-    // A full ring of forgotten ones.
+    // A full ring of leaked work requests.
     side.retire(2);
     let mut at = side.sq.begin();
     for id in 0..8 {
@@ -344,7 +344,7 @@ fn no_frame_is_lost() {
     assert_eq!(free(&slab), 0);
     side.sq.begin();
     assert_eq!(free(&slab), 8);
-    // And with the queue.
+    // Frames also return when the queue is dropped.
     let mut at = side.sq.begin();
     own(&mut side, &mut at, 0);
     drop(side);
@@ -358,7 +358,7 @@ fn segments_by_hand() {
         one(&mut side, 2);
     }
     side.stain(0xee);
-    // Five segments from the last WQEBB on: it wraps.
+    // Five segments from the last WQEBB on, so the WQE wraps.
     let segments: Vec<[u8; 16]> = (0..4).map(|i| [i + 1; 16]).collect();
     let mut at = side.sq.begin();
     // SAFETY: no device reads the ring.

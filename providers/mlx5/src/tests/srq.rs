@@ -1,4 +1,4 @@
-//! Shared receive queues, and completions of what was posted to them.
+//! Shared receive queues, and completions of their receives.
 #![allow(unsafe_code, reason = "posts")]
 
 use uverbs_core::memory::post::Source;
@@ -109,14 +109,14 @@ fn wqes_are_posted_in_the_order_in_which_they_came_back() {
         let Polled { wr_id, .. } = poll.cq.next().expect("a completion");
         assert_eq!(wr_id, slot.into());
     }
-    // Slot 3 was the list's last, and the others stand behind it as they came.
+    // Slot 3 was the last of the list; the others follow in order of completion.
     for (slot, next) in [(3u32, 2u8), (2, 0), (0, 1)] {
         assert_eq!(post_one(&mut side, 10), Ok(slot));
         assert_eq!(side.ring.read(slot as usize * 32, 4), [0, 0, 0, next]);
     }
     assert_eq!(post_one(&mut side, 9), Err(PostError::Full));
     assert_eq!(side.record(), 6);
-    // The counter in the record has 16 bits, as libmlx5's has.
+    // The counter in the record has 16 bits, as in libmlx5.
     for _ in 0..0xffff - 5 {
         let slot = side.srq.head();
         // SAFETY: nothing reads the ring; the slot is done with.
@@ -134,7 +134,7 @@ fn a_completion_that_comes_twice_or_names_nothing_is_a_stray() {
     poll.attach(&user);
     assert_eq!(post_one(&mut side, 7), Ok(0));
     let entry = |counter| Cqe::new(RESP_SEND, user.user_index.value()).counter(counter).0;
-    // Not posted, not in the ring, and what the table that isn't there would expect.
+    // Unposted slots, slots outside the ring, and the index that the missing table expects.
     for counter in [1, 3, 4, 0x7fff, 0xffff, 0, 0] {
         poll.complete(entry(counter));
     }
@@ -165,7 +165,7 @@ fn frames_move_in_and_come_back() {
         }
         assert_eq!(side.record(), if rung { 3 } else { 0 });
         if !rung {
-            // What was never rung is the poster's again.
+            // Receives that were never rung return to the poster.
             let _ = side.srq.begin();
             assert_eq!(free(&slab), 3);
         }
@@ -174,7 +174,8 @@ fn frames_move_in_and_come_back() {
     let Polled { wr_id, frame, .. } = poll.cq.next().expect("a completion");
     assert_eq!((wr_id, frame.is_some()), (1, true));
     drop(frame);
-    // Two completions unpolled when the queue pair goes: their buffers and WQEs are free again.
+    // Two completions are unpolled when the queue pair is destroyed: their buffers and WQEs become
+    // free.
     for counter in [0, 2] {
         poll.complete(Cqe::new(RESP_SEND, user.user_index.value()).counter(counter).0);
     }

@@ -1,4 +1,4 @@
-//! The usual completion by the short way, compared with the same by the long one.
+//! Fast path of polling, compared with the slow path.
 #![allow(unsafe_code, reason = "posts, to have something to complete")]
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::fixture::PollSide;
 
 const UNITS: u32 = 8;
 
-/// What a test sees of a completion. `CALLS` as a [`Sink`]'s.
+/// Sink that returns the fields of a completion. For `CALLS` see [`Sink`].
 struct See<const CALLS: bool>;
 
 impl<V: View, const CALLS: bool> Sink<V> for See<CALLS> {
@@ -28,13 +28,13 @@ impl<V: View, const CALLS: bool> Sink<V> for See<CALLS> {
     }
 }
 
-/// The next completion by the long way.
+/// Polls the next completion on the slow path.
 fn long(side: &mut PollSide) -> Option<Seen> {
     let Polled { view, wr_id, .. } = side.cq.next()?;
     Some(seen(view, wr_id))
 }
 
-/// By the short way where that leads somewhere.
+/// Polls the next completion on the fast path, if possible.
 fn short<const CALLS: bool>(side: &mut PollSide) -> Option<Seen> {
     let before = side.cq.consumer();
     match side.cq.next_usual(See::<CALLS>) {
@@ -50,22 +50,22 @@ fn short<const CALLS: bool>(side: &mut PollSide) -> Option<Seen> {
     }
 }
 
-/// The queue pair of a [`World`] whose tables may hold buffers. The two before are plain.
+/// Queue pair of a [`World`] whose tables may hold buffers. The two before it are plain.
 const BUFFERS: usize = 2;
-/// The one that receives from a shared queue.
+/// Queue pair with a shared receive queue.
 const SHARED: usize = 3;
 const ALL: usize = 4;
 
-/// A queue and its queue pairs.
+/// A completion queue and its queue pairs.
 struct World {
     side: PollSide,
     qps: Vec<Arc<QpShared>>,
-    /// What the device completes next of each: a send, a receive.
+    /// Next send and next receive that the device completes, for each queue pair.
     next: [[u16; 2]; ALL],
 }
 
 impl World {
-    /// Behind `skipped` queue pairs that the queue doesn't know.
+    /// Creates it with user indexes behind `skipped` unknown queue pairs.
     fn new(shift: u32, skipped: u32) -> Self {
         let side = PollSide::new(UNITS, shift);
         let indexes = UserIndexes::default();
@@ -77,7 +77,7 @@ impl World {
         // SAFETY: the test is the only poster.
         unsafe { qps[BUFFERS].recv.will_own() };
         let srq = SrqShared::new(UNITS + 1, None);
-        // SAFETY: the slots from the front on, but for the last; the test is the only poster.
+        // SAFETY: the slots from the front on, except the last; the test is the only poster.
         (0..UNITS).for_each(|slot| unsafe { srq.put(slot, 300 + u64::from(slot)) });
         let mut user = Arc::into_inner(posted(&indexes, UNITS)).unwrap();
         (user.recv, user.srq) = (SlotTable::none(), Some(Arc::new(srq)));
@@ -88,8 +88,7 @@ impl World {
         world
     }
 
-    /// The device writes an entry of this queue pair, or of none. `off` is how far its counter is
-    /// from what it should be.
+    /// Writes a CQE of this queue pair, or of an unknown one. `off` is the error of its counter.
     fn complete(&mut self, qp: usize, opcode: u8, sop: u8, off: u16) {
         let uidx = self.qps.get(qp).map_or(0xff_ffff, |qp| qp.user_index.value());
         let is_recv = !matches!(opcode, 0 | 13);
@@ -128,7 +127,7 @@ fn a_receive_of_a_shared_queue_is_usual_where_calls_are() {
 
 #[test]
 fn what_is_unusual_stays() {
-    // A failure; a queue pair with buffers; a send that isn't outstanding; nobody's.
+    // A failure; a queue pair with buffers; a send that is not outstanding; an unknown queue pair.
     let buffers = [(BUFFERS, 0, 0), (BUFFERS, 2, 0)];
     let others = [(0, 13, 0), (0, 14, 0), (0, 0, 9), (SHARED, 2, 9), (7, 0, 0)];
     for (qp, opcode, off) in buffers.into_iter().chain(others) {
@@ -143,12 +142,12 @@ fn what_is_unusual_stays() {
 
 #[test]
 fn many_queue_pairs_are_unusual() {
-    // Their state is fetched ahead, which is more than the short way does.
+    // Their state is prefetched, which the fast path does not do.
     let mut world = World::new(6, 300);
     world.complete(0, 0, 8, 0);
     assert_eq!(world.side.cq.next_usual(See::<true>), Usual::Unusual);
     assert_eq!(short::<true>(&mut world.side).map(|seen| seen.0), Some(100));
-    // The same queue pair again is no reason to look for it.
+    // A repeated queue pair needs no lookup.
     world.complete(0, 0, 8, 0);
     assert!(matches!(world.side.cq.next_usual(See::<true>), Usual::Taken(_)));
 }
@@ -160,7 +159,7 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Both ways find the same, and leave the same.
+    /// Both paths return equal completions, and leave equal states.
     #[test]
     fn both_ways_lead_to_the_same(
         entries in proptest::collection::vec(

@@ -15,7 +15,7 @@ use crate::send::wqe::Room;
 const ROOM: Room = Room { max_sge: 8, max_inline: 220 };
 const REMOTE: Remote = Remote { addr: 0x1122_3344_5566_7788, rkey: 0x99aa_bbcc };
 
-/// Sixteen bytes of every line: hexadecimal up to the bar, the field names behind it.
+/// Parses sixteen bytes from every line: hexadecimal up to the bar, field names behind it.
 pub(super) fn golden(table: &str) -> Vec<u8> {
     let lines = table.lines().filter_map(|line| line.split('|').next());
     lines
@@ -33,7 +33,7 @@ fn post(side: &mut SendSide, wr: Wr, op: SendOp, data: Data<'_>) -> Result<u32, 
     Ok(slot)
 }
 
-/// The same of a list that is written as it is counted, where that can be.
+/// [`post`] of a list, which is written and counted in one pass if possible.
 fn post_list(side: &mut SendSide, wr: Wr, op: SendOp, list: &[Sge]) -> Result<u32, PostError> {
     let slot = side.place(side.sq.producer());
     if post_alone(&mut side.sq, &Asked { wr, op, data: Data::List(list), to: None }) {
@@ -60,7 +60,7 @@ fn assert_written_by(
     post_it: impl FnOnce(&mut SendSide, Wr, SendOp, Data<'_>) -> Result<u32, PostError>,
 ) {
     let mut side = SendSide::new(16, ROOM, true);
-    // Index 3, so that the index shows.
+    // Index 3, so that the index is visible.
     for _ in 0..3 {
         post(&mut side, Wr::new(0), SendOp::Send, Data::List(&[])).unwrap();
     }
@@ -156,7 +156,7 @@ fn write_with_immediate_of_a_list() {
 fn read_of_two_gigabytes() {
     let all = Sge { addr: 0, len: 1 << 31, lkey: 7 };
     let behind_nothing = [Sge { len: 0, ..SGE }, all];
-    // A list is written as it is counted, but for one that is so long.
+    // Lists are written and counted in one pass, except one of this length.
     for data in [Data::One(all), Data::List(&[all]), Data::List(&behind_nothing)] {
         assert_written(
             Wr::new(1),
@@ -244,7 +244,7 @@ fn what_can_not_be_posted_is_refused_and_leaves_no_trace() {
         assert_eq!(post(&mut side, Wr::new(1), *op, *data), Err(*error), "{op:?} {data:?}");
     }
     assert_eq!(side.bytes(0, 16 * 64), [0xee; 16 * 64]);
-    // Of a list that is too long something was written where nobody looks.
+    // A list that is too long leaves written segments in free WQEBBs.
     for (op, data, error) in cases {
         if let Data::List(list) = data {
             assert_eq!(post_list(&mut side, Wr::new(1), *op, list), Err(*error), "{op:?} {list:?}");
@@ -253,7 +253,7 @@ fn what_can_not_be_posted_is_refused_and_leaves_no_trace() {
     assert_eq!(side.send_record(), 0);
 }
 
-/// What the WQE at `index` says, against what was asked for.
+/// Compares the WQE at `index` with the request.
 #[track_caller]
 fn assert_means(side: &SendSide, index: u32, wr: Wr, op: SendOp, data: Data<'_>) -> usize {
     let bytes = side.bytes(index, 1008.min(side.units as usize * 64));
@@ -324,8 +324,8 @@ fn ops() -> Vec<SendOp> {
     ]
 }
 
-/// Posts at ring position `start`, on a stained ring, and compares what is there; what is behind
-/// stays stained.
+/// Posts at ring position `start` on a stained ring, and compares the WQE; bytes behind it stay
+/// stained.
 #[track_caller]
 fn check(units: u32, start: u32, wr: Wr, op: SendOp, data: Data<'_>) {
     let mut side = SendSide::new(units, ROOM, false);
@@ -463,8 +463,7 @@ fn with_data<R>(payload: &Payload, act: impl FnOnce(Data<'_>) -> R) -> R {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 128 }))]
 
-    /// Batches of any work requests, one after the other around the ring: what is published parses
-    /// to what was asked.
+    /// Batches of arbitrary work requests around the ring: published WQEs parse to the requests.
     #[test]
     fn what_is_posted_is_what_is_read(
         batches in proptest::collection::vec(

@@ -55,16 +55,14 @@ pub(crate) const UNWRITTEN: u8 = CqeOpcode::INVALID.0 << 4 | MLX5_CQE_OWNER_MASK
 
 const OP_OWN_OFFSET: usize = mlx5_cqe64::OP_OWN_OFFSET;
 
-/// Number of queue pairs up to which their polling state stays in the first-level cache without
-/// prefetching.
+/// Maximum queue pairs whose polling state stays in the first-level cache unprefetched.
 const FEW: usize = 256;
 /// Prefetch distance in CQEs: memory latency, at a few nanoseconds a CQE.
 const FAR: u32 = 24;
 /// Prefetch distance in the ring in bytes: eight CQEs of 64 bytes.
 const AHEAD: usize = 8 * mlx5_cqe64::SIZE;
 
-/// Highest rotated last byte (ownership bit first) of a successful CQE: the opcodes of successes
-/// are the lowest.
+/// Highest rotated last byte of a success, whose opcodes are the lowest.
 const LAST_SUCCESS: u8 = CqeOpcode::RESP_SEND_INV.0 << 3 | 0b111;
 /// The ownership bit in the rotated byte.
 const NOT_MINE: u8 = MLX5_CQE_OWNER_MASK.rotate_right(1);

@@ -243,8 +243,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
     // Requests the original sizes; the rounded sizes are internal.
     let attr = init.request(&init.cap, &context.core);
     let uverbs = context.core.uverbs();
-    // SAFETY: the core object created next keeps rings and record, which are accessed only by raw
-    // pointers.
+    // SAFETY: the core object created next keeps rings and record, reached by raw pointers only.
     let created = unsafe { uverbs.create_qp(&attr, request.as_bytes(), answer.as_mut_bytes()) }
         .map_err(|error| uverbs.tell_memlock(error, memory.len() as u64))?;
     let shared = Arc::new(QpShared {
@@ -307,17 +306,15 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
         entries: recv.entries,
         max_wr: max_recv_wr,
         shift: recv.shift,
-        // Unlimited without a receive queue, so that a post fails for the missing queue and not for
-        // its list.
+        // Unlimited without a receive queue: a post then fails for the missing queue.
         max_sge: if init.srq.is_some() { u32::MAX } else { recv.max_sge },
         record: memory.record.ptr(),
         qpn: created.qpn,
         shared,
         memory,
     };
-    // SAFETY: the rings are in a page-aligned mapping, with the sizes given; the receive ring in
-    // front has a multiple of 64 bytes. `memory` keeps all. The slot tables have as many slots, and
-    // no other poster.
+    // SAFETY: rings of these sizes, kept by `memory` in a page-aligned mapping, the receive ring a
+    // multiple of 64 bytes. The slot tables have as many slots, and no other poster.
     let sq = unsafe { Sq::new(sq) };
     // SAFETY: the contract of `Rq::new` holds for the same reasons.
     let rq = unsafe { Rq::new(rq) };

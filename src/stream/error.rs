@@ -76,21 +76,23 @@ impl fmt::Display for StreamError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Hello { what, value } => {
-                write!(f, "the peer speaks no stream protocol that is known: its {what} is {value}")
+                write!(f, "the peer speaks an unknown stream protocol: its {what} is {value}")
             }
             Self::UnknownMessage { immediate } => {
-                write!(f, "the peer sent message {immediate:#010x}, which the protocol lacks")
+                write!(f, "the peer sent message {immediate:#010x}, which is not in the protocol")
             }
-            Self::ForeignMessage => f.write_str("the peer sent a message that is no stream's"),
+            Self::ForeignMessage => {
+                f.write_str("the peer sent a message that is not part of a stream")
+            }
             Self::TooManyBytes { bytes, room } => {
-                write!(f, "the peer tells of {bytes} bytes where it had room for {room}")
+                write!(f, "the peer reports {bytes} bytes, but had room for {room}")
             }
             Self::TooManyMessages { limit } => {
-                write!(f, "the peer sent more than {limit} messages that nobody has read")
+                write!(f, "the peer sent more than {limit} messages that are not read yet")
             }
-            Self::Lost => f.write_str("the peer went without closing the stream"),
+            Self::Lost => f.write_str("the peer disconnected without closing the stream"),
             Self::DeviceRemoved => f.write_str("the device was removed"),
-            Self::Failed(failure) => write!(f, "the stream broke: {failure}"),
+            Self::Failed(failure) => write!(f, "the stream failed: {failure}"),
         }
     }
 }

@@ -77,7 +77,7 @@ fn whoever_asks_is_watched_and_refused() {
     let device = format!("softhca@{here}");
     let client = uverbs(&["rping", &there, "-p", "7471", "-d", &device]);
     assert_eq!(client.status, Some(1));
-    assert!(client.stderr.contains("refused by the program"), "{}", client.stderr);
+    assert!(client.stderr.contains("rejected by the peer's program"), "{}", client.stderr);
     let event = ended(watch).ok().json();
     assert_eq!((&event["event"], &event["space"]), (&"ConnectRequest".into(), &"tcp".into()));
     assert!(event["peer"].as_str().unwrap().starts_with(&here), "{event}");

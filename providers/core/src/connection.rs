@@ -146,9 +146,9 @@ impl fmt::Display for ConnectionError {
             _ => String::new(),
         };
         match &self.kind {
-            Kind::NameUnresolved { name, reason } => write!(f, "{name} was not found: {reason}"),
+            Kind::NameUnresolved { name, reason } => write!(f, "can't resolve {name}: {reason}"),
             Kind::AddressUnresolved { errno: Errno::ENODEV } => {
-                f.write_str("the interface that leads to this address has no RDMA device")
+                f.write_str("the network interface of the route has no RDMA device")
             }
             Kind::AddressUnresolved { errno } => {
                 write!(f, "the address was not resolved{within}: {errno}")
@@ -158,19 +158,19 @@ impl fmt::Display for ConnectionError {
             Kind::Unreachable { errno } => write!(f, "the peer did not answer: {errno}"),
             Kind::Failed { errno } => write!(f, "connecting failed: {errno}"),
             Kind::Rejected { reason: Kind::NO_LISTENER, .. } => {
-                f.write_str("refused: nobody listens at this port (reason 8)")
+                f.write_str("rejected: no program listens at this port (reason 8)")
             }
             Kind::Rejected { reason: Kind::STALE, .. } => f.write_str(
-                "refused: the peer has an old connection of this queue pair's number, which it \
-                 ends now; try again (reason 10)",
+                "rejected: the peer still has an old connection of this queue pair number and ends \
+                 it now; connect again (reason 10)",
             ),
             Kind::Rejected { reason: Kind::CONSUMER, .. } => {
-                f.write_str("refused by the program at the other side (reason 28)")
+                f.write_str("rejected by the peer's program (reason 28)")
             }
-            Kind::Rejected { reason, .. } => write!(f, "refused, with reason {reason}"),
-            Kind::Disconnected => f.write_str("the other side ended the connection"),
+            Kind::Rejected { reason, .. } => write!(f, "rejected with reason {reason}"),
+            Kind::Disconnected => f.write_str("the peer ended the connection"),
             Kind::DeviceRemoved => f.write_str("the device was removed"),
-            Kind::Unexpected(event) => write!(f, "event {event} came, which doesn't belong here"),
+            Kind::Unexpected(event) => write!(f, "unexpected connection manager event {event}"),
         }
     }
 }
@@ -241,7 +241,7 @@ mod tests {
             reason: ConnectionErrorKind::NO_LISTENER,
             private_data: Vec::new(),
         };
-        let text = "10.0.0.9:7471: refused: nobody listens at this port (reason 8)";
+        let text = "10.0.0.9:7471: rejected: no program listens at this port (reason 8)";
         assert_eq!(refused.of(tried).to_string(), text);
     }
 }

@@ -302,25 +302,25 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Kernel { verb, errno, hint } => {
-                write!(f, "{verb}: the kernel refused it with {errno:?} ({errno})")?;
+                write!(f, "{verb}: the kernel returned {errno:?} ({errno})")?;
                 hint.map_or(Ok(()), |hint| write!(f, "; {hint}"))
             }
             Self::Limit { verb, what, value, limit } => {
                 let side = if value > limit { "at most" } else { "at least" };
-                write!(f, "{verb}: {what} is {value}, and can be {side} {limit}")
+                write!(f, "{verb}: {what} is {value}, must be {side} {limit}")
             }
             Self::Invalid { verb, what, value, why } => {
                 write!(f, "{verb}: {what} is {value}; {why}")
             }
             Self::MissingAttribute { verb, attribute } => {
-                write!(f, "{verb}: the attribute {attribute} is missing")
+                write!(f, "{verb}: attribute {attribute} is missing")
             }
             Self::State { verb, state, needs } => {
-                write!(f, "{verb}: the queue pair is in {state}, and must be in {needs}")
+                write!(f, "{verb}: the queue pair is in {state}, must be in {needs}")
             }
             Self::NoSuchDevice { name, .. } if name.is_empty() => f.write_str(
                 "no RDMA device: the kernel has none, or /dev/infiniband is hidden from this process; \
-                 the software HCA is asked for by name (softhca0)",
+                 the software HCA is opened by name (softhca0)",
             ),
             Self::NoSuchDevice { name, available } if available.is_empty() => {
                 write!(f, "no RDMA device `{name}`: this machine has none")
@@ -333,11 +333,11 @@ impl fmt::Display for Error {
             }
             Self::Memlock { verb, wanted, limit } => write!(
                 f,
-                "{verb}: {wanted} bytes can't be pinned while RLIMIT_MEMLOCK is {limit} bytes; raise it (ulimit -l)"
+                "{verb}: can't pin {wanted} bytes, RLIMIT_MEMLOCK is {limit} bytes; raise it (ulimit -l)"
             ),
-            Self::Unsupported { verb, what } => write!(f, "{verb}: {what} is not supported"),
+            Self::Unsupported { verb, what } => write!(f, "{verb}: unsupported: {what}"),
             Self::TimedOut { verb, waited, why } => {
-                write!(f, "{verb}: nothing in {waited:?}")?;
+                write!(f, "{verb}: timed out after {waited:?}")?;
                 why.as_ref().map_or(Ok(()), |why| write!(f, "; {why}"))
             }
             Self::DeviceGone { verb } => write!(f, "{verb}: the device is gone"),
@@ -347,7 +347,7 @@ impl fmt::Display for Error {
                  destroy the queue pairs"
             ),
             Self::OtherProcess { verb } => {
-                write!(f, "{verb}: another process opened the device, of which this is a fork")
+                write!(f, "{verb}: the parent process opened the device; open it again here")
             }
             Self::System { what, errno } => write!(f, "{what}: {errno:?} ({errno})"),
             Self::EmptyGid { port, index, used } => {
@@ -381,9 +381,9 @@ impl std::error::Error for Error {
 impl fmt::Display for EndpointError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.found.is_empty() {
-            write!(f, "the endpoint's text has no {}", self.part)
+            write!(f, "endpoint text has no {}", self.part)
         } else {
-            write!(f, "the endpoint's {} can't be {:?}", self.part, self.found)
+            write!(f, "endpoint field {} is invalid: {:?}", self.part, self.found)
         }
     }
 }
@@ -450,9 +450,12 @@ pub struct OutOfRange {
 impl fmt::Display for OutOfRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { offset, wanted, len } = self;
-        write!(f, "{wanted} bytes at offset {offset} of exposed memory that has {len}")?;
+        write!(
+            f,
+            "can't access {wanted} bytes at offset {offset} of exposed memory of {len} bytes"
+        )?;
         if *wanted == 8 && !offset.is_multiple_of(8) {
-            write!(f, " (words are aligned to 8)")
+            write!(f, "; the offset of a word must be a multiple of 8")
         } else {
             Ok(())
         }
@@ -528,7 +531,7 @@ mod tests {
     fn a_wait_in_vain_says_why_where_it_is_known() {
         let waited = Duration::from_secs(5);
         let error = Error::TimedOut { verb: "poll_cq", waited, why: Some("it overran".to_owned()) };
-        assert_eq!(error.to_string(), "poll_cq: nothing in 5s; it overran");
+        assert_eq!(error.to_string(), "poll_cq: timed out after 5s; it overran");
     }
 
     #[test]

@@ -171,39 +171,44 @@ impl Status {
     pub fn explain(self) -> &'static str {
         match self {
             Self::LocalLength => {
-                "the message was longer than the receive's scatter list, or a send was over the limit"
+                "the message is longer than the receive's scatter list, or than a send may be"
             }
             Self::LocalQpOperation => {
-                "the device found the work request malformed, or the wrong one for this queue pair"
+                "the work request is malformed, or invalid for this queue pair"
             }
             Self::LocalProtection => {
-                "the local key doesn't cover the buffer, belongs to another protection domain, or lacks local write"
+                "the local key does not cover the buffer, belongs to another protection domain, or \
+                 lacks local write"
             }
             Self::Flushed => {
-                "the queue pair was in error already; the first failed completion tells why"
+                "the queue pair was already in error; the first failed completion has the cause"
             }
             Self::MemoryWindowBind => "the memory window could not be bound",
-            Self::BadResponse => "the peer's response made no sense for the request",
-            Self::LocalAccess => "the peer wanted an access that the local region doesn't grant",
+            Self::BadResponse => "the peer's response does not match the request",
+            Self::LocalAccess => {
+                "the peer attempted an access that the local region does not grant"
+            }
             Self::RemoteInvalidRequest => {
-                "the peer can't take this request: its receive is too small, or it doesn't do the operation"
+                "the peer rejected the request: its receive is too small, or it lacks the operation"
             }
             Self::RemoteAccess => {
-                "the peer refused the remote key: wrong, out of range, revoked, or without the right for this operation"
+                "the peer rejected the remote key: it is wrong, out of range, revoked, or lacks the \
+                 right for this operation"
             }
             Self::RemoteOperation => {
-                "the peer could not carry the request out, e.g. its receive buffer's key is bad"
+                "the peer failed to execute the request, for example because its receive's key is bad"
             }
             Self::RetryExceeded => {
-                "no acknowledgement came: the peer is gone, in error, unreachable, or its path attributes are wrong"
+                "no acknowledgement arrived: the peer is gone, in error or unreachable, or the path \
+                 attributes are wrong"
             }
-            Self::RnrRetryExceeded => "the peer had no receive posted for too long",
+            Self::RnrRetryExceeded => "the peer posted no receive within all retries",
             Self::RemoteAborted => "the peer aborted the operation",
-            Self::TagNotFound => "a message had taken the tag already; its own completion tells",
+            Self::TagNotFound => "a message matched the tag before; its completion reports it",
             Self::RendezvousIncomplete => {
-                "the message took a tag, but its data is to be read by the program, or won't come"
+                "the message matched a tag, but the program must read its data, or it will not arrive"
             }
-            Self::General => "the device gave an error that has no name here; see its syndrome",
+            Self::General => "the device reported an unknown error; see its syndrome",
         }
     }
 }

@@ -580,7 +580,7 @@ fn no_provider(verb: &'static str, driver: u32) -> Error {
         _ => "",
     };
     let what = format!(
-        "the device's driver (RDMA driver id {driver}); there are providers for mlx5 and rxe{siw},"
+        "the device's driver (RDMA driver id {driver}); there are providers for mlx5 and rxe{siw}"
     );
     Error::Unsupported { verb, what }
 }

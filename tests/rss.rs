@@ -398,7 +398,7 @@ fn wrong_input_is_named() {
     let build =
         |max_wr, max_sge| context.work_queue(pd, cq).max_wr(max_wr).max_sge(max_sge).build();
     for (max_wr, max_sge, named) in
-        [(0, 1, "max_wr"), (200, 1, "max_wr, of its completion queue,"), (8, 1000, "max_sge")]
+        [(0, 1, "max_wr"), (200, 1, "max_wr of its completion queue"), (8, 1000, "max_sge")]
     {
         let refused = build(max_wr, max_sge).expect_err("out of range");
         assert!(matches!(refused, Error::Limit { what, .. } if what == named), "{refused}");

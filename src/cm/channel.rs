@@ -73,7 +73,7 @@ impl EventChannel {
             Ok(door) => Ok(Self::from_door(door)),
             Err(Errno::EOPNOTSUPP) => Err(Error::Unsupported {
                 verb: "rdma_create_event_channel",
-                what: "a connection manager on this device".to_owned(),
+                what: "the connection manager on this device".to_owned(),
             }),
             Err(Errno::ENOENT | Errno::ENODEV | Errno::ENXIO) => Err(Error::Unsupported {
                 verb: "rdma_create_event_channel",

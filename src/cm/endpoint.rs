@@ -231,7 +231,7 @@ impl EndpointListener {
         info: &AddressInfo,
         cap: &QpCap,
     ) -> Result<Self, Error> {
-        let own = info.own.ok_or_else(|| not_of(info, "a server needs an address of its own"))?;
+        let own = info.own.ok_or_else(|| not_of(info, "a server needs a local address"))?;
         let listener = Listener::builder(own).port_space(info.space).listen_on(channel)?;
         Ok(Self { listener, cap: *cap, home: None })
     }

@@ -55,7 +55,7 @@ impl PortSpace {
                 verb,
                 what: "port space",
                 value: format!("{self:?}"),
-                why: "connections are in Tcp and Ib",
+                why: "connections need port space Tcp or Ib",
             }),
         }
     }

@@ -197,7 +197,7 @@ fn c_string(what: &'static str, text: &str) -> Result<CString, Error> {
         verb: "rdma_getaddrinfo",
         what,
         value: text.escape_debug().to_string(),
-        why: "a name has no zero byte",
+        why: "a name must not contain a zero byte",
     })
 }
 

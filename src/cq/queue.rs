@@ -140,7 +140,7 @@ impl<P: Provider> CompletionQueue<P> {
         let micros = period.as_micros();
         let period = u16::try_from(micros).map_err(|_| Error::Limit {
             verb: "modify_cq",
-            what: "microseconds of the period",
+            what: "period in microseconds",
             value: u64::try_from(micros).unwrap_or(u64::MAX),
             limit: u16::MAX.into(),
         })?;

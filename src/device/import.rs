@@ -96,7 +96,7 @@ fn unknown(file: BorrowedFd<'_>, devices: &[Device]) -> Error {
             verb: VERB,
             what: "file descriptor",
             value: file.as_raw_fd().to_string(),
-            why: "it is no open RDMA device, or no longer; `Context::export` gives one",
+            why: "it is not the file of an open RDMA device; get one from `Context::export`",
         },
     }
 }

@@ -186,7 +186,7 @@ impl ProtectionDomain {
                 verb: "reg_dm_mr",
                 what: "device memory",
                 value: "of another context".to_owned(),
-                why: "a region is of the open device whose memory it is over",
+                why: "region and device memory must belong to the same open device",
             });
         }
         if offset.checked_add(len).is_none_or(|end| end > memory.len()) {

@@ -40,7 +40,7 @@ impl<P: Provider> Context<P> {
                 verb: "alloc_mw",
                 what: "protection domain",
                 value: "of another context".to_owned(),
-                why: "a key stays on its open device",
+                why: "the protection domain must belong to the key's open device",
             });
         }
         let (core, room) = self.provider().alloc_indirect(pd.core(), max_parts)?;

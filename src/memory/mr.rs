@@ -257,7 +257,7 @@ impl ProtectionDomain {
                 verb: "reg_mr",
                 what: "access",
                 value: "RELAXED_ORDERING".to_owned(),
-                why: "exposed memory promises order; register the memory yourself",
+                why: "exposed memory guarantees ordering; register memory directly for relaxed ordering",
             });
         }
         let len = bounded("length", len, isize::MAX as u64)?;
@@ -380,7 +380,8 @@ fn named(uverbs: &Uverbs, access: AccessFlags, error: Error) -> Error {
     let lacks = |cap| caps().is_ok_and(|caps| !caps.contains(cap));
     match asked.clone().find(|(_, cap, _)| lacks(*cap)) {
         Some((.., name)) => {
-            let what = format!("the right {name} (soft-RoCE has FLUSH from Linux 6.2 on)");
+            let what =
+                format!("access right {name} (FLUSH rights need soft-RoCE of Linux 6.2 or later)");
             Error::Unsupported { verb: "reg_mr", what }
         }
         None => error,

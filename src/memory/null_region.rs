@@ -63,7 +63,7 @@ impl<P: Provider> Context<P> {
     pub fn null_region(&self) -> Result<NullRegion, Error> {
         let lkey = self.provider().null_lkey().ok_or_else(|| Error::Unsupported {
             verb: "alloc_null_mr",
-            what: "a region of no memory".to_owned(),
+            what: "null memory regions".to_owned(),
         })?;
         Ok(NullRegion { lkey })
     }

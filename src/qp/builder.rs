@@ -239,7 +239,7 @@ impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
                     verb: "create_qp",
                     what: "shared receive queue",
                     value: format!("for {}", T::NAME),
-                    why: "an initiator receives nothing; its peer's target does",
+                    why: "an XRC initiator has no receives; give the queue to the peer's target",
                 });
             }
         }
@@ -265,7 +265,7 @@ fn lossless(init: &QpInit) -> Result<(), Error> {
         verb: "create_qp",
         what: "overcommit",
         value: "with a completion queue that ignores overruns".to_owned(),
-        why: "such a queue has room for all that may complete to it",
+        why: "a completion queue that ignores overruns must have room for all completions",
     })
 }
 

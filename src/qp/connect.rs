@@ -140,7 +140,7 @@ impl<P: Provider, T: Peered> QueuePair<P, T> {
                 verb: "connect",
                 what: "queue pair",
                 value: format!("in {}, and not prepared", self.state()),
-                why: "`prepare` comes first: it settles this side's half of the connection",
+                why: "call `prepare` first: it sets this side's half of the connection",
             });
         };
         let result = self.connect_prepared(&prepared, peer);

@@ -347,7 +347,7 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
                     verb: "modify_qp",
                     what,
                     value: "not given".to_owned(),
-                    why: "a reset sweeps the completions out of both completion queues",
+                    why: "a reset needs both completion queues of the queue pair",
                 });
             }
         }
@@ -411,7 +411,7 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
                 verb: "modify_qp",
                 what: "port",
                 value: "of another context".to_owned(),
-                why: "a queue pair uses the ports of the open device that it was made from",
+                why: "the port must belong to the queue pair's open device",
             });
         }
         // The command has eight bits for it (`ib_uverbs_qp_dest::sgid_index`).
@@ -428,7 +428,7 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
             verb: "modify_qp",
             what: "receive queue",
             value: format!("of QP {:#x}", self.recv.core().qpn()),
-            why: "both queues must be of the same queue pair",
+            why: "both queues must belong to the same queue pair",
         })
     }
 }

@@ -119,8 +119,7 @@ impl<P: Provider, T: Drains> QueuePair<P, T> {
             // State and attributes are right, so it is the driver that has no such change.
             Error::Kernel { errno: Errno::EINVAL, .. } => Error::Unsupported {
                 verb: MODIFY_QP,
-                what: "a drained send queue (SQD), for which the kernel's driver has no way,"
-                    .to_owned(),
+                what: "a drained send queue (SQD), which the kernel driver lacks".to_owned(),
             },
             other => other,
         })

@@ -113,11 +113,11 @@ impl<P: Provider, U: Use> SharedReceiveQueueBuilder<P, U> {
     #[doc(alias = "ibv_create_srq")]
     pub fn build(self) -> Result<SharedReceiveQueue<P, U>, Error> {
         if let Some((_, cq)) = &self.init.xrc {
-            let what = "max_wr, of its completion queue,";
+            let what = "max_wr of its completion queue";
             Error::limit("create_srq", what, self.init.max_wr, cq.capacity())?;
         }
         if let Some(TagsInit { cq, max_tags, max_changes }) = &self.init.tags {
-            let what = "receives, tags twice and changes, of its completion queue,";
+            let what = "capacity of its completion queue (receives, twice the tags, and changes)";
             let messages = max_tags.saturating_mul(2).saturating_add(self.init.max_wr);
             Error::limit("create_srq", what, messages.saturating_add(*max_changes), cq.capacity())?;
         }

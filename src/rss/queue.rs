@@ -124,7 +124,7 @@ impl<P: Provider> WorkQueue<P> {
                 verb: "modify_wq",
                 what: "completion queue",
                 value: "another one".to_owned(),
-                why: "a reset sweeps the completions out of the queue that they went to",
+                why: "a reset needs the completion queue of the work queue",
             });
         }
         // Takes back what a batch that was never rung left behind.
@@ -228,7 +228,7 @@ impl<P: Provider> WorkQueueBuilder<P> {
     /// refusal.
     #[doc(alias = "ibv_create_wq")]
     pub fn build(self) -> Result<WorkQueue<P>, Error> {
-        let (what, room) = ("max_wr, of its completion queue,", self.init.cq.capacity());
+        let (what, room) = ("max_wr of its completion queue", self.init.cq.capacity());
         Error::limit("create_wq", what, self.init.max_wr, room)?;
         let NewWq { core, rq } = self.context.provider().create_wq(&self.init)?;
         let receives = Receives::new(rq, core.pd());

@@ -151,13 +151,13 @@ impl<P: Provider> Context<P> {
                 verb: VERB,
                 what: "GRH",
                 value: format!("{:02x?}", &grh[..grh.len().min(GRH_LEN)]),
-                why: "the bytes in front of a datagram's data hold a GRH or an IP header",
+                why: "the 40 bytes before a datagram's data must hold a GRH or an IP header",
             })?;
             let own = self.gid_reached(port, &grh)?.ok_or_else(|| Error::Invalid {
                 verb: VERB,
                 what: "destination GID",
                 value: grh.destination.to_string(),
-                why: "the port has no such GID, so the datagram didn't come to it",
+                why: "the port has no such GID, so the datagram was not sent to it",
             })?;
             if own.kind != GidType::Ib {
                 // RoCE packets have no service level; the field holds other bits there.

@@ -195,7 +195,7 @@ impl StreamOptions {
         }
         if self.keep_alive.as_ref().is_some_and(|all| all.every < SHORTEST_KEEP_ALIVE) {
             let limit = SHORTEST_KEEP_ALIVE.as_millis() as u64;
-            let what = "keep_alive, in milliseconds,";
+            let what = "keep_alive in milliseconds";
             return Err(Error::Limit { verb: "stream", what, value: 0, limit });
         }
         if let Some(all) = &self.keep_alive {

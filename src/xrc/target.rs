@@ -92,7 +92,7 @@ impl<P: Provider> Context<P> {
             verb,
             what: "XRC domain",
             value: "of another context".to_owned(),
-            why: "a domain that a file names is opened by each open device that uses it",
+            why: "the domain must belong to the same open device",
         })
     }
 
@@ -186,7 +186,7 @@ impl<P: Provider> XrcTarget<P> {
                 verb: "connect",
                 what: "target",
                 value: format!("{:#x}, not prepared", self.qpn()),
-                why: "`prepare` comes first: it settles this side's half of the connection",
+                why: "call `prepare` first: it sets this side's half of the connection",
             });
         };
         let common: UcRtrAttr = prepared.way_to(peer)?;

@@ -81,7 +81,7 @@ impl Context {
                 verb: "reg_mr",
                 what: "protection domain",
                 value: "of another context".to_owned(),
-                why: "a queue pair and its scratch memory are of one open device",
+                why: "queue pair and scratch memory must belong to the same open device",
             });
         }
         let memory = self.memory.alloc(SCRATCH)?;

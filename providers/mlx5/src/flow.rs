@@ -55,7 +55,7 @@ pub(crate) fn create(
                 verb: "create_flow",
                 what: "queue pair",
                 value: "of another context".to_owned(),
-                why: "rule, queue pair and counters are of one open device",
+                why: "rule, queue pair and counters must belong to the same open device",
             });
         }
         // SAFETY: `to` keeps the queue pair alive; `places` lives until the function ends.

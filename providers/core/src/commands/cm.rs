@@ -419,7 +419,7 @@ impl Ucma {
         };
         ask(id).map_err(|error| match error.errno() {
             Some(Errno::EOPNOTSUPP) => {
-                let what = "a service of InfiniBand on this device's port".to_owned();
+                let what = "InfiniBand service lookup on this port".to_owned();
                 Error::Unsupported { verb, what }
             }
             // A kernel that knows the command looks for the id first (`ucma_write`).
@@ -504,7 +504,7 @@ fn refused_with<T>(result: Result<T, Error>, errno: Errno) -> bool {
 
 /// Error for a kernel without the command.
 fn too_old(verb: &'static str) -> Error {
-    Error::Unsupported { verb, what: "it before Linux 6.17".to_owned() }
+    Error::Unsupported { verb, what: "kernels before Linux 6.17".to_owned() }
 }
 
 /// Copies private data into a command, and returns its length.

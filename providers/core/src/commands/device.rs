@@ -132,9 +132,10 @@ impl Uverbs {
         // SAFETY: the only input is a port number.
         let sent = unsafe { command.send(&**self.door(), verb) };
         sent.map_err(|refused| match refused.errno() {
-            Some(Errno::EPROTONOSUPPORT | Errno::EOPNOTSUPP) => {
-                Error::Unsupported { verb, what: "the speed of a port (Linux 7)".to_owned() }
-            }
+            Some(Errno::EPROTONOSUPPORT | Errno::EOPNOTSUPP) => Error::Unsupported {
+                verb,
+                what: "querying the speed of a port (needs Linux 7)".to_owned(),
+            },
             _ => self.explain_port(refused, port),
         })?;
         Ok(u64::from_ne_bytes(speed))

@@ -119,7 +119,7 @@ impl Uverbs {
             // siw ignores `hca_va` (kernel `siw_verbs.c:siw_reg_user_mr`), and requires its driver
             // part in request and response.
             if iova != addr {
-                let what = "a first address other than the memory's, with the siw driver,";
+                let what = "an iova other than the memory's address, with the siw driver";
                 return Err(Error::Unsupported { verb: "reg_mr", what: what.to_owned() });
             }
             (uhw_in, uhw_out) = (key.as_bytes(), stag.as_mut_bytes());

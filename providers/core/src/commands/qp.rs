@@ -215,7 +215,7 @@ impl Uverbs {
     fn check_state(&self, attr: &ib_uverbs_modify_qp) -> Result<(), Error> {
         let changes = attr.attr_mask & IB_QP_STATE != 0 && self.driver_id() == RDMA_DRIVER_SIW;
         if changes && [IB_QPS_RESET, IB_QPS_SQD].contains(&attr.qp_state) {
-            let what = "a reset, or a drained send queue, with the siw driver,".to_owned();
+            let what = "RESET and SQD with the siw driver".to_owned();
             return Err(Error::Unsupported { verb: "modify_qp", what });
         }
         Ok(())

@@ -33,7 +33,7 @@ impl AhCore {
             verb: "create_ah",
             what: "protection domain",
             value: "of another context".to_owned(),
-            why: "an address handle is of the open device whose queue pairs use it",
+            why: "an address handle and its protection domain must belong to the same open device",
         })
     }
 

@@ -39,7 +39,7 @@ impl DeviceClock {
             .as_ref()
             .map(|(page, at)| (at.is_multiple_of(4), page.len().checked_sub(8) >= Some(*at)));
         if info.len() < size_of::<Page>() || ends.is_some_and(|ends| ends != (true, true)) {
-            let what = "a clock in a page that is too short".to_owned();
+            let what = "a clock page that is too short".to_owned();
             return Err(Error::Unsupported { verb: "query_rt_values", what });
         }
         Ok(Self { info, counter })
@@ -77,7 +77,7 @@ impl DeviceClock {
                 return Ok(reading);
             }
         }
-        Err(Error::System { what: "the kernel's page of clock information", errno: Errno::EBUSY })
+        Err(Error::System { what: "reading the kernel's clock page", errno: Errno::EBUSY })
     }
 
     /// Current clock of the device in ticks, the unit of completion timestamps.
@@ -89,7 +89,7 @@ impl DeviceClock {
     #[doc(alias = "ibv_query_rt_values_ex")]
     pub fn ticks(&self) -> Result<u64, Error> {
         let Some((page, at)) = &self.counter else {
-            let what = "a clock that programs can read".to_owned();
+            let what = "reading the clock from user space".to_owned();
             return Err(Error::Unsupported { verb: "query_rt_values", what });
         };
         let half = |offset: usize| {

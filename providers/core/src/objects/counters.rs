@@ -79,7 +79,7 @@ impl CountersCore {
                 verb: "read_counters",
                 what: "counters",
                 value: "of no rule".to_owned(),
-                why: "what they count is settled by the first rule made with them",
+                why: "counters can be read once a flow rule uses them",
             });
         }
         let mut values = [0; 2];

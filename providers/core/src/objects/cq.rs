@@ -136,7 +136,7 @@ fn unheard() -> Error {
         verb: "req_notify_cq",
         what: "completion queue",
         value: "without a channel".to_owned(),
-        why: "its events go to the completion channel that it was built with",
+        why: "arming needs a completion channel, given when the queue is built",
     }
 }
 
@@ -242,7 +242,7 @@ impl CqCore {
         if value <= limit {
             return Ok(());
         }
-        let what = "work requests, of a completion queue that ignores overruns,";
+        let what = "number of work requests on a completion queue that ignores overruns";
         Err(Error::Limit { verb, what, value, limit })
     }
 

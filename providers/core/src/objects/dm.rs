@@ -201,7 +201,7 @@ impl DmCore {
         if !self.freed {
             return Ok(());
         }
-        let why = "its place may be another's by now";
+        let why = "freed memory may belong to another allocation";
         Err(Error::Invalid { verb, what: "device memory", value: "freed".to_owned(), why })
     }
 

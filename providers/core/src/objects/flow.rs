@@ -68,7 +68,7 @@ impl FlowCore {
                 verb: "create_flow",
                 what: "counters",
                 value: "of another context".to_owned(),
-                why: "rule, queue pair and counters are of one open device",
+                why: "rule, queue pair and counters must belong to the same open device",
             });
         }
         let handle = object.steer(rule, |port| {

@@ -202,7 +202,7 @@ impl QpCore {
                 verb: "modify_qp",
                 what: "state",
                 value: "RESET".to_owned(),
-                why: "`reset` does that, and gives back what was posted",
+                why: "use `reset`, which also returns posted buffers",
             });
         }
         // SAFETY: contract of `modify_by_mask`; the change is no reset.

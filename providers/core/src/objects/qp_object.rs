@@ -393,7 +393,7 @@ impl QpObject {
                 verb,
                 what: "vendor",
                 value: format!("{:#x}", options.vendor),
-                why: "options mean something to devices of one vendor alone",
+                why: "options are valid only for devices of their vendor",
             });
         }
         (ece.asked, ece.granted) = (options.options, 0);
@@ -442,7 +442,7 @@ impl QpObject {
                 verb: "attach_mcast",
                 what: "group",
                 value: group.gid.to_string(),
-                why: "the queue pair is a member already",
+                why: "the queue pair is already a member",
             });
         }
         // SAFETY: this object's handle, not yet destroyed.
@@ -488,7 +488,7 @@ impl QpObject {
                 verb: "create_flow",
                 what: "rule",
                 value: "the same once more".to_owned(),
-                why: "the queue pair has it already",
+                why: "the queue pair already has this rule",
             });
         }
         let handle = make(life.port)?;

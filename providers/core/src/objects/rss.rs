@@ -22,7 +22,7 @@ fn foreign(verb: &'static str, what: &'static str) -> Error {
         verb,
         what,
         value: "of another context".to_owned(),
-        why: "queues, their table and its queue pairs are made from the same open device",
+        why: "work queues, table and queue pairs must belong to the same open device",
     }
 }
 
@@ -56,8 +56,8 @@ impl IndTableCore {
                 verb,
                 what: "queues",
                 value: places.to_string(),
-                why: "the lowest bits of the hash are the place, so there is a power of two of \
-                      places; a queue may have several",
+                why: "a table has a power of two of entries, selected by the lowest bits of the hash; a \
+                      queue may have several",
             });
         }
         if queues.iter().any(|wq| !Arc::ptr_eq(wq.pd().context(), context)) {

@@ -146,7 +146,7 @@ impl SrqCore {
             verb: "modify_srq",
             what: "shared receive queue",
             value: "another one".to_owned(),
-            why: "a posting side changes the queue that it was made with",
+            why: "the poster belongs to another shared receive queue",
         })
     }
 

@@ -52,7 +52,7 @@ impl XrcdCore {
         self.context.uverbs().check_own(verb)?;
         let closed = self.closed();
         if *closed {
-            let why = "nothing can be made from a domain that this handle no longer opens";
+            let why = "the domain is closed";
             let value = "closed".to_owned();
             return Err(Error::Invalid { verb, what: "XRC domain", value, why });
         }

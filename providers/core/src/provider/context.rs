@@ -108,7 +108,7 @@ pub unsafe trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
     ///
     /// The contract of [`PdCore::imported`].
     unsafe fn import_pd(&self, handle: u32) -> Result<Arc<PdCore>, Error> {
-        let what = format!("protection domains of others ({handle})");
+        let what = format!("import of protection domains (handle {handle})");
         Err(Error::Unsupported { verb: "import_pd", what })
     }
 
@@ -154,7 +154,7 @@ pub unsafe trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
     /// [`Error::Unsupported`] if the device has no such tables; errors of [`IndTableCore::create`].
     fn create_ind_table(&self, queues: Vec<Arc<WqCore>>) -> Result<Arc<IndTableCore>, Error> {
         drop(queues);
-        let what = "tables of work queues".to_owned();
+        let what = "RSS tables of work queues".to_owned();
         Err(Error::Unsupported { verb: "create_rwq_ind_table", what })
     }
 
@@ -171,7 +171,7 @@ pub unsafe trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
         hash: &RssHash,
     ) -> Result<Arc<RssCore>, Error> {
         let _ = (pd, table, hash);
-        let what = "queue pairs that spread packets".to_owned();
+        let what = "RSS queue pairs".to_owned();
         Err(Error::Unsupported { verb: "create_qp", what })
     }
 
@@ -205,7 +205,7 @@ pub unsafe trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
     ///
     /// The contract of [`DmCore::imported`].
     unsafe fn import_dm(&self, handle: u32) -> Result<DmCore, Error> {
-        let what = format!("device memory of others ({handle})");
+        let what = format!("import of device memory (handle {handle})");
         Err(Error::Unsupported { verb: "import_dm", what })
     }
 
@@ -215,7 +215,10 @@ pub unsafe trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
     ///
     /// [`Error::Unsupported`] if the device has no clock to map, or [`Error::System`].
     fn map_clock(&self) -> Result<DeviceClock, Error> {
-        Err(Error::Unsupported { verb: "query_rt_values", what: "a clock".to_owned() })
+        Err(Error::Unsupported {
+            verb: "query_rt_values",
+            what: "reading the device's clock".to_owned(),
+        })
     }
 
     /// Creates a rule that steers packets to a queue pair.
@@ -230,7 +233,7 @@ pub unsafe trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
         counters: Option<Arc<CountersCore>>,
     ) -> Result<FlowCore, Error> {
         let _ = (to, rule, counters);
-        Err(Error::Unsupported { verb: "create_flow", what: "steering packets".to_owned() })
+        Err(Error::Unsupported { verb: "create_flow", what: "flow rules".to_owned() })
     }
 
     /// Creates counters for flow rules.
@@ -239,7 +242,10 @@ pub unsafe trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
     ///
     /// [`Error::Unsupported`] if the device has no counters, or the kernel's refusal.
     fn create_counters(&self) -> Result<CountersCore, Error> {
-        Err(Error::Unsupported { verb: "create_counters", what: "counters of rules".to_owned() })
+        Err(Error::Unsupported {
+            verb: "create_counters",
+            what: "counters of flow rules".to_owned(),
+        })
     }
 
     /// Allocates an indirect key of up to `parts` ranges of other keys. A work request lays it out
@@ -251,7 +257,7 @@ pub unsafe trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
     /// refusal.
     fn alloc_indirect(&self, pd: &Arc<PdCore>, parts: u32) -> Result<(MwCore, u32), Error> {
         let _ = (pd, parts);
-        let what = "keys made of parts of others".to_owned();
+        let what = "indirect keys".to_owned();
         Err(Error::Unsupported { verb: "alloc_mw", what })
     }
 

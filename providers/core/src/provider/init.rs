@@ -95,7 +95,7 @@ impl CqInit {
                 verb: "create_cq",
                 what: "completion channel",
                 value: "of another context".to_owned(),
-                why: "a queue and its channel are made from the same open device",
+                why: "a completion queue and its channel must belong to the same open device",
             }),
             _ => Ok(()),
         }
@@ -186,7 +186,7 @@ impl QpInit {
                     verb: "create_qp",
                     what,
                     value: "of another context".to_owned(),
-                    why: "all objects of a queue pair are made from the same open device",
+                    why: "all objects of a queue pair must belong to the same open device",
                 });
             }
         }
@@ -301,7 +301,7 @@ impl SrqInit {
                     verb: "create_srq",
                     what,
                     value: "of another context".to_owned(),
-                    why: "a shared receive queue is of the open device whose queue pairs use it",
+                    why: "all objects of a shared receive queue must belong to the same open device",
                 });
             }
         }
@@ -346,7 +346,7 @@ impl WqInit {
                 verb: "create_wq",
                 what,
                 value: "of another context".to_owned(),
-                why: "all objects of a work queue are made from the same open device",
+                why: "all objects of a work queue must belong to the same open device",
             }),
         }
     }

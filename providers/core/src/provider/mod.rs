@@ -81,7 +81,7 @@ pub unsafe trait Provider: Sized + Debug + 'static {
     /// [`Error::Unsupported`] if the driver can't be queried; the errors of [`open`](Self::open).
     fn import(core: Arc<ContextCore>) -> Result<Self::Context, Error> {
         drop(core);
-        let what = format!("devices of {} that another opened", Self::NAME);
+        let what = format!("import of {} devices", Self::NAME);
         Err(Error::Unsupported { verb: "import_device", what })
     }
 }

@@ -47,7 +47,10 @@ pub(crate) struct Resizing {
 #[cold]
 pub(crate) fn resize(cq: &mut Cq, entries: u32) -> Result<(), Error> {
     let Some(resizing) = cq.resizing.as_deref().cloned() else {
-        return Err(Error::Unsupported { verb: VERB, what: "a ring of its own".to_owned() });
+        return Err(Error::Unsupported {
+            verb: VERB,
+            what: "resizing a completion queue without its own ring".to_owned(),
+        });
     };
     let size = cq_entries(VERB, entries, resizing.limit)?;
     let mut room = cq.core().room_of(entries, size)?;
@@ -76,7 +79,7 @@ pub(crate) fn resize(cq: &mut Cq, entries: u32) -> Result<(), Error> {
         if !moved? {
             // SAFETY: this is the poller, and the ring has that size.
             unsafe { cq.core().set_room(room) };
-            let what = "a device that doesn't end the ring that it leaves".to_owned();
+            let what = "devices that don't end the old ring".to_owned();
             return Err(Error::Unsupported { verb: VERB, what });
         }
     }

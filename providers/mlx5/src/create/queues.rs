@@ -81,13 +81,13 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
     check_vector(init.comp_vector, &context.limits)?;
     let shift = shift_of(init.cqe_size);
     if init.compressed && init.cqe_size != CqeSize::Bytes64 {
-        let what = "compressed completions in entries of 128 bytes".to_owned();
+        let what = "compressed CQEs of 128 bytes".to_owned();
         return Err(Error::Unsupported { verb: "create_cq", what });
     }
     let padding = match init.padded {
         true if init.cqe_size == CqeSize::Bytes128 => MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD,
         true => {
-            let what = "padded completions in entries of 64 bytes".to_owned();
+            let what = "padded CQEs of 64 bytes".to_owned();
             return Err(Error::Unsupported { verb: "create_cq", what });
         }
         false => 0,

@@ -72,7 +72,7 @@ impl Context {
     pub fn set_udp_port(&self, qp: &QpCore, port: u16) -> Result<(), Error> {
         const VERB: &str = "modify_qp_udp_sport";
         if !self.general_caps().is_ok_and(|list| RTS2RTS_QP_UDP_SPORT.is_set(&list)) {
-            let what = "another UDP port of a queue pair in RTS".to_owned();
+            let what = "changing the UDP port of a queue pair in RTS".to_owned();
             return Err(Error::Unsupported { verb: VERB, what });
         }
         change(VERB, qp, IN_RTS, |request| {

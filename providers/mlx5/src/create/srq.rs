@@ -141,7 +141,7 @@ pub(crate) fn check_uncompressed(verb: &'static str, cq: &CqCore) -> Result<(), 
     if !cq.is_compressed() {
         return Ok(());
     }
-    let what = "shared receives with a completion queue of compressed entries".to_owned();
+    let what = "shared receive queues with compressed CQEs".to_owned();
     Err(Error::Unsupported { verb, what })
 }
 

@@ -124,7 +124,7 @@ fn route(vector: &mut mlx5_wqe_av, grh: &GlobalRoute, says: bool) {
 /// Lets the kernel resolve the peer's MAC address.
 fn resolve(context: &Context, pd: &PdCore, attr: &AhAttr) -> Result<(u32, [u8; 6]), Error> {
     if !context.tells_mac {
-        let what = "a kernel that doesn't tell the peer's MAC address (before Linux 4.11)";
+        let what = "kernels that don't return the peer's MAC address (before Linux 4.11)";
         return Err(Error::Unsupported { verb: CREATE_AH, what: what.to_owned() });
     }
     let mut answer = mlx5_ib_create_ah_resp::default();

@@ -34,13 +34,13 @@ impl Context {
     pub fn map_ah_to_qp(&self, ah: &Ah, qpn: u32) -> Result<u32, Error> {
         let kinds = self.general_caps().map(|list| cmd_hca_cap::GENERAL_OBJ_TYPES.get(&list));
         if !kinds.is_ok_and(|kinds| kinds >> AV_QP_MAPPING & 1 != 0) {
-            let what = "addresses on the path of a queue pair".to_owned();
+            let what = "mapping an address to the path of a queue pair".to_owned();
             return Err(Error::Unsupported { verb: VERB, what });
         }
         let whole: mlx5_wqe_av = transmute!(*ah.template());
         // Not checked by the GRH bit, which is not set on Ethernet, where each address has a GID.
         if whole.rgid == [0; 16] {
-            let what = "an address without a GID on the path of a queue pair".to_owned();
+            let what = "mapping an address without a GID".to_owned();
             return Err(Error::Unsupported { verb: VERB, what });
         }
         let gid = GrhGidFl(whole.grh_gid_fl.get()).src_addr_index();

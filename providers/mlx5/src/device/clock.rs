@@ -34,7 +34,7 @@ impl Clock {
 /// Maps the available pages.
 pub(crate) fn map(core: &Arc<ContextCore>, clock: Clock) -> Result<DeviceClock, Error> {
     if !clock.has_info {
-        let what = "clock information in a page (Linux 4.11)".to_owned();
+        let what = "the clock page (needs Linux 4.11)".to_owned();
         return Err(Error::Unsupported { verb: "query_rt_values", what });
     }
     let page = page_size();

@@ -144,11 +144,11 @@ impl Context {
         // Kernels without DYN_UAR (mlx5_ib before 5.8) allocate static registers, and an imported
         // device may also have them.
         if answer.tot_bfregs != 0 {
-            let what = "a context without dynamic UARs (all before Linux 5.8)".to_owned();
+            let what = "contexts without dynamic UARs (kernels before Linux 5.8)".to_owned();
             return Err(Error::Unsupported { verb, what });
         }
         if answer.cqe_version != CQE_VERSION {
-            let what = format!("completion format {} (this library knows 1)", answer.cqe_version);
+            let what = format!("CQE version {} (this library supports 1)", answer.cqe_version);
             return Err(Error::Unsupported { verb, what });
         }
         let has_dump_fill = answer.comp_mask & MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY != 0;
@@ -205,7 +205,7 @@ fn is_mlx5(verb: &'static str, core: &ContextCore) -> Result<(), Error> {
     if driver == RDMA_DRIVER_MLX5 {
         return Ok(());
     }
-    let what = format!("a device of another driver than mlx5_ib (RDMA driver id {driver})");
+    let what = format!("drivers other than mlx5_ib (RDMA driver id {driver})");
     Err(Error::Unsupported { verb, what })
 }
 

@@ -90,7 +90,7 @@ pub(crate) unsafe fn import(core: &Arc<ContextCore>, handle: u32) -> Result<DmCo
     let index = u16::from_ne_bytes(index).into();
     let offset = mmap_offset(MLX5_IB_MMAP_DEVICE_MEM, index, page as u64);
     let map = uverbs.door().mmap(len.next_multiple_of(page), offset);
-    let what = "mmap of another's device memory";
+    let what = "mmap of imported device memory";
     let map = map.map_err(|errno| Error::System { what, errno })?;
     let start = u64::from_ne_bytes(start) as usize % page;
     // SAFETY: just mapped; the contract of `import` covers the rest.

@@ -84,7 +84,7 @@ impl Context {
 
     fn reserve_block(&self) -> Result<Block, Error> {
         let none = || {
-            let what = "reserved numbers of queue pairs".to_owned();
+            let what = "reserved QP numbers".to_owned();
             Error::Unsupported { verb: VERB, what }
         };
         let general = self.general_caps().map_err(|_| none())?;

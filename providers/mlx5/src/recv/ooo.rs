@@ -105,7 +105,7 @@ impl Context {
     fn check_out_of_order(&self, qp_type: QpType) -> Result<u32, Error> {
         match self.out_of_order_caps()?.unwrap_or_default().of(qp_type) {
             0 => {
-                let what = format!("receives of {qp_type:?} that complete out of order");
+                let what = format!("out-of-order receives of {qp_type:?}");
                 Err(Error::Unsupported { verb: VERB, what })
             }
             most => Ok(most),

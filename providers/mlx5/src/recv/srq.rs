@@ -386,7 +386,7 @@ unsafe impl SrqOps for Srq {
     /// mlx5_ib has no resize: `IB_SRQ_MAX_WR` is `EINVAL` (kernel `srq.c:mlx5_ib_modify_srq`).
     fn resize(&mut self, core: &SrqCore, _: u32) -> Result<u32, Error> {
         core.check_side(&self.shared)?;
-        let what = "changing a shared receive queue's size (mlx5)".to_owned();
+        let what = "resizing a shared receive queue (mlx5)".to_owned();
         Err(Error::Unsupported { verb: "modify_srq", what })
     }
 

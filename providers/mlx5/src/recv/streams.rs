@@ -23,7 +23,7 @@ impl Context {
         // Kernels without streams leave zeros.
         let most = self.driver_caps()?.dci_streams_caps;
         if most.max_log_num_concurent == 0 {
-            let what = "streams of dynamic connections".to_owned();
+            let what = "streams of DC initiators".to_owned();
             return Err(Error::Unsupported { verb: "create_qp", what });
         }
         for (what, value, limit) in [

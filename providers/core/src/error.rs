@@ -184,7 +184,9 @@ impl Error {
     ///
     /// | error | errno |
     /// |---|---|
-    /// | [`Limit`](Self::Limit), [`Invalid`](Self::Invalid), [`MissingAttribute`](Self::MissingAttribute), [`State`](Self::State), [`OutOfRange`](Self::OutOfRange), [`Endpoint`](Self::Endpoint) | `EINVAL` |
+    /// | [`Limit`](Self::Limit), [`Invalid`](Self::Invalid) | `EINVAL` |
+    /// | [`MissingAttribute`](Self::MissingAttribute), [`State`](Self::State) | `EINVAL` |
+    /// | [`OutOfRange`](Self::OutOfRange), [`Endpoint`](Self::Endpoint) | `EINVAL` |
     /// | [`NoSuchDevice`](Self::NoSuchDevice) | `ENODEV` |
     /// | [`EmptyGid`](Self::EmptyGid) | `ENODATA` |
     /// | [`DeviceGone`](Self::DeviceGone), [`Unmatched`](Self::Unmatched) | `EIO` |
@@ -194,8 +196,8 @@ impl Error {
     /// | [`Unsupported`](Self::Unsupported) | `EOPNOTSUPP` |
     /// | [`TimedOut`](Self::TimedOut) | `ETIMEDOUT` |
     /// | [`Post`](Self::Post) | [`PostError::to_errno`]: `ENOMEM` for a full queue |
-    /// | [`Connection`](Self::Connection) | [`ConnectionError::to_errno`]: `ECONNREFUSED` when refused |
-    /// | [`Failed`](Self::Failed) | `ETIMEDOUT` when retries ran out, `ECANCELED` when flushed, else `EIO`; C has only the status |
+    /// | [`Connection`](Self::Connection) | [`ConnectionError::to_errno`], such as `ECONNREFUSED` |
+    /// | [`Failed`](Self::Failed) | `ETIMEDOUT` after retries, `ECANCELED` if flushed, or `EIO` |
     #[must_use]
     pub fn to_errno(&self) -> Errno {
         match self {
@@ -319,8 +321,8 @@ impl fmt::Display for Error {
                 write!(f, "{verb}: the queue pair is in {state}, must be in {needs}")
             }
             Self::NoSuchDevice { name, .. } if name.is_empty() => f.write_str(
-                "no RDMA device: the kernel has none, or /dev/infiniband is hidden from this process; \
-                 the software HCA is opened by name (softhca0)",
+                "no RDMA device: the kernel has none, or /dev/infiniband is hidden from this \
+                 process; the software HCA is opened by name (softhca0)",
             ),
             Self::NoSuchDevice { name, available } if available.is_empty() => {
                 write!(f, "no RDMA device `{name}`: this machine has none")
@@ -333,7 +335,8 @@ impl fmt::Display for Error {
             }
             Self::Memlock { verb, wanted, limit } => write!(
                 f,
-                "{verb}: can't pin {wanted} bytes, RLIMIT_MEMLOCK is {limit} bytes; raise it (ulimit -l)"
+                "{verb}: can't pin {wanted} bytes, RLIMIT_MEMLOCK is {limit} bytes; raise it \
+                 (ulimit -l)"
             ),
             Self::Unsupported { verb, what } => write!(f, "{verb}: unsupported: {what}"),
             Self::TimedOut { verb, waited, why } => {

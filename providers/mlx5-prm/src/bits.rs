@@ -162,7 +162,7 @@ macro_rules! bits {
             ((self.0 & bits!(@mask $word, $hi, [$lo]) as $word) >> $lo) as $ty
         }
 
-        #[doc = concat!("This word with `", stringify!($get), "` replaced; excess bits are dropped.")]
+        #[doc = concat!("Replaces `", stringify!($get), "`; excess bits are dropped.")]
         #[inline]
         #[must_use]
         pub const fn $with(self, value: $ty) -> Self {

@@ -43,11 +43,11 @@ impl Syndrome {
     pub const fn explanation(self) -> &'static str {
         match self {
             Self::LOCAL_LENGTH_ERR => {
-                "The message does not fit the receive buffers, or is longer than the transport allows."
+                "The message exceeds the receive buffers, or the maximum of the transport."
             }
             Self::LOCAL_QP_OP_ERR => "The queue pair found its own work request inconsistent.",
             Self::LOCAL_PROT_ERR => {
-                "A local key does not cover the address, the length or the right the request needs."
+                "A local key does not cover the address, length or right that the request needs."
             }
             Self::WR_FLUSH_ERR => {
                 "The queue pair was in the error state before the request was done."
@@ -63,11 +63,11 @@ impl Syndrome {
                 "The responder refused the request as malformed, unsupported or too long."
             }
             Self::REMOTE_ACCESS_ERR => {
-                "The remote key does not cover the address, the length or the right the request needs."
+                "The remote key does not cover the address, length or right that the request needs."
             }
-            Self::REMOTE_OP_ERR => "The responder failed for a reason of its own.",
+            Self::REMOTE_OP_ERR => "The responder failed internally.",
             Self::TRANSPORT_RETRY_EXC_ERR => {
-                "No acknowledgement came after all retries: peer gone, path broken or numbers wrong."
+                "No acknowledgement after all retries: peer gone, path broken or numbers wrong."
             }
             Self::RNR_RETRY_EXC_ERR => "The responder had no receive posted in all retries.",
             Self::REMOTE_ABORTED_ERR => "The responder aborted the operation.",

@@ -377,14 +377,15 @@ mod tests {
         let addr = [0xee; 8];
         #[rustfmt::skip]
         let want = [
-            &[0x98, 0][..], &[8, 0x10], &[0, 0x10], &[8, 0], // length 152, object_id, method_id, num_attrs
+            // length 152, object_id, method_id, num_attrs
+            &[0x98, 0][..], &[8, 0x10], &[0, 0x10], &[8, 0],
             &[0; 8],                                         // reserved1
             &[4, 3, 2, 1], &[0; 4],                          // driver_id, reserved2
             // attr_id, len, flags MANDATORY, attr_data; data
             &[0, 0x10, 0, 0, 1, 0, 0, 0], &[0; 8],                     // new handle
             &[0x10, 0, 5, 0, 1, 0, 0, 0], &[1, 2, 3, 4, 5, 0, 0, 0],   // inline
             &[0x11, 0, 9, 0, 1, 0, 0, 0], &addr,                       // by address
-            &[0x12, 0, 4, 0, 1, 0, 0, 0], &addr,                       // output, short and yet by address
+            &[0x12, 0, 4, 0, 1, 0, 0, 0], &addr,                       // short output by address
             &[0x13, 0, 4, 0, 1, 0, 0, 0], &[0xef, 0xbe, 0xad, 0xde, 0, 0, 0, 0],
             &[0x14, 0, 8, 0, 1, 0, 0, 0], &[1, 2, 3, 4, 5, 6, 7, 8],
             &[0x15, 0, 0, 0, 1, 0, 0, 0], &[0xfe, 0xff, 0xff, 0xff, 0, 0, 0, 0],
@@ -487,13 +488,16 @@ mod tests {
                 command = command.input(*id, payload);
             }
             let (header, attrs) = parse(command.words()).unwrap();
-            prop_assert_eq!((header.object_id, header.method_id, header.driver_id), (object, method, driver));
+            let target = (header.object_id, header.method_id, header.driver_id);
+            prop_assert_eq!(target, (object, method, driver));
             prop_assert_eq!(attrs.len(), inputs.len());
             for (attr, (id, payload)) in attrs.zip(&inputs) {
                 prop_assert_eq!((attr.attr_id, usize::from(attr.len)), (*id, payload.len()));
                 if payload.len() <= 8 {
-                    prop_assert_eq!(&attr.data.to_ne_bytes()[..payload.len()], &payload[..]);
-                    prop_assert!(attr.data.to_ne_bytes()[payload.len()..].iter().all(|&byte| byte == 0));
+                    let data = attr.data.to_ne_bytes();
+                    let (sent, padding) = data.split_at(payload.len());
+                    prop_assert_eq!(sent, &payload[..]);
+                    prop_assert!(padding.iter().all(|&byte| byte == 0));
                 } else {
                     prop_assert_eq!(attr.data, payload.as_ptr() as u64);
                 }
@@ -502,7 +506,9 @@ mod tests {
 
         #[test]
         fn any_words_are_parsed_or_refused(
-            mut words in proptest::collection::vec(any::<u64>(), 0..12), attrs in 0u16..8, lie: bool,
+            mut words in proptest::collection::vec(any::<u64>(), 0..12),
+            attrs in 0u16..8,
+            lie: bool,
         ) {
             if let Some(first) = words.first_mut() {
                 let header = ib_uverbs_ioctl_hdr {

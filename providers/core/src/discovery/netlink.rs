@@ -407,7 +407,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_parsed_without_harm(mut bytes in proptest::collection::vec(any::<u8>(), 0..200), len: u16) {
+        fn any_bytes_are_parsed_without_harm(
+            mut bytes in proptest::collection::vec(any::<u8>(), 0..200),
+            len: u16,
+        ) {
             // Half of the time, make the first length plausible, to get past it.
             if len & 1 == 0 && bytes.len() >= 4 {
                 bytes[..4].copy_from_slice(&u32::from(len % 200).to_ne_bytes());
@@ -418,7 +421,8 @@ mod tests {
             let _ = answer(&bytes, 0, &mut each);
             let total: usize = messages(&bytes).map(|message| HEADER + message.body.len()).sum();
             prop_assert!(total <= bytes.len());
-            let total: usize = attributes(&bytes).map(|(_, payload)| ATTR_HEADER + payload.len()).sum();
+            let lens = attributes(&bytes).map(|(_, payload)| ATTR_HEADER + payload.len());
+            let total: usize = lens.sum();
             prop_assert!(total <= bytes.len());
         }
 
@@ -431,10 +435,14 @@ mod tests {
 
         #[test]
         fn attributes_round_trip(
-            all in proptest::collection::vec((0u16..0x4000, proptest::collection::vec(any::<u8>(), 0..40)), 0..8),
+            all in proptest::collection::vec(
+                (0u16..0x4000, proptest::collection::vec(any::<u8>(), 0..40)),
+                0..8,
+            ),
         ) {
             let bytes: Vec<u8> = all.iter().flat_map(|(id, payload)| attr(*id, payload)).collect();
-            let read: Vec<_> = attributes(&bytes).map(|(id, payload)| (id, payload.to_vec())).collect();
+            let read = attributes(&bytes).map(|(id, payload)| (id, payload.to_vec()));
+            let read: Vec<_> = read.collect();
             prop_assert_eq!(read, all);
         }
     }

@@ -188,7 +188,9 @@ mod tests {
         /// Records in use are distinct, one cache line each, for any order of allocations and
         /// frees. The pool grows only when it is empty.
         #[test]
-        fn records_in_use_are_distinct(steps in proptest::collection::vec((any::<bool>(), 0usize..200), 1..300)) {
+        fn records_in_use_are_distinct(
+            steps in proptest::collection::vec((any::<bool>(), 0usize..200), 1..300),
+        ) {
             let pool = Dbrecs::new(&Pool::new().unwrap());
             let (mut held, mut most) = (Vec::new(), 0usize);
             for (take, at) in steps {
@@ -199,7 +201,8 @@ mod tests {
                     held.swap_remove(at);
                 }
                 most = most.max(held.len());
-                let lines: HashSet<_> = held.iter().map(|record: &Dbrec| record.addr() / 64).collect();
+                let lines = held.iter().map(|record: &Dbrec| record.addr() / 64);
+                let lines: HashSet<_> = lines.collect();
                 prop_assert_eq!(lines.len(), held.len());
                 prop_assert!(held.iter().all(|record| record.addr() % 64 == 0));
                 prop_assert_eq!(pool.page_count(), most.div_ceil(page_size() / RECORD_STRIDE));

@@ -419,7 +419,8 @@ mod tests {
                 }
             }
             let mut head = head.unwrap();
-            prop_assert_eq!(head.pieces().map(|piece| piece.to_vec()).collect::<Vec<_>>(), model.clone());
+            let all: Vec<_> = head.pieces().map(|piece| piece.to_vec()).collect();
+            prop_assert_eq!(all, model.clone());
             prop_assert_eq!(head.total_len(), model.concat().len());
             head.close_rest();
             head.arrived(len as u32);
@@ -434,10 +435,9 @@ mod tests {
                 at = at.rest_mut().unwrap();
             }
             let tail = at.detach();
-            let counted = head.pieces().count() + tail.as_ref().map_or(0, |tail| tail.pieces().count());
-            prop_assert_eq!(counted, model.len());
-            drop(head);
             let rest = tail.as_ref().map_or(0, |tail| tail.pieces().count());
+            prop_assert_eq!(head.pieces().count() + rest, model.len());
+            drop(head);
             let free: Vec<_> = std::iter::from_fn(|| slab.take()).collect();
             prop_assert_eq!(free.len(), 12 - rest);
             drop((free, tail));

@@ -165,7 +165,9 @@ mod tests {
         /// Parts in use are distinct and were zeroed, for any order of allocations and frees. At
         /// the end all memory is free.
         #[test]
-        fn parts_are_distinct_and_zeroed(steps in proptest::collection::vec((0usize..40, any::<u8>()), 1..80)) {
+        fn parts_are_distinct_and_zeroed(
+            steps in proptest::collection::vec((0usize..40, any::<u8>()), 1..80),
+        ) {
             let pool = Pool::new().unwrap();
             let mut held: Vec<(Mapping, u8)> = Vec::new();
             for (pages, byte) in steps {

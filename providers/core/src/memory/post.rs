@@ -55,7 +55,8 @@ impl<D> Part<D> {
     /// The frame can't be replaced by another, whose length may be shorter than the range:
     ///
     /// ```compile_fail,E0616
-    /// # fn f(mut part: uverbs_core::memory::post::Part, other: uverbs_core::memory::frame::Frame) {
+    /// # use uverbs_core::memory::{frame::Frame, post::Part};
+    /// # fn f(mut part: Part, other: Frame) {
     /// part.of = other;
     /// # }
     /// ```
@@ -203,7 +204,12 @@ macro_rules! source {
 source!(Frame, self => self.held(), self.held().sge(), self.into_held());
 source!(SharedFrame, self => self.held(), self.held().sge(), self.into_held());
 source!(Part<Frame>, self => self.of.held(), self.cut(self.of.held().sge()), self.of.into_held());
-source!(Part<SharedFrame>, self => self.of.held(), self.cut(self.of.held().sge()), self.of.into_held());
+source!(
+    Part<SharedFrame>,
+    self => self.of.held(),
+    self.cut(self.of.held().sge()),
+    self.of.into_held()
+);
 source!(Chain<Frame>, self => self.of.held(), self.of.held().sge(), self.of.into_held(),
     const LIST: bool = true;
     fn pieces<'a>(&self, to: &'a mut Pieces) -> Result<&'a [Sge], PostError> {

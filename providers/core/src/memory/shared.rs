@@ -181,7 +181,9 @@ mod tests {
         /// Handles may be cloned and dropped in any order: the frame is free exactly when the last
         /// handle is dropped.
         #[test]
-        fn a_frame_is_free_when_all_handles_are_gone(steps in proptest::collection::vec(any::<u8>(), 1..60)) {
+        fn a_frame_is_free_when_all_handles_are_gone(
+            steps in proptest::collection::vec(any::<u8>(), 1..60),
+        ) {
             let (_, pd) = testing::domain();
             let slab = testing::slab(&pd, 8, 1);
             let mut handles = vec![slab.take().unwrap().share()];

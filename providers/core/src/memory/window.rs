@@ -89,7 +89,8 @@ impl MemoryWindow {
                 verb: "bind_mw",
                 what: "key",
                 value: format!("{rkey:#x}"),
-                why: "the key belongs to another object: keys of a window differ only in the lowest eight bits",
+                why: "the key belongs to another object: keys of a window differ only in the \
+                      lowest eight bits",
             });
         }
         self.rkey = rkey;

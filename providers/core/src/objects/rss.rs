@@ -56,8 +56,8 @@ impl IndTableCore {
                 verb,
                 what: "queues",
                 value: places.to_string(),
-                why: "a table has a power of two of entries, selected by the lowest bits of the hash; a \
-                      queue may have several",
+                why: "a table has a power of two of entries, selected by the lowest bits of the \
+                      hash; a queue may have several",
             });
         }
         if queues.iter().any(|wq| !Arc::ptr_eq(wq.pd().context(), context)) {

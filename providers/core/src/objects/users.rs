@@ -115,8 +115,8 @@ impl Users {
         }
         if most > u64::from(room) {
             said.push(format!(
-                "its queue pairs may have {most} work requests outstanding and the completion queue has room for {room}: \
-                 it overran if they had"
+                "its queue pairs allow {most} outstanding work requests, but the completion queue \
+                 has room for {room}: it may have overrun"
             ));
         }
         let queues = lock(&self.queues);

@@ -301,7 +301,8 @@ impl SrqInit {
                     verb: "create_srq",
                     what,
                     value: "of another context".to_owned(),
-                    why: "all objects of a shared receive queue must belong to the same open device",
+                    why: "all objects of a shared receive queue must belong to the same open \
+                          device",
                 });
             }
         }

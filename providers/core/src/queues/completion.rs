@@ -192,21 +192,23 @@ impl Status {
                 "the peer rejected the request: its receive is too small, or it lacks the operation"
             }
             Self::RemoteAccess => {
-                "the peer rejected the remote key: it is wrong, out of range, revoked, or lacks the \
-                 right for this operation"
+                "the peer rejected the remote key: it is wrong, out of range, revoked, or lacks \
+                 the right for this operation"
             }
             Self::RemoteOperation => {
-                "the peer failed to execute the request, for example because its receive's key is bad"
+                "the peer failed to execute the request, for example because its receive's key \
+                 is bad"
             }
             Self::RetryExceeded => {
-                "no acknowledgement arrived: the peer is gone, in error or unreachable, or the path \
-                 attributes are wrong"
+                "no acknowledgement arrived: the peer is gone, in error or unreachable, or the \
+                 path attributes are wrong"
             }
             Self::RnrRetryExceeded => "the peer posted no receive within all retries",
             Self::RemoteAborted => "the peer aborted the operation",
             Self::TagNotFound => "a message matched the tag before; its completion reports it",
             Self::RendezvousIncomplete => {
-                "the message matched a tag, but the program must read its data, or it will not arrive"
+                "the message matched a tag, but the program must read its data, or it will not \
+                 arrive"
             }
             Self::General => "the device reported an unknown error; see its syndrome",
         }

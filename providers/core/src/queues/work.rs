@@ -342,19 +342,25 @@ impl PostError {
 impl fmt::Display for PostError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Full => "the queue is full: poll its completions, and signal at least one work request per \
-                           queue length",
+            Self::Full => {
+                "the queue is full: poll its completions, and signal at least one work request \
+                 per queue length"
+            }
             Self::State => "the queue pair is not ready: sends need RTS, receives need INIT",
             Self::SharedReceives => {
                 "the queue pair receives from a shared receive queue: post there"
             }
-            Self::TooManySges => "more SGEs than the queue was created for: raise max_send_sge or max_recv_sge",
-            Self::InlineTooLong => "more inline bytes than the queue was created for: raise max_inline_data",
+            Self::TooManySges => {
+                "more SGEs than the queue was created for: raise max_send_sge or max_recv_sge"
+            }
+            Self::InlineTooLong => {
+                "more inline bytes than the queue was created for: raise max_inline_data"
+            }
             Self::MessageTooLong => "longer than the maximum message of 2 GiB",
             Self::BadData => {
-                "invalid data: READs and atomics can't be inline, an atomic needs a buffer of eight \
-                 bytes, a window at least one byte and only remote rights, a FLUSH a placement \
-                 type, an ATOMIC WRITE an address that is a multiple of eight"
+                "invalid data: READs and atomics can't be inline, an atomic needs a buffer of \
+                 eight bytes, a window at least one byte and only remote rights, a FLUSH a \
+                 placement type, an ATOMIC WRITE an address that is a multiple of eight"
             }
             Self::ForeignBuffer => "the buffer belongs to another protection domain",
             Self::ForeignAddress => "the address handle belongs to another protection domain",
@@ -363,23 +369,23 @@ impl fmt::Display for PostError {
                  without it"
             }
             Self::NoReads => {
-                "the connection allows no READs by this side: its initiator depth is 0, or the peer \
-                 serves none"
+                "the connection allows no READs by this side: its initiator depth is 0, or the \
+                 peer serves none"
             }
             Self::NotOnDevice => {
-                "the device lacks this operation (FLUSH and ATOMIC WRITE need soft-RoCE of Linux 6.2 \
-                 or later)"
+                "the device lacks this operation (FLUSH and ATOMIC WRITE need soft-RoCE of Linux \
+                 6.2 or later)"
             }
-            Self::TagsFull => {
-                "the tag list is full: poll completions first"
-            }
+            Self::TagsFull => "the tag list is full: poll completions first",
             Self::UnknownTag => "the tag is no longer in the list",
             Self::ShortPacket => {
-                "the packet is shorter than an Ethernet header of 14 bytes (18 on devices that need \
-                 the header in the WQE)"
+                "the packet is shorter than an Ethernet header of 14 bytes (18 on devices that \
+                 need the header in the WQE)"
             }
             Self::DeviceGone => "the device is gone",
-            Self::Refused => "the kernel rejected the last doorbell; the work requests stay in the queue",
+            Self::Refused => {
+                "the kernel rejected the last doorbell; the work requests stay in the queue"
+            }
         })
     }
 }

@@ -153,13 +153,19 @@ macro_rules! ifc {
             $crate::cmd::field::ifc! { @items [] [] $($rest)* }
         }
     };
-    (@items [$($fields:ident)*] [$($blocks:ident)*] $name:ident: bytes $offset:literal + $len:literal; $($rest:tt)*) => {
+    (
+        @items [$($fields:ident)*] [$($blocks:ident)*]
+        $name:ident: bytes $offset:literal + $len:literal; $($rest:tt)*
+    ) => {
         #[doc = concat!("`", stringify!($name), "`, from byte ", $offset, " on.")]
         pub const $name: Block = Block::new($offset, $len);
         const _: () = $crate::cmd::field::check($offset + $len, SIZE);
         $crate::cmd::field::ifc! { @items [$($fields)*] [$($blocks)* $name] $($rest)* }
     };
-    (@items [$($fields:ident)*] [$($blocks:ident)*] $name:ident: $bit:literal + $width:literal; $($rest:tt)*) => {
+    (
+        @items [$($fields:ident)*] [$($blocks:ident)*]
+        $name:ident: $bit:literal + $width:literal; $($rest:tt)*
+    ) => {
         #[doc = concat!("`", stringify!($name), "`: ", $width, " bits from bit ", $bit, " on.")]
         pub const $name: Field = Field::new($bit, $width);
         const _: () = $crate::cmd::field::check($bit + $width, 8 * SIZE);

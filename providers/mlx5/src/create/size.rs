@@ -419,7 +419,8 @@ mod tests {
             };
             prop_assert!(size.units.is_power_of_two() && size.units <= LIMITS.send_units);
             prop_assert!(size.max_wr >= cap.max_send_wr);
-            prop_assert!(size.max_sge >= cap.max_send_sge && size.max_inline >= cap.max_inline_data);
+            prop_assert!(size.max_sge >= cap.max_send_sge);
+            prop_assert!(size.max_inline >= cap.max_inline_data);
             let inline = match size.max_inline as usize {
                 0 => head,
                 bytes => head + inline_bytes(bytes) as u32,

@@ -215,12 +215,16 @@ proptest! {
     #[test]
     fn what_is_posted_is_what_is_read(
         shift in 4u32..8,
-        lists in proptest::collection::vec(proptest::collection::vec((any::<u64>(), 0u32..1000, any::<u32>()), 0..9), 1..30),
+        lists in proptest::collection::vec(
+            proptest::collection::vec((any::<u64>(), 0u32..1000, any::<u32>()), 0..9),
+            1..30,
+        ),
     ) {
         let max_sge = 1 << (shift - 4);
         let mut side = RecvSide::new(8, shift, max_sge);
         for (index, list) in lists.into_iter().enumerate() {
-            let list: Vec<Sge> = list.into_iter().map(|(addr, len, lkey)| Sge { addr, len, lkey }).collect();
+            let list = list.into_iter().map(|(addr, len, lkey)| Sge { addr, len, lkey });
+            let list: Vec<Sge> = list.collect();
             let list = &list[..list.len().min(max_sge as usize)];
             let mut at = side.rq.begin();
             prop_assert_eq!(post(&mut side, &mut at, 0, list), Ok(index as u32 % 8));

@@ -29,9 +29,9 @@ use crate::provider::{CqInit, Provider, QpInit, SrqInit, WqInit};
 pub struct NewQp<P: Provider> {
     /// The kernel's object.
     pub core: Arc<QpCore>,
-    /// The posting side of sends.
+    /// The poster of sends.
     pub sq: P::Sq,
-    /// The posting side of receives; of size 0 if receives come from a shared receive queue.
+    /// The poster of receives; of size 0 if receives come from a shared receive queue.
     pub rq: P::Rq,
 }
 

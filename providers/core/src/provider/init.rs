@@ -262,9 +262,9 @@ pub struct TagsInit {
 pub struct SrqInit {
     /// Protection domain of its buffers.
     pub pd: Arc<PdCore>,
-    /// Receives outstanding.
+    /// Maximum outstanding receives.
     pub max_wr: u32,
-    /// Entries in a receive's scatter list.
+    /// Maximum SGEs of a receive.
     pub max_sge: u32,
     /// Limit event: raised once fewer receives are left; 0 disables it.
     pub limit: u32,
@@ -318,9 +318,9 @@ pub struct WqInit {
     pub pd: Arc<PdCore>,
     /// Completion queue.
     pub cq: Arc<CqCore>,
-    /// Receives outstanding.
+    /// Maximum outstanding receives.
     pub max_wr: u32,
-    /// Entries in a receive's scatter list.
+    /// Maximum SGEs of a receive.
     pub max_sge: u32,
     /// The device moves the outer VLAN tag from the packet to the completion.
     pub strips_vlan: bool,

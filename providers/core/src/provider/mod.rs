@@ -54,11 +54,11 @@ pub unsafe trait Provider: Sized + Debug + 'static {
     type Context: ContextOps<Self>;
     /// The polling side of a completion queue.
     type Cq: CqOps;
-    /// The posting side of a send queue.
+    /// The poster of a send queue.
     type Sq: SendOps<Ah = Self::Ah>;
-    /// The posting side of a receive queue.
+    /// The poster of a receive queue.
     type Rq: RqOps;
-    /// The posting side of a shared receive queue.
+    /// The poster of a shared receive queue.
     type Srq: SrqOps;
     /// An address handle.
     type Ah: AhOps;

@@ -21,7 +21,6 @@ use crate::error::Error;
 /// - The CQE of a view goes back to the device no sooner than the view's lifetime ends.
 /// - Slots of a queue pair, and of the shared receive queue that it uses, are accessed only between
 ///   the messages that attach and detach the queue pair ([`CqCore::messages`]).
-///   between the messages that attach and detach it ([`CqCore::messages`]).
 ///
 /// [`CqCore::messages`]: crate::objects::cq::CqCore::messages
 pub unsafe trait CqOps: Debug + Send {

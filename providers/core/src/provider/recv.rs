@@ -32,7 +32,7 @@ pub unsafe trait RecvOps: Debug + Send {
     ///
     /// # Errors
     ///
-    /// The cursor is then as before.
+    /// On an error the cursor is unchanged.
     unsafe fn post(
         &mut self,
         at: &mut Self::Cursor,

@@ -155,11 +155,11 @@ fn only_what_is_published_and_not_retired_is_in_flight() {
     // SAFETY: no slot is taken.
     unsafe { table.publish(start) };
     assert!((0..8).all(|ahead| !table.is_in_flight(start.wrapping_add(ahead))));
-    // SAFETY: nothing takes the slots.
+    // SAFETY: no slot is taken.
     unsafe { table.publish(start.wrapping_add(3)) };
     let seen: Vec<_> = (0..8).map(|at| table.is_in_flight(start.wrapping_add(at))).collect();
     assert_eq!(seen, [true, true, true, false, false, false, false, false]);
-    // SAFETY: nothing takes the slots.
+    // SAFETY: no slot is taken.
     unsafe { table.retire(start.wrapping_add(2)) };
     let seen: Vec<_> = (0..4).map(|at| table.is_in_flight(start.wrapping_add(at))).collect();
     assert_eq!(seen, [false, false, true, false]);

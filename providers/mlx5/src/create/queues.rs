@@ -98,7 +98,7 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
     let ring = context.memory.alloc_by(by, QueueMemory::Cq, len)?;
     let record = context.dbrecs.alloc_by(by)?;
     let (start, record_at, arm) = (ring.ptr(), record.ptr(), page.arm());
-    // SAFETY: the ring is as long, and new.
+    // SAFETY: the ring is new and has that length.
     unsafe { fill(start, entries, shift) };
     let request = mlx5_ib_create_cq {
         buf_addr: ring.addr(),

@@ -42,7 +42,7 @@ const HEAD: usize = 16;
 pub struct DcCaps {
     /// Operations that support on-demand paging.
     pub odp: OdpTransportCaps,
-    /// Maximum outstanding READs and atomics of an initiator, and of an initiator at a target.
+    /// Maximum outstanding READs and atomics of an initiator; a target accepts as many from each.
     pub max_rd_atomic: u64,
     /// Capability `log_max_ra_res_dc`, in rdma-core `mlx5dv_context::max_dc_init_rd_atom`.
     pub max_init_rd_atomic: u64,

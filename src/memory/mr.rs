@@ -257,7 +257,7 @@ impl ProtectionDomain {
                 verb: "reg_mr",
                 what: "access",
                 value: "RELAXED_ORDERING".to_owned(),
-                why: "exposed memory guarantees ordering; register memory directly for relaxed ordering",
+                why: "exposed memory is ordered; register memory directly for relaxed ordering",
             });
         }
         let len = bounded("length", len, isize::MAX as u64)?;

@@ -490,8 +490,7 @@ fn a_send_completion_that_comes_twice_takes_no_frame() {
     };
     (0..4).for_each(&mut post);
     side.complete(Cqe::new(REQ, uidx).counter(1).0);
-    // Repeated; of the send before, which was retired with it; as a failure; of a WQEBB one turn
-    // later.
+    // Repeated; of the send retired with it; as a failure; of a WQEBB one turn later.
     side.complete(Cqe::new(REQ, uidx).counter(1).0);
     side.complete(Cqe::new(REQ, uidx).counter(0).0);
     side.complete(Cqe::new(REQ_ERR, uidx).error(5, 0).counter(1).0);

@@ -103,6 +103,8 @@ fn latency_of_every_operation() {
 
 #[test]
 fn bandwidth_of_every_operation() {
+    // Over an unreliable transport: as many receives as messages, warm-up included, since a device
+    // that gets no processor time reposts none.
     for (args, messages, size) in [
         ("write bw -n 500 -s 5000 --check", 500, 5000),
         ("write bw -n 500 -s 64 -I 64 --check -q 3 -t 16 -l 4 -Q 5", 1500, 64),
@@ -114,16 +116,16 @@ fn bandwidth_of_every_operation() {
         ("atomic bw -n 500 --check -q 2", 1000, 8),
         ("atomic bw -n 500 --check -A compare-swap -b", 1000, 8),
         ("write bw -n 500 -s 5000 --check -c UC -b", 1000, 5000),
-        ("send bw -n 500 -s 5000 --check -c UC", 500, 5000),
-        ("send bw -n 500 -s 1024 --check -c UD -q 2", 1000, 1024),
+        ("send bw -n 500 -s 5000 --check -c UC -r 2048", 500, 5000),
+        ("send bw -n 500 -s 1024 --check -c UD -q 2 -r 2048", 1000, 1024),
         ("send bw -n 500 -s 5000 --check -c XRC -q 4", 2000, 5000),
         ("send bw -n 500 -s 64 --check -c XRC -b -q 2 -t 7 -Q 7 -l 7 -r 9", 2000, 64),
         ("write bw -n 500 -s 5000 --check -c XRC -b", 1000, 5000),
         ("send bw -n 500 -s 64 --check -c DC -b -q 2 -t 7 -Q 7 -l 7 -r 9", 2000, 64),
         ("atomic bw -n 500 --check -c XRC -q 2", 1000, 8),
         ("send bw -n 500 -s 64 --check --use-srq -b -q 3 -r 9", 3000, 64),
-        ("send bw -n 500 -s 1024 --check -c UD --use-srq -q 2", 1000, 1024),
-        ("send bw -n 500 -s 1024 --check -c UC -e -b", 1000, 1024),
+        ("send bw -n 500 -s 1024 --check -c UD --use-srq -q 2 -r 2048", 1000, 1024),
+        ("send bw -n 500 -s 1024 --check -c UC -e -b -r 2048", 1000, 1024),
         ("write bw -n 1 --warmup 0 -s 1 -t 1", 1, 1),
         ("write bw -n 200 -s 64 -q 64", 12_800, 64),
     ] {
@@ -132,7 +134,7 @@ fn bandwidth_of_every_operation() {
         assert_eq!(result["messages"], messages, "{args}");
         assert_eq!(result["size"], size, "{args}");
         let rate = |name: &str| result["bandwidth"][name].as_f64();
-        assert_eq!(result["bandwidth"]["lost"], 0, "{args}: both ends take turns");
+        assert_eq!(result["bandwidth"]["lost"], 0, "{args}: each message has its receive");
         let per_s = rate("messages_per_s").unwrap();
         let time = result["time_ns"].as_f64().unwrap();
         assert!((per_s * time / 1e9 / messages as f64 - 1.0).abs() < 1e-6, "{args}: {result}");
@@ -422,12 +424,10 @@ fn an_interrupt_ends_a_run_with_what_there_is() {
 }
 
 #[test]
-fn two_processes_are_refused_on_the_software_hca() {
-    for (args, says) in [
-        (&["that.machine"][..], "--device softhca: the software HCA lives inside one process"),
-        (&["--server"], "--device softhca: the software HCA lives inside one process"),
-    ] {
-        let run = uverbs(&[&["perf", "write", "lat", "-d", "softhca"], args].concat());
+fn two_processes_are_refused_on_a_device_of_one_process() {
+    for args in [&["that.machine"][..], &["--server"]] {
+        let run = uverbs(&[&["perf", "write", "lat", "-d", "softhca1"], args].concat());
+        let says = "--device softhca1: it lives inside this process, and no other reaches it";
         assert!(run.complaint(2).contains(says), "{run:?}");
     }
 }

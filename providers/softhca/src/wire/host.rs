@@ -14,7 +14,10 @@ use super::{Address, Frame, Lent, Span, Wire, WireFull};
 /// Time between two looks at the sockets while rings are busy. Sockets wake a sleeping device in
 /// any case.
 const LOOK: Duration = Duration::from_micros(10);
-/// Steps between two looks at the sockets while the clock stands.
+/// Limit of the wait for the name of an address that this device has bound, and whose last owner is
+/// about to end.
+const LEAVING: Duration = Duration::from_millis(200);
+/// Steps between two looks where time stands still.
 const STEPS: u32 = 64;
 
 /// A RoCEv2 wire, and a shared-memory wire at its addresses.
@@ -23,9 +26,10 @@ const STEPS: u32 = 64;
 /// second after a device was not found.
 #[derive(Debug)]
 pub struct HostWire {
-    udp: UdpWire,
+    /// Dropped before the UDP socket: whoever binds the address next finds the name free.
     shared: SharedWire,
-    /// Frames for devices that shared memory does not reach are lost.
+    udp: UdpWire,
+    /// Frames for ends that shared memory does not reach are lost.
     shared_only: bool,
     /// Readable while one of the two wires is.
     epoll: Epoll,
@@ -40,22 +44,24 @@ pub struct HostWire {
 }
 
 impl HostWire {
-    /// Joins a shared-memory wire to a UDP wire. `shared_only`: packets to devices that shared
-    /// memory does not reach are lost and counted.
+    /// Puts a shared-memory wire beside one on UDP. With `shared_only` packets to whoever isn't
+    /// reached through shared memory are lost and counted, and the UDP socket only claims the
+    /// addresses: its packets are never read.
     ///
     /// # Errors
     ///
     /// The system's error if it has no more descriptors.
     pub fn new(udp: UdpWire, shared_only: bool) -> io::Result<HostWire> {
-        let shared = SharedWire::bind(&udp.addresses())?;
+        let shared = SharedWire::bind(&udp.addresses(), LEAVING)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        for fd in [udp.descriptor(), Some(shared.descriptor())].into_iter().flatten() {
+        let network = udp.descriptor().filter(|_| !shared_only);
+        for fd in [network, Some(shared.descriptor())].into_iter().flatten() {
             epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
         }
         let looked = Duration::ZERO;
         Ok(HostWire {
-            udp,
             shared,
+            udp,
             shared_only,
             epoll,
             look: true,
@@ -81,6 +87,7 @@ impl Wire for HostWire {
                 Ok(())
             }
             Offer::Full(frame) => Err(WireFull(frame)),
+            Offer::Elsewhere(frame) if frame.dst.is_group() => self.udp.transmit(frame),
             Offer::Elsewhere(_) if self.shared_only => {
                 self.shared.lose();
                 Ok(())
@@ -90,6 +97,9 @@ impl Wire for HostWire {
     }
 
     fn receive(&mut self) -> Option<Frame> {
+        if let Some(frame) = self.udp.looped() {
+            return Some(frame);
+        }
         if self.look {
             if std::mem::take(&mut self.tend) {
                 self.shared.tend();
@@ -100,7 +110,9 @@ impl Wire for HostWire {
             {
                 return Some(frame);
             }
-            if let Some(frame) = self.udp.receive() {
+            if !self.shared_only
+                && let Some(frame) = self.udp.receive()
+            {
                 self.after_udp = true;
                 return Some(frame);
             }
@@ -134,6 +146,10 @@ impl Wire for HostWire {
         if due || !self.shared.is_used() {
             (self.look, self.tend, self.looked, self.steps) = (true, true, now, 0);
         }
+    }
+
+    fn set_addresses(&mut self, addresses: &[Address]) {
+        self.udp.set_addresses(addresses);
     }
 
     fn arm(&mut self) {

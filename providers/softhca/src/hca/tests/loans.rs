@@ -89,7 +89,7 @@ fn end() -> (Held, Address) {
     let [_, _, high, low] = std::process::id().to_be_bytes();
     for last in 1..=255 {
         let ip = Ipv4Addr::new(127, 1 + high % 200, low, last);
-        let wire = SharedWire::bind(&[(ip, 4791).into()]).unwrap();
+        let wire = SharedWire::bind(&[(ip, 4791).into()], Duration::ZERO).unwrap();
         if wire.is_found() {
             let address = Address { gid: sixteen(ip.into()), lid: 0 };
             return (Held(Arc::new(Mutex::new(wire))), address);

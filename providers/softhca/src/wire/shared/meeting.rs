@@ -14,6 +14,8 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as Name, UnixListener, UnixStream};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::socket::{
@@ -51,12 +53,28 @@ fn is_ours(socket: impl AsFd) -> bool {
     own != NOBODY && peer == Ok(own)
 }
 
-/// Listens for devices with packets for an address.
+/// Begins to listen for those who have packets for an address. The name may still be its last
+/// owner's, whose process is about to end: it is asked for again until `patience` is over.
 ///
 /// # Errors
-/// `EADDRINUSE` if the name is taken.
-pub(super) fn listen(address: SocketAddr, closer: &Closer) -> io::Result<Foreign<UnixListener>> {
-    let listener = UnixListener::bind_addr(&Name::from_abstract_name(name(address))?)?;
+/// `EADDRINUSE` where somebody has the name.
+pub(super) fn listen(
+    address: SocketAddr,
+    patience: Duration,
+    closer: &Closer,
+) -> io::Result<Foreign<UnixListener>> {
+    let name = Name::from_abstract_name(name(address))?;
+    let start = Instant::now();
+    let listener = loop {
+        match UnixListener::bind_addr(&name) {
+            Err(error)
+                if error.kind() == io::ErrorKind::AddrInUse && start.elapsed() < patience =>
+            {
+                thread::sleep(Duration::from_millis(1));
+            }
+            bound => break bound?,
+        }
+    };
     listener.set_nonblocking(true)?;
     Ok(closer.own(listener))
 }

@@ -165,17 +165,18 @@ pub(crate) enum Offer {
 }
 
 impl SharedWire {
-    /// Creates a wire with these addresses.
+    /// A wire that is reached at these addresses. Waits for each name that is taken, as long as
+    /// `patience`; one that stays taken is no error.
     ///
     /// # Errors
     ///
-    /// The system's error if it has no more descriptors. A name that is taken is no error.
-    pub(crate) fn bind(addresses: &[SocketAddr]) -> io::Result<SharedWire> {
+    /// The system's error when there are no more descriptors.
+    pub(crate) fn bind(addresses: &[SocketAddr], patience: Duration) -> io::Result<SharedWire> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let closer = Closer::new()?;
         let mut endpoints = Vec::new();
         for (token, &address) in addresses.iter().take(meeting::SOURCES).enumerate() {
-            let listener = meeting::listen(address, &closer).ok();
+            let listener = meeting::listen(address, patience, &closer).ok();
             if let Some(listener) = &listener {
                 epoll.add(listener, EpollEvent::new(EpollFlags::EPOLLIN, token as u64))?;
             }

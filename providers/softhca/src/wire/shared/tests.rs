@@ -30,7 +30,7 @@ fn wire() -> (SharedWire, Address) {
     for last in 1..=255 {
         let [_, _, high, low] = pid.to_be_bytes();
         let ip = Ipv4Addr::new(127, 1 + high % 200, low, last);
-        let wire = SharedWire::bind(&[(ip, 4791).into()]).unwrap();
+        let wire = SharedWire::bind(&[(ip, 4791).into()], Duration::ZERO).unwrap();
         if wire.is_found() {
             return (wire, Address { gid: sixteen(ip.into()), lid: 0 });
         }
@@ -123,7 +123,7 @@ fn who_is_not_here_is_reached_elsewhere() {
     drop(theirs);
     assert!(matches!(ours.offer(frame(here, there, 1, 64)), Offer::Elsewhere(_)));
     let ip = Ipv6Addr::from(there.gid).to_canonical();
-    let mut theirs = SharedWire::bind(&[SocketAddr::new(ip, 4791)]).unwrap();
+    let mut theirs = SharedWire::bind(&[SocketAddr::new(ip, 4791)], Duration::ZERO).unwrap();
     assert!(matches!(ours.offer(frame(here, there, 1, 64)), Offer::Elsewhere(_)));
     ours.advance(ABSENT);
     send(&mut ours, frame(here, there, 2, 64));

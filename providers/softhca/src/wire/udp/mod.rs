@@ -70,6 +70,8 @@ const SENDERS: usize = 8;
 const FIRST_SENDER: u16 = 0xf000;
 /// Maximum consecutive receive calls without a usable packet before the device has its turn.
 const READS: usize = 16;
+/// Maximum packets to the device's own groups that wait to be received.
+const LOOPED: usize = 1024;
 /// Delay before a send that found no room is repeated.
 const RETRY_AFTER: Duration = Duration::from_micros(20);
 
@@ -80,6 +82,10 @@ pub struct UdpWire {
     epoll: Epoll,
     batch: Batch,
     arrived: VecDeque<Frame>,
+    /// Multicast groups that the device joined.
+    groups: Vec<Address>,
+    /// Packets to these groups that the device sent.
+    looped: VecDeque<Frame>,
     back: Back,
     pub(super) spare: Spare,
     shared: Arc<Shared>,
@@ -170,6 +176,8 @@ impl UdpWire {
             epoll,
             batch: Batch::new(),
             arrived: VecDeque::new(),
+            groups: Vec::new(),
+            looped: VecDeque::new(),
             back: Back::default(),
             spare: Spare::default(),
             shared: Arc::default(),
@@ -204,6 +212,11 @@ impl UdpWire {
         let room = self.endpoints.iter().map(|at| at.socket.room).min().unwrap_or(0);
         let packet = (mtu + OVERHEAD).next_power_of_two() as usize + SK_BUFF;
         u32::try_from(room / packet).unwrap_or(u32::MAX)
+    }
+
+    /// The next packet that the device sent to a group of its own.
+    pub(super) fn looped(&mut self) -> Option<Frame> {
+        self.looped.pop_front()
     }
 
     /// Destination of a frame, and the socket that sends it.
@@ -334,6 +347,14 @@ impl Wire for UdpWire {
             add(&counters.link_down, 1);
             return Ok(());
         }
+        if frame.dst.is_group() && self.groups.contains(&frame.dst) {
+            // To members on this device alone: no other device's groups are known here.
+            match self.looped.len() {
+                ..LOOPED => self.looped.push_back(frame),
+                _ => add(&counters.overrun, 1),
+            }
+            return Ok(());
+        }
         let Some(way) = self.way(&frame) else {
             add(&counters.unroutable, 1);
             return Ok(());
@@ -362,6 +383,9 @@ impl Wire for UdpWire {
     }
 
     fn receive(&mut self) -> Option<Frame> {
+        if let Some(frame) = self.looped() {
+            return Some(frame);
+        }
         for _ in 0..READS {
             if !self.arrived.is_empty() {
                 break;
@@ -391,7 +415,12 @@ impl Wire for UdpWire {
     }
 
     fn next_event(&self) -> Option<Duration> {
-        self.batch.way.map(|_| self.now.saturating_add(RETRY_AFTER))
+        let looped = (!self.looped.is_empty()).then_some(self.now);
+        looped.or(self.batch.way.map(|_| self.now.saturating_add(RETRY_AFTER)))
+    }
+
+    fn set_addresses(&mut self, addresses: &[Address]) {
+        self.groups = addresses.iter().copied().filter(|at| at.is_group()).collect();
     }
 
     fn advance(&mut self, now: Duration) {

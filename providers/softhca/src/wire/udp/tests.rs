@@ -204,3 +204,48 @@ proptest! {
         prop_assert_eq!(all(&ours.control().stats()), datagrams.len() as u64);
     }
 }
+
+/// Shared memory alone: the socket claims the address, and nobody who sends there is heard.
+#[test]
+fn a_wire_of_shared_memory_hears_no_udp() {
+    let ((mut theirs, there), (udp, here)) = (wire(), wire());
+    let control = udp.control();
+    let mut ours = crate::wire::HostWire::new(udp, true).unwrap();
+    let frame = |dst| Frame {
+        src: there,
+        dst,
+        route: Route::default(),
+        bytes: packet(1, &[1; 64]),
+        loan: None,
+    };
+    theirs.transmit(frame(here)).unwrap();
+    theirs.flush();
+    for step in 0..100 {
+        ours.advance(Duration::from_millis(step));
+        assert!(ours.receive().is_none());
+    }
+    assert_eq!((theirs.control().stats().sent, control.stats().received), (1, 0));
+}
+
+/// Packets to a group come back to a device that joined it, and wait without a step between.
+#[test]
+fn a_group_of_ours_is_looped() {
+    let (mut ours, here) = wire();
+    let group = Address { gid: sixteen(Ipv4Addr::new(239, 1, 2, 3).into()), lid: 0 };
+    let frame = Frame {
+        src: here,
+        dst: group,
+        route: Route::default(),
+        bytes: packet(1, &[7]),
+        loan: None,
+    };
+    ours.transmit(frame.clone()).unwrap();
+    assert_eq!((ours.receive(), ours.control().stats().unroutable), (None, 1), "nobody joined");
+    ours.set_addresses(&[here, group]);
+    for _ in 0..=LOOPED {
+        ours.transmit(frame.clone()).unwrap();
+    }
+    assert_eq!(ours.next_event(), Some(Duration::ZERO));
+    assert_eq!((0..).map_while(|_: u32| ours.receive()).count(), LOOPED);
+    assert_eq!((ours.next_event(), ours.control().stats().overrun), (None, 1));
+}

@@ -1,7 +1,8 @@
-//! Two queue pairs that find each other by IP address, as sockets do: a listener at one software
-//! HCA, a connector at the other.
+//! Two queue pairs that find each other by IP address, as sockets do: a listener and a connector.
 //!
-//!     cargo run --example connect_by_address
+//!     cargo run --example connect_by_address                          both, in this process
+//!     cargo run --example connect_by_address server [ADDRESS:PORT]    one terminal
+//!     cargo run --example connect_by_address client ADDRESS:PORT      another one
 
 use std::error::Error;
 use std::net::{IpAddr, SocketAddr};
@@ -15,17 +16,44 @@ type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// No wait is longer.
 const LIMIT: Duration = Duration::from_secs(10);
+const PORT: u16 = 7471;
 
 fn main() -> Result<()> {
-    let (here, there) = (uverbs::device("softhca0")?, uverbs::device("softhca1")?);
-    // With the kernel's devices: `Listener::bind("0.0.0.0:7471".parse()?)`.
-    let at = SocketAddr::new(address(&there)?, 0);
-    let listener = Listener::builder(at).listen_on(EventChannel::of(&there)?)?;
-    let at = listener.local_addr()?.ok_or("a listener has an address")?;
-    println!("server  listens at {at}");
-    let server = thread::spawn(move || serve(&listener));
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    // On a machine without RDMA devices: the software HCA, which other processes reach.
+    let device = uverbs::device_or_softhca()?;
+    match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => both(),
+        ["server"] => finish(serve(&listen(&device, SocketAddr::new(address(&device)?, PORT))?)?),
+        ["server", at] => finish(serve(&listen(&device, at.parse()?)?)?),
+        ["client", at] => ask(&device, at.parse()?),
+        _ => Err("usage: connect_by_address [server [ADDRESS:PORT] | client ADDRESS:PORT]".into()),
+    }
+}
 
-    let route = Connector::new(at).limit(LIMIT).resolve_on(EventChannel::of(&here)?)?;
+fn both() -> Result<()> {
+    let (here, there) = (uverbs::device("softhca0")?, uverbs::device("softhca1")?);
+    let listener = listen(&there, SocketAddr::new(address(&there)?, 0))?;
+    let at = listener.local_addr()?.ok_or("a listener has an address")?;
+    let server = thread::spawn(move || serve(&listener));
+    ask(&here, at)?;
+    finish(server.join().map_err(|_| "the server panicked")??)
+}
+
+fn finish(asked: String) -> Result<()> {
+    println!("server  was asked with {asked:?}, and told that the client went");
+    Ok(())
+}
+
+fn listen(device: &Device, at: SocketAddr) -> Result<Listener> {
+    let listener = Listener::builder(at).listen_on(EventChannel::of(device)?)?;
+    println!("server  listens at {}", listener.local_addr()?.ok_or("a listener has an address")?);
+    Ok(listener)
+}
+
+/// Connects to the server, and sends it one message.
+fn ask(device: &Device, at: SocketAddr) -> Result<()> {
+    let route = Connector::new(at).limit(LIMIT).resolve_on(EventChannel::of(device)?)?;
     println!("client  goes by {}, port {}", route.device()?.name(), route.port()?);
     let (pd, mut cq, mut qp) = objects(&route.device()?)?;
     // Before the peer may send: its answer needs a receive.
@@ -38,8 +66,6 @@ fn main() -> Result<()> {
     println!("client  received {:?}", text(&received(&mut cq)?));
     connection.disconnect(LIMIT).map_err(Refused::into_error)?;
     println!("client  disconnected");
-    let asked = server.join().map_err(|_| "the server panicked")??;
-    println!("server  was asked with {asked:?}, and told that the client went");
     Ok(())
 }
 

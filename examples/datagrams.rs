@@ -1,9 +1,9 @@
 //! Datagrams over RDMA, sent and received as by a UDP socket: a server that sends each one back,
 //! and a client that asks again for what was lost.
 //!
-//!     cargo run --example datagrams                     both, on the software HCA
-//!     cargo run --example datagrams server 10.0.0.1     on the kernel's device of this address
-//!     cargo run --example datagrams client 10.0.0.1
+//!     cargo run --example datagrams                     both, in this process
+//!     cargo run --example datagrams server [ADDRESS]    one terminal
+//!     cargo run --example datagrams client ADDRESS      another one
 
 use std::error::Error;
 use std::io;
@@ -26,20 +26,25 @@ const END: u32 = u32::MAX;
 
 fn main() -> Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
+    // On a machine without RDMA devices: the software HCA, which other processes reach.
+    let options = StreamOptions::new().on(&uverbs::device_or_softhca()?);
+    let server = |ip| -> Result<()> {
+        let socket = options.datagrams((ip, PORT))?;
+        println!("server  receives at {}", socket.local_addr()?);
+        serve(&socket)
+    };
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["server", ip] => serve(&RdmaDatagram::bind((ip, PORT))?),
-        ["client", ip] => ask(&RdmaDatagram::bind("0.0.0.0:0")?, format!("{ip}:{PORT}").parse()?),
+        ["server"] => server("0.0.0.0"),
+        ["server", ip] => server(ip),
+        ["client", ip] => ask(&options.datagrams("0.0.0.0:0")?, format!("{ip}:{PORT}").parse()?),
         [] => {
-            // They meet by UDP, so their addresses must be this machine's.
-            let device = uverbs::device("softhca@loopback")?;
-            let options = StreamOptions::new().on(&device);
             let socket = options.datagrams("0.0.0.0:0")?;
             let at = socket.local_addr()?;
             let server = thread::spawn(move || serve(&socket));
             ask(&options.datagrams("0.0.0.0:0")?, at)?;
             server.join().map_err(|_| "the server panicked")?
         }
-        _ => Err("datagrams [server|client ADDRESS]".into()),
+        _ => Err("usage: datagrams [server [ADDRESS] | client ADDRESS]".into()),
     }
 }
 

@@ -6,7 +6,8 @@
 //!     cargo run --example endpoints -- client HOST [PORT]
 //!
 //! Without words both sides are in this process, on two software HCAs. With them it goes by the
-//! kernel's connection manager, and the other side may be the program in C.
+//! machine's RDMA devices, where the other side may be the program in C, or by the software HCA on
+//! a machine without, which prints the address for HOST.
 
 use std::env;
 use std::error::Error;
@@ -52,12 +53,15 @@ fn both() -> Result<()> {
 
 fn server(port: &str) -> Result<()> {
     let own = Lookup::new().passive().ipv4().find(None, Some(port))?;
-    serve(EndpointListener::listen(&own[0], &sizes())?)
+    let device = uverbs::device_or_softhca()?;
+    println!("server  listens at {}:{port}", address(&device)?);
+    serve(EndpointListener::listen_on(EventChannel::of(&device)?, &own[0], &sizes())?)
 }
 
 fn client(host: &str, port: &str) -> Result<()> {
     let found = Lookup::new().find(Some(host), Some(port))?;
-    ask(NewEndpoint::to(first(&found)?, &sizes(), LIMIT)?)
+    let channel = EventChannel::of(&uverbs::device_or_softhca()?)?;
+    ask(NewEndpoint::to_on(channel, first(&found)?, &sizes(), LIMIT)?)
 }
 
 fn serve(mut listener: EndpointListener) -> Result<()> {

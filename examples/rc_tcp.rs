@@ -1,8 +1,9 @@
 //! The reliable-connection example of the RDMA-aware programming guide: both sides tell each other
 //! over TCP where they are; then the server sends, and the client reads and writes its memory.
 //!
-//! `cargo run --example rc_tcp` plays both sides, each in a thread. On a device that two processes
-//! can reach there are `... rc_tcp server ADDRESS:PORT` and `... client HOST:PORT`, too.
+//!     cargo run --example rc_tcp                        both, each in a thread
+//!     cargo run --example rc_tcp server ADDRESS:PORT    one terminal
+//!     cargo run --example rc_tcp client HOST:PORT       another one
 
 mod common;
 
@@ -30,7 +31,11 @@ fn main() -> Outcome {
             seen.extend(server.join().map_err(|_| "the server panicked")??);
             seen
         }
-        ["server", at] => server(&context, TcpListener::bind(at)?.accept()?.0)?,
+        ["server", at] => {
+            let listener = TcpListener::bind(at)?;
+            println!("listening at {}", listener.local_addr()?);
+            server(&context, listener.accept()?.0)?
+        }
         ["client", address] => client(&context, TcpStream::connect(address)?)?,
         _ => return Err("usage: rc_tcp [server ADDRESS:PORT | client HOST:PORT]".into()),
     };

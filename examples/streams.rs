@@ -1,11 +1,13 @@
 //! A stream of bytes over RDMA, read and written as a TCP socket is: a server that turns lines
 //! around, and a client.
 //!
-//!     cargo run --example streams
+//!     cargo run --example streams                          both, in this process
+//!     cargo run --example streams server [ADDRESS:PORT]    one terminal
+//!     cargo run --example streams client ADDRESS:PORT      another one
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{IpAddr, Ipv6Addr, Shutdown};
+use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr};
 use std::thread;
 use std::time::Duration;
 
@@ -16,16 +18,40 @@ type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// No wait is longer.
 const LIMIT: Duration = Duration::from_secs(10);
+const PORT: u16 = 7471;
 
 fn main() -> Result<()> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    // On a machine without RDMA devices: the software HCA, which other processes reach.
+    let device = uverbs::device_or_softhca()?;
+    match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => both(),
+        ["server"] => server(&device, SocketAddr::new(address(&device)?, PORT)),
+        ["server", at] => server(&device, at.parse()?),
+        ["client", at] => client(&device, at.parse()?),
+        _ => Err("usage: streams [server [ADDRESS:PORT] | client ADDRESS:PORT]".into()),
+    }
+}
+
+fn both() -> Result<()> {
     let (here, there) = (uverbs::device("softhca0")?, uverbs::device("softhca1")?);
-    // With the kernel's devices: `RdmaListener::bind("0.0.0.0:7471")`.
     let listener = StreamOptions::new().on(&there).listen((address(&there)?, 0))?;
     let at = listener.local_addr()?;
     let server = thread::spawn(move || serve(&listener));
+    client(&here, at)?;
+    println!("server  turned {} lines", server.join().map_err(|_| "the server panicked")??);
+    Ok(())
+}
 
-    // With the kernel's devices: `RdmaStream::connect("server:7471")`.
-    let mut stream = StreamOptions::new().on(&here).limit(LIMIT).connect(at)?;
+fn server(device: &Device, at: SocketAddr) -> Result<()> {
+    let listener = StreamOptions::new().on(device).listen(at)?;
+    println!("server  listens at {}", listener.local_addr()?);
+    println!("server  turned {} lines", serve(&listener)?);
+    Ok(())
+}
+
+fn client(device: &Device, at: SocketAddr) -> Result<()> {
+    let mut stream = StreamOptions::new().on(device).limit(LIMIT).connect(at)?;
     stream.set_read_timeout(Some(LIMIT))?;
     for line in ["bytes in order", "without messages' ends"] {
         writeln!(stream, "{line}")?;
@@ -42,7 +68,6 @@ fn main() -> Result<()> {
             len => println!("client  {len} bytes came back"),
         }
     }
-    println!("server  turned {} lines", server.join().map_err(|_| "the server panicked")??);
     Ok(())
 }
 

@@ -63,8 +63,12 @@ pub fn default_device() -> Result<Device, Error> {
     first.ok_or(Error::NoSuchDevice { name: String::new(), available: Vec::new() })
 }
 
-/// The first RDMA device of this machine, or the software HCA on a machine without one. For
-/// examples, tests, and programs that print which device they use ([`Device::name`]).
+/// The first RDMA device of this machine, or the software HCA `softhca` on a machine without one.
+/// For examples, tests, and programs that print which device they use ([`Device::name`]).
+///
+/// `softhca` reaches the software HCAs of this user's other processes on this host, each of which
+/// has an address of its own, through shared memory; no other user and no other host reaches it.
+/// A test that must meet nobody takes `device("softhca0")`.
 ///
 /// # Errors
 ///
@@ -78,7 +82,7 @@ pub fn default_device() -> Result<Device, Error> {
 #[cfg(feature = "softhca")]
 pub fn device_or_softhca() -> Result<Device, Error> {
     match default_device() {
-        Err(Error::NoSuchDevice { .. }) => embedded("softhca0").unwrap_or_else(default_device),
+        Err(Error::NoSuchDevice { .. }) => embedded("softhca").unwrap_or_else(default_device),
         found => found,
     }
 }
@@ -104,9 +108,10 @@ fn embedded(_: &str) -> Option<Result<Device, Error>> {
     None
 }
 
-/// The device with this name, such as `mlx5_0`. If the kernel has no device of that name,
-/// `softhca0` (or `softhca`) and `softhca1` are the process's software HCAs, on one fabric (feature
-/// `softhca`). `softhca@127.0.0.2` is a software HCA on the network, RoCEv2 over UDP at that
+/// The device with this name, such as `mlx5_0`. If the kernel has no device of that name, these
+/// names are software HCAs (feature `softhca`): `softhca` reaches those of this user's other
+/// processes on this host, through shared memory; `softhca0` and `softhca1` are on one fabric, which
+/// no other process reaches. `softhca@127.0.0.2` is a software HCA on the network, RoCEv2 over UDP at that
 /// address: other processes and machines reach it, processes of the same user and host through
 /// shared memory. `softhca@loopback` takes the first free loopback address.
 ///

@@ -122,7 +122,7 @@ fn listen(args: &Watch) -> Result<(), Error> {
     let ids = spaces.map(|(name, space)| listener(args, &channel, space).map(|id| (name, id)));
     let [tcp, udp] = ids;
     let ids = [tcp?, udp?];
-    output::complain(&format!("listening at {}", own(args)?));
+    args.by.tell(Some(own(args)?))?;
     let start = Instant::now();
     let mut seen = 0;
     while !stop.load(Ordering::Relaxed) && args.iters.is_none_or(|most| seen < most) {

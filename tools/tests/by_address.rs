@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use common::{Run, command, run, uverbs};
+use common::{Run, command, run, skip, uverbs};
 
 /// Two addresses of the loopback network, unique per test.
 fn addresses() -> [String; 2] {
@@ -18,15 +18,20 @@ fn addresses() -> [String; 2] {
 }
 
 /// Starts a server, and returns when it listens.
-fn serve(mut command: Command) -> Child {
+fn serve(command: Command) -> Child {
+    serve_at(command).0
+}
+
+/// Starts a server, and returns it with the IP address that it prints.
+fn serve_at(mut command: Command) -> (Child, String) {
     let mut child = command.spawn().unwrap();
     let mut errors = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
     errors.read_line(&mut line).unwrap();
-    assert!(line.contains("listening at"), "{line}");
+    let at = line.trim().strip_prefix("uverbs: listening at ").expect(&line);
     // Its later messages are read at the end.
     child.stderr = Some(errors.into_inner());
-    child
+    (child, at.rsplit_once(':').expect(&line).0.to_owned())
 }
 
 fn ended(child: Child) -> Run {
@@ -54,6 +59,29 @@ fn pings_come_back() {
     let [client, server] = two("rping", &["-s", "5000"], &["-s", "4999"]);
     assert_eq!((client.status, server.status), (Some(1), Some(1)));
     assert!(server.stderr.contains("5000 bytes, more than --size 4999"), "{}", server.stderr);
+}
+
+/// Without an option, as in two terminals of a machine without RDMA devices.
+#[test]
+fn two_processes_meet_by_default() {
+    if !uverbs::devices().unwrap().is_empty() {
+        skip("this machine has RDMA devices");
+        return;
+    }
+    for what in ["rping", "rstream"] {
+        let (server, at) = serve_at(command(&[what, "--server", "-n", "3", "--json"]));
+        assert_ne!(at, "0.0.0.0");
+        uverbs(&[what, &at, "-n", "3", "--json"]).ok();
+        ended(server).ok();
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (file, out) = (dir.path().join("file"), dir.path().join("received"));
+    std::fs::write(&file, "from one terminal to another").unwrap();
+    std::fs::create_dir(&out).unwrap();
+    let (receiver, at) = serve_at(receiver(&out, &[]));
+    uverbs(&["send-file", file.to_str().unwrap(), &at]).ok();
+    ended(receiver).ok();
+    assert_eq!(std::fs::read(&file).unwrap(), std::fs::read(out.join("file")).unwrap());
 }
 
 #[test]

@@ -56,6 +56,7 @@ fn two(device: &str, args: &[&str], client: &[&str]) -> [Run; 2] {
 fn pingpong_between_two_processes() {
     for (size, device) in [
         ("1", "softhca@loopback"),
+        ("300", "softhca"),
         ("4096", "softhca@loopback,shm"),
         ("100000", "softhca@loopback,shm"),
         ("100000", "softhca@loopback,udp"),

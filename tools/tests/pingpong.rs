@@ -214,8 +214,8 @@ fn bad_arguments_are_one_line_and_status_2() {
         (&["-e", "--opcode", "write"], "--events : a peer that only writes raises no event"),
         (&["-l", "3"], "use -S or --sl"),
         (&["host", "extra"], "'extra'"),
-        (&["--server"], "--device softhca: the software HCA lives inside one process"),
-        (&["192.0.2.7"], "--device softhca: the software HCA lives inside one process"),
+        (&["--server", "--device", "softhca0"], "--device softhca0: it lives inside this process"),
+        (&["192.0.2.7", "--device", "softhca1"], "--device softhca1: it lives inside this process"),
         (&["--server", "192.0.2.7"], "cannot be used with"),
     ] {
         let device: &[_] = if args.contains(&"--device") { &[] } else { &["--device", "softhca"] };

@@ -3,8 +3,10 @@
 //! Numbers with a point are measured, and hexadecimal numbers are keys or addresses: both may
 //! differ. Words and whole numbers must be equal.
 
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::debian;
@@ -12,6 +14,18 @@ use crate::step::{Outcome, cargo, output};
 use crate::targets::names;
 
 const EXAMPLES: &str = "examples";
+
+/// Examples that also run as a server and a client, and words of the server.
+const TWO_SIDED: [(&str, &[&str]); 5] = [
+    ("connect_by_address", &["server"]),
+    ("datagrams", &["server"]),
+    ("endpoints", &["server"]),
+    ("rc_tcp", &["server", "127.0.0.1:0"]),
+    ("streams", &["server"]),
+];
+
+/// Limit of an example.
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// Runs all examples, or the example `only`, and compares their output with the files. `bless`
 /// replaces the files instead.
@@ -40,7 +54,7 @@ fn try_check(only: Option<&str>, bless: bool) -> Result<Outcome, Outcome> {
         Path::new("/sys/class/infiniband").read_dir().is_ok_and(|mut it| it.next().is_some());
     let (mut count, mut differ) = (0, Vec::new());
     for name in all.iter().filter(|name| only.is_none_or(|only| only == *name)) {
-        let printed = output(Command::new(programs.join(name)), Duration::from_secs(120))?;
+        let printed = output(Command::new(programs.join(name)), LIMIT)?;
         let printed = format!("{}\n", printed.trim_end());
         println!("$ cargo run --example {name}\n{printed}");
         count += 1;
@@ -55,6 +69,10 @@ fn try_check(only: Option<&str>, bless: bool) -> Result<Outcome, Outcome> {
             }
         }
     }
+    for (name, server) in TWO_SIDED.iter().filter(|(name, _)| only.is_none_or(|only| only == *name))
+    {
+        in_two_processes(&programs.join(name), server)?;
+    }
     match (count, differ.as_slice()) {
         (0, _) => Err(Outcome::Failed(format!("no example {}", only.unwrap_or_default()))),
         (_, []) if device => Ok(Outcome::Counted(format!("{count} ran, on this machine's device"))),
@@ -65,6 +83,40 @@ fn try_check(only: Option<&str>, bless: bool) -> Result<Outcome, Outcome> {
             differ.join(", ")
         ))),
     }
+}
+
+/// Runs an example in two processes: a server, and a client that gets the address which the server
+/// prints first, behind "at".
+fn in_two_processes(program: &Path, words: &[&str]) -> Result<(), Outcome> {
+    let failed = |what: &str| Outcome::Failed(format!("{}: {what}", program.display()));
+    let mut server = Command::new(program);
+    let mut server = server
+        .args(words)
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| failed(&error.to_string()))?;
+    let mut lines = BufReader::new(server.stdout.take().expect("it is a pipe")).lines();
+    let first = lines.next().and_then(Result::ok).unwrap_or_default();
+    let client = match first.rsplit_once(" at ") {
+        None => Err(failed(&format!("the server prints no address: {first:?}"))),
+        Some((_, at)) => {
+            let mut client = Command::new(program);
+            client.arg("client");
+            match program.file_name().and_then(OsStr::to_str) {
+                Some("endpoints") => client.args(at.split(':')),
+                Some("datagrams") => client.args(at.split(':').take(1)),
+                _ => client.arg(at),
+            };
+            output(client, LIMIT)
+        }
+    };
+    if client.is_err() {
+        let _ = server.kill();
+    }
+    let rest = lines.map_while(Result::ok).collect::<Vec<_>>().join("\n");
+    let status = server.wait().map_err(|error| failed(&error.to_string()))?;
+    println!("{first}\n{rest}\n{}", client?.trim_end());
+    if status.success() { Ok(()) } else { Err(failed(&format!("the server's {status}"))) }
 }
 
 /// File with the output that an example is expected to print.

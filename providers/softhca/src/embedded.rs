@@ -5,11 +5,14 @@ use std::sync::{Arc, Weak};
 
 use crate::per_process::PerProcess;
 use crate::softhca::{Inner, SoftHca};
-use crate::udp::Udp;
+use crate::udp::{BadUdp, Carrier, Udp};
 use crate::wire::Fabric;
 
-/// Device names. `softhca` also means the first.
+/// Names of the devices that this process alone reaches.
 const NAMES: [&str; 2] = ["softhca0", "softhca1"];
+
+/// Name of the device that all processes of this user on this host reach.
+const NAME: &str = "softhca";
 
 /// Prefix of the name of a device on the network; its address follows.
 const ON_UDP: &str = "softhca@";
@@ -26,9 +29,15 @@ struct Embedded {
 }
 
 impl SoftHca {
-    /// Opens a device of this process: `softhca0` (or `softhca`), `softhca1`. While a handle
-    /// exists, each call returns the same device. Both are on one fabric, so queue pairs of all
-    /// parts of the program reach each other. `None` for other names.
+    /// The process's own device of that name. It is the same device each time, as long as somebody
+    /// has it. `None` for other names.
+    ///
+    /// `softhca` is reached by this user's other processes on this host, and by nobody else: it has
+    /// the first free address of 127.0.0.0/8, and its packets go through shared memory. In a
+    /// network namespace without such addresses it is `softhca0`.
+    ///
+    /// `softhca0` and `softhca1` are reached by this process alone. Both are on one fabric, so that
+    /// queue pairs of either reach each other, whichever part of the program made them.
     ///
     /// `softhca@ADDRESS` or `softhca@ADDRESS:PORT` is a device on the network; [`Udp`] parses the
     /// text: `softhca@127.0.0.2`. `softhca@loopback` takes the first free address of 127.0.0.0/8.
@@ -42,9 +51,18 @@ impl SoftHca {
     /// As [`SoftHcaBuilder::build`](crate::SoftHcaBuilder::build); `InvalidInput` for a malformed
     /// address.
     pub fn embedded(name: &str) -> Option<io::Result<Self>> {
-        let name = if name == "softhca" { NAMES[0] } else { name };
+        if name == NAME {
+            let udp = Udp::loopback().by(Carrier::SharedMemory);
+            let shared = EMBEDDED.lock().on_udp(name, Ok(udp));
+            return match shared {
+                Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
+                    Self::embedded(NAMES[0])
+                }
+                made => Some(made),
+            };
+        }
         if let Some(udp) = name.strip_prefix(ON_UDP) {
-            return Some(EMBEDDED.lock().on_udp(name, udp));
+            return Some(EMBEDDED.lock().on_udp(name, udp.parse()));
         }
         let at = NAMES.iter().position(|known| *known == name)?;
         let mut embedded = EMBEDDED.lock();
@@ -61,13 +79,12 @@ impl SoftHca {
 }
 
 impl Embedded {
-    fn on_udp(&mut self, name: &str, udp: &str) -> io::Result<SoftHca> {
+    fn on_udp(&mut self, name: &str, udp: Result<Udp, BadUdp>) -> io::Result<SoftHca> {
         let known = self.on_udp.iter().find(|(known, _)| known == name);
         if let Some(inner) = known.and_then(|(_, device)| device.upgrade()) {
             return Ok(SoftHca { inner });
         }
-        let udp: Udp = udp.parse().map_err(io::Error::from)?;
-        let device = SoftHca::builder().name(name).udp(udp).build()?;
+        let device = SoftHca::builder().name(name).udp(udp?).build()?;
         self.on_udp.retain(|(_, device)| device.strong_count() != 0);
         self.on_udp.push((name.to_owned(), Arc::downgrade(&device.inner)));
         Ok(device)
@@ -81,13 +98,16 @@ mod tests {
     #[test]
     fn a_name_is_one_device_while_somebody_has_it() {
         let get = |name| SoftHca::embedded(name).unwrap().unwrap();
-        let (first, again, other) = (get("softhca0"), get("softhca"), get("softhca1"));
+        let (first, again, other) = (get("softhca0"), get("softhca0"), get("softhca1"));
         assert!(Arc::ptr_eq(&first.inner, &again.inner));
         assert!(!Arc::ptr_eq(&first.inner, &other.inner));
         let weak = Arc::downgrade(&other.inner);
         drop(other);
         assert_eq!(weak.strong_count(), 0);
         assert!(!weak.ptr_eq(&Arc::downgrade(&get("softhca1").inner)));
+        let (shared, again) = (get("softhca"), get("softhca"));
+        assert!(Arc::ptr_eq(&shared.inner, &again.inner));
+        assert!(!Arc::ptr_eq(&shared.inner, &first.inner));
         assert!(SoftHca::embedded("softhca2").is_none());
     }
 }

@@ -9,7 +9,11 @@ use uverbs::softhca::SoftHca;
 use crate::base::error::Error;
 use crate::base::output;
 
-/// Names of the embedded software HCAs. `softhca` also means the first.
+/// Name of the software HCA that this user's other processes on this host reach. Where both sides
+/// are in this process it stands for the two [`EMBEDDED`] ones.
+const SHARED: &str = "softhca";
+
+/// The names of the software HCAs that no other process reaches.
 const EMBEDDED: [&str; 2] = ["softhca0", "softhca1"];
 
 /// Prefix of the name of a software HCA on the network; its address follows.
@@ -21,9 +25,10 @@ const NONE_HERE: &str = "no RDMA device here, using the embedded software HCA (s
 /// Options that name a device, a port and a GID.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PortArgs {
-    /// The device, as `uverbs devices` names it; `softhca` is the embedded software HCA, and
-    /// `softhca@ADDRESS` or `softhca@loopback` one that other processes reach, in shared memory on
-    /// this host and over UDP otherwise (`,udp` behind it: over UDP alone) [default: the first]
+    /// The device, as `uverbs devices` names it; `softhca` is the software HCA, which your other
+    /// processes on this host reach, and `softhca@ADDRESS` or `softhca@loopback` one that all users
+    /// and hosts reach, over UDP where not through shared memory (`,udp` behind it: over UDP
+    /// alone) [default: the first, or `softhca` where there is none]
     #[arg(short, long, visible_alias = "ib-dev", value_name = "NAME")]
     pub(crate) device: Option<String>,
 
@@ -59,8 +64,7 @@ pub(crate) fn all() -> Result<(Vec<Device>, bool), Error> {
         return Ok((devices, false));
     }
     output::complain(&NONE_HERE);
-    let [device, _] = embedded()?;
-    Ok((vec![device], true))
+    Ok((vec![embedded(EMBEDDED[0])?], true))
 }
 
 /// Devices that `devinfo` shows: the named one, or all.
@@ -86,39 +90,41 @@ pub(crate) fn two(name: Option<&str>, quiet: bool) -> Result<Two, Error> {
     two_embedded()
 }
 
-/// A device that another process can reach: the named one, or the machine's first. A software HCA
-/// is reachable only on the network.
+/// A device that another process can reach: the one named, the machine's first, or `softhca`.
 pub(crate) fn reachable(name: Option<&str>) -> Result<Two, Error> {
-    let two = two(name, true)?;
-    // A device that the machine lists belongs to all processes, whatever its name.
-    let listed = uverbs::devices()?.iter().any(|device| device.name() == two.client.name());
-    if two.embedded && !listed && !two.client.name().starts_with(ON_UDP) {
-        let value = name.unwrap_or("softhca, since there is no RDMA device here");
-        return Err(Error::Argument {
-            option: "--device",
-            value: value.to_owned(),
-            why: "the software HCA lives inside one process, and no other reaches it: use \
-                  softhca@loopback or softhca@ADDRESS; without --server and HOST both sides are in \
-                  this process"
-                .to_owned(),
-        });
+    let listed = uverbs::devices()?;
+    let found = match name {
+        Some(name) => listed.iter().find(|device| device.name() == name),
+        None => listed.first(),
+    };
+    if let Some(device) = found {
+        return Ok(loopback(device.clone()));
     }
-    Ok(two)
+    let name = name.unwrap_or(SHARED);
+    let device = if name == SHARED { embedded(SHARED)? } else { named(name)?.client };
+    if EMBEDDED.contains(&device.name()) {
+        let why = match name == SHARED {
+            true => "no address of 127.0.0.0/8 is here, so no other process reaches it",
+            false => {
+                "it lives inside this process, and no other reaches it: use softhca, or \
+                 softhca@ADDRESS; without --server and HOST both sides are in this process"
+            }
+        };
+        let (value, why) = (name.to_owned(), why.to_owned());
+        return Err(Error::Argument { option: "--device", value, why });
+    }
+    Ok(loopback(device))
 }
 
 fn named(name: &str) -> Result<Two, Error> {
     match of_kernel(name) {
         Ok(device) => Ok(loopback(device)),
-        // A device of the machine with that name comes first.
-        Err(uverbs::Error::NoSuchDevice { .. }) if name == "softhca" => two_embedded(),
-        Err(uverbs::Error::NoSuchDevice { .. }) if name.starts_with(ON_UDP) => {
-            let made =
-                SoftHca::embedded(name).unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()));
-            Ok(loopback(made.map(Device::from).map_err(Error::Embedded)?))
-        }
-        Err(uverbs::Error::NoSuchDevice { .. }) if EMBEDDED.contains(&name) => {
-            let [first, second] = embedded()?;
-            Ok(loopback(if name == EMBEDDED[0] { first } else { second }))
+        // A device of the machine comes first, should one have that name.
+        Err(uverbs::Error::NoSuchDevice { .. }) if name == SHARED => two_embedded(),
+        Err(uverbs::Error::NoSuchDevice { .. })
+            if name.starts_with(ON_UDP) || EMBEDDED.contains(&name) =>
+        {
+            Ok(loopback(embedded(name)?))
         }
         Err(uverbs::Error::NoSuchDevice { name, mut available }) => {
             available.push("softhca (embedded)".to_owned());
@@ -129,22 +135,20 @@ fn named(name: &str) -> Result<Two, Error> {
 }
 
 fn loopback(device: Device) -> Two {
-    let embedded = EMBEDDED.contains(&device.name()) || device.name().starts_with(ON_UDP);
+    let name = device.name();
+    let embedded = EMBEDDED.contains(&name) || name == SHARED || name.starts_with(ON_UDP);
     Two { client: device.clone(), server: device, embedded }
 }
 
 fn two_embedded() -> Result<Two, Error> {
-    let [client, server] = embedded()?;
-    Ok(Two { client, server, embedded: true })
+    let [client, server] = EMBEDDED.map(embedded);
+    Ok(Two { client: client?, server: server?, embedded: true })
 }
 
-/// The two software HCAs of this process, on one fabric.
-fn embedded() -> Result<[Device; 2], Error> {
-    let get = |name| {
-        let made = SoftHca::embedded(name).unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()));
-        made.map(Device::from).map_err(Error::Embedded)
-    };
-    Ok([get(EMBEDDED[0])?, get(EMBEDDED[1])?])
+/// A software HCA of this process.
+fn embedded(name: &str) -> Result<Device, Error> {
+    let made = SoftHca::embedded(name).unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()));
+    made.map(Device::from).map_err(Error::Embedded)
 }
 
 /// The machine's device of that name; never an embedded one.

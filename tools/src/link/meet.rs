@@ -1,7 +1,7 @@
 //! Rendezvous of two processes by the connection manager, at an IP address and a port.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -53,8 +53,8 @@ pub(crate) struct ByArgs {
     #[arg(short, long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
 
-    /// A software HCA with its connection manager, `softhca@ADDRESS`; devices of the machine are
-    /// found by the address
+    /// A software HCA, which has a connection manager of its own: `softhca`, `softhca@ADDRESS`;
+    /// devices of the machine are found by the address [default: `softhca` where there are none]
     #[arg(short, long, value_name = "NAME")]
     device: Option<String>,
 
@@ -68,9 +68,12 @@ pub(crate) struct ByArgs {
 const WAIT: Duration = Duration::from_secs(600);
 
 impl ByArgs {
+    /// The device whose connection manager is used; `None` for the kernel's.
     fn device(&self) -> Result<Option<Device>, Error> {
-        let name = self.device.as_deref();
-        name.map(|name| select::reachable(Some(name)).map(|two| two.client)).transpose()
+        match self.device.as_deref() {
+            None if !uverbs::devices()?.is_empty() => Ok(None),
+            name => Ok(Some(select::reachable(name)?.client)),
+        }
     }
 
     pub(crate) fn channel(&self) -> Result<EventChannel, Error> {
@@ -128,16 +131,29 @@ impl ByArgs {
     pub(crate) fn request(&self, waits: &Waits, port: u16) -> Result<ConnectionRequest, Error> {
         let builder = Listener::builder(self.own(waits.bind(), port)?).limit(self.timeout);
         let listener = builder.listen_on(self.channel()?)?;
-        tell(listener.local_addr()?);
+        self.tell(listener.local_addr()?)?;
         Ok(listener.next(waits.limit())?)
+    }
+
+    /// Prints where a server listens, for who starts the client: at all addresses of a software
+    /// HCA, its first is named.
+    pub(crate) fn tell(&self, at: Option<SocketAddr>) -> Result<(), Error> {
+        let Some(mut at) = at else { return Ok(()) };
+        if at.ip().is_unspecified()
+            && let Some(device) = self.device()?
+            && let Some(own) = first_address(&device)?
+        {
+            at.set_ip(own);
+        }
+        output::complain(&format!("listening at {at}"));
+        Ok(())
     }
 }
 
-/// Prints the address that a server listens at, for the user who starts the client.
-fn tell(at: Option<SocketAddr>) {
-    if let Some(at) = at {
-        output::complain(&format!("listening at {at}"));
-    }
+/// The first IP address among a device's GIDs.
+fn first_address(device: &Device) -> Result<Option<IpAddr>, Error> {
+    let gids = device.open()?.query_gid_table()?;
+    Ok(gids.first().map(|entry| Ipv6Addr::from(entry.gid.0).to_canonical()))
 }
 
 impl Waits {
@@ -177,7 +193,7 @@ impl MeetArgs {
             None => {
                 let listener = options.listen(self.by.own(self.waits.bind(), port)?);
                 let listener = listener.map_err(failed("listening"))?;
-                tell(listener.local_addr().ok());
+                self.by.tell(listener.local_addr().ok())?;
                 listener.set_nonblocking(true).map_err(failed("listening"))?;
                 let end = Instant::now() + self.waits.limit();
                 loop {

@@ -5,8 +5,6 @@
 //! call but its end.
 #![allow(unsafe_code, reason = "installs a seccomp filter, and counts allocations")]
 
-mod common;
-
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::os::unix::process::ExitStatusExt;

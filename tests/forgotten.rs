@@ -1,8 +1,6 @@
 //! A batch that is dropped with work requests in it: debug builds say so, once in a process.
 #![cfg(debug_assertions)]
 
-mod common;
-
 use common::pair;
 
 /// Set for the process that forgets.

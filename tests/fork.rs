@@ -1,8 +1,6 @@
 //! A process that forks: what its child drops is the parent's still.
 #![allow(unsafe_code, reason = "forks, and maps memory at chosen places")]
 
-mod common;
-
 use std::ffi::c_void;
 use std::ptr::with_exposed_provenance_mut;
 

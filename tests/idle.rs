@@ -6,8 +6,6 @@
 //! their doorbells now and then, and pass as well.
 #![allow(unsafe_code, reason = "forks")]
 
-mod common;
-
 use std::thread;
 use std::time::Duration;
 

@@ -2,8 +2,6 @@
 //! and that nothing of another's ends here.
 #![allow(unsafe_code, reason = "imports domains, posts by key, and takes descriptors by number")]
 
-mod common;
-
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};

@@ -6,8 +6,6 @@
     reason = "prctl(2) says who may read a process's memory; the program's own is registered"
 )]
 
-mod common;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::Ipv4Addr;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};

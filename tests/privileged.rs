@@ -2,8 +2,6 @@
 //! rights of the program.
 #![forbid(unsafe_code)]
 
-mod common;
-
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;

@@ -3,9 +3,7 @@
 
 use std::sync::Barrier;
 
-use crate::common::{
-    self, LIMIT, Side, local, not_on_rxe, only_on_softhca, pair_with, pattern, soft,
-};
+use common::{LIMIT, Side, local, not_on_rxe, only_on_softhca, pair_with, pattern, soft};
 use uverbs::attr::SendOpSet;
 use uverbs::memory::{Block, IndirectKey, MemoryWindow, WindowKind};
 use uverbs::packet::Checksums;

@@ -2,8 +2,6 @@
 //! frames from coming back.
 #![forbid(unsafe_code)]
 
-#[path = "../common/mod.rs"]
-mod common;
 mod cores;
 mod safe_functions;
 

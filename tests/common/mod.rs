@@ -3,21 +3,19 @@
 //!
 //! The same tests run in every world where the device has the feature; [`skip`] states why one
 //! doesn't.
-#![allow(
-    dead_code,
-    unreachable_pub,
-    reason = "each test binary includes this file and uses its part"
-)]
+#![allow(missing_debug_implementations, missing_docs, reason = "helpers of tests")]
 
 pub mod operations;
+pub mod placing;
 mod skip;
+pub mod stream_peer;
 pub mod victim;
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::process::Command;
 use std::time::Duration;
 
-pub(crate) use skip::skip;
+pub use skip::skip;
 use uverbs::softhca::SoftHca;
 use uverbs::transport::{Transport, Uc};
 use uverbs::{

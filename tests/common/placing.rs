@@ -5,14 +5,14 @@ use uverbs::provider::AnySq;
 use uverbs::softhca::SoftHca;
 use uverbs::softhca::hca::Placement;
 
-use crate::common::Side;
+use super::Side;
 
 /// Opcode of a NOP (PRM, "Opcodes").
 const NOP: u8 = 0;
 
 /// Posts one: a NOP in whose place the device, `client`'s own, has the operation. It completes as
 /// `Completed::Other(0)`.
-pub(crate) fn place(hca: &SoftHca, client: &mut Side, id: u64, operation: Placement) {
+pub fn place(hca: &SoftHca, client: &mut Side, id: u64, operation: Placement) {
     let AnySq::Mlx5(sq) = client.qp.send_queue().provider() else {
         panic!("not the mlx5 provider's");
     };

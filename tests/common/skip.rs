@@ -1,5 +1,6 @@
 //! How a test says that it doesn't run here. Test trees that aren't beside this one include the
 //! file by its path.
+#![allow(unreachable_pub, reason = "a crate exports it, others include the file")]
 
 use std::io::Write as _;
 
@@ -9,7 +10,7 @@ use std::io::Write as _;
 /// `cargo xtask` counts these lines (docs/TESTING.md). A passing test's captured output is thrown
 /// away, so this goes past the capture. The harness may have begun a line with the test's name, so
 /// it begins a new one.
-pub(crate) fn skip(reason: &str) {
+pub fn skip(reason: &str) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("?");
     let line = format!("\nskipped: {test}: {}\n", reason.replace('\n', " "));

@@ -16,30 +16,30 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// Messages of one run.
 const MESSAGES: usize = 60;
 
-pub(crate) fn listen(options: &StreamOptions, ip: IpAddr) -> (RdmaListener, SocketAddr) {
+pub fn listen(options: &StreamOptions, ip: IpAddr) -> (RdmaListener, SocketAddr) {
     let listener = options.listen((ip, 0)).unwrap();
     let at = listener.local_addr().unwrap();
     (listener, at)
 }
 
-pub(crate) fn options(device: &Device) -> StreamOptions {
+pub fn options(device: &Device) -> StreamOptions {
     StreamOptions::new().on(device).limit(LIMIT)
 }
 
 /// A peer that speaks the protocol as far as it likes: a queue pair of the test's own.
-pub(crate) struct Raw {
-    pub(crate) connection: Connection,
-    pub(crate) cq: CompletionQueue,
-    pub(crate) list: ExposedMemory,
+pub struct Raw {
+    pub connection: Connection,
+    pub cq: CompletionQueue,
+    pub list: ExposedMemory,
     /// Without immediate data a message is a SEND of four bytes behind its WRITE.
     is_iwarp: bool,
     /// Where the other end takes its first bytes.
-    pub(crate) place: Remote,
+    pub place: Remote,
 }
 
 impl Raw {
     /// Connects with these private data, of which the list's address and key are set.
-    pub(crate) fn connect(device: &Device, to: SocketAddr, hello: &[u8]) -> Result<Self, Error> {
+    pub fn connect(device: &Device, to: SocketAddr, hello: &[u8]) -> Result<Self, Error> {
         let channel = EventChannel::of(device)?;
         let route = Connector::new(to).limit(LIMIT).resolve_on(channel)?;
         let context = route.device()?.open()?;
@@ -71,7 +71,7 @@ impl Raw {
     }
 
     /// The other end's list of places, which its answer names first; mappings stand behind it.
-    pub(crate) fn their_list(&self) -> Remote {
+    pub fn their_list(&self) -> Remote {
         let answer = self.connection.private_data();
         Remote {
             addr: u64::from_be_bytes(answer[8..16].try_into().unwrap()),
@@ -80,7 +80,7 @@ impl Raw {
     }
 
     /// Sends a message, after `bytes`.
-    pub(crate) fn tell(&mut self, imm: u32, bytes: &[u8]) {
+    pub fn tell(&mut self, imm: u32, bytes: &[u8]) {
         // The queues don't run full; how it went is for the other end to say.
         match self.post(imm, bytes) {
             // siw takes nothing behind a failure.
@@ -115,7 +115,7 @@ impl Raw {
 }
 
 /// Private data with a list of two entries, no place for data, and messages allowed.
-pub(crate) fn hello() -> [u8; 40] {
+pub fn hello() -> [u8; 40] {
     let mut hello = [0; 40];
     (hello[0], hello[1], hello[2], hello[23]) = (1, 2, 1, 2);
     hello
@@ -179,7 +179,7 @@ impl Account {
 
 /// A peer that sends messages, and writes into the memory that it was told of: reads and writes of
 /// the stream end in bytes or errors, and within their limits.
-pub(crate) fn messages(device: &Device, ip: IpAddr, data: &[u8]) {
+pub fn messages(device: &Device, ip: IpAddr, data: &[u8]) {
     let least = options(device).mappings(1).send_buffer(BUFFER).recv_buffer(BUFFER).recvs(UNREAD);
     let (listener, at) = listen(&least, ip);
     let server = thread::spawn(move || listener.accept().unwrap().0);

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use uverbs::attr::{QpType, SendOpSet};
 use uverbs::{DoorbellMode, Frame, Local, RnrTimer};
 
-use crate::common;
 use crate::frames::Place;
 use crate::pair::{End, INLINE, PIECES, Pair};
 use crate::work::{Arrival, Hold, Id, Queue, Work};

@@ -3,8 +3,8 @@
 use uverbs::attr::InitAttr;
 use uverbs::{AccessFlags, Frame, QueuePair};
 
-use crate::common::soft;
 use crate::world::World;
+use common::soft;
 
 impl World {
     /// Opens the device, has work in flight, and drops all in any order.
@@ -16,7 +16,7 @@ impl World {
         let mut qp = context.queue_pair(&pd, &cq).max_send_wr(8).max_recv_wr(8);
         qp = qp.scatter_to_cqe();
         let mut qp = qp.build().expect("create_qp");
-        let endpoint = qp.prepare(&crate::common::local()).expect("prepare");
+        let endpoint = qp.prepare(&common::local()).expect("prepare");
         qp.connect(&endpoint).expect("connect");
         let slab = pd.slab(64, 8).expect("slab");
         let shared = slab.take().expect("new").share();

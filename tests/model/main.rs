@@ -11,9 +11,6 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::forget_non_drop, reason = "programs forget values of any type")]
 
-#[path = "../common/mod.rs"]
-mod common;
-
 mod choices;
 mod endings;
 mod ends;

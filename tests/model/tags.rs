@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 use uverbs::tags::{ForTags, TagHandle, TagMessage, TagMessageKind, TagWr};
 use uverbs::{Any, Completed, CompletionQueue, Frame, QueuePair, SharedReceiveQueue, Status, Wr};
 
-use crate::common::local;
 use crate::frames::Place;
 use crate::polls::{Given, Seen};
 use crate::work::{Arrival, Id, Queue, Work};
 use crate::world::World;
+use common::local;
 
 const TAGS: u32 = 6;
 const CHANGES: u32 = 8;

@@ -6,12 +6,12 @@ use uverbs::softhca::{LinkLayer, SoftHca};
 use uverbs::{CompletionQueue, Context, ProtectionDomain, SharedReceiveQueue};
 
 use crate::choices::Choices;
-use crate::common::soft;
 use crate::frames::Frames;
 use crate::keys::Keys;
 use crate::memory::{Memories, Reach};
 use crate::pair::Pair;
 use crate::work::{Queue, Works};
+use common::soft;
 
 /// Frames of each slab that there is at first.
 const FRAMES: usize = 64;

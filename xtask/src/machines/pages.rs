@@ -36,29 +36,27 @@ const SECONDS: u64 = 900;
 
 /// Packages whose unit tests run.
 const UNITS: [&str; 4] = ["uverbs", "uverbs-core", "uverbs-mlx5", "uverbs-softhca"];
-/// Test programs that need no more than the software HCA in process.
-const IN_PROCESS: [&str; 9] =
-    ["dmabuf", "fork", "huge_pages", "idle", "import", "kernel", "one_copy", "stream", "udp"];
-/// Test programs that run over the drivers, too.
-const EITHER: [&str; 18] = [
-    "async_events",
-    "bad_input",
-    "control",
-    "cq_sizes",
-    "data_path",
-    "dc",
-    "device_memory",
-    "events",
-    "frames",
-    "indirect_keys",
-    "paging",
-    "raw_packets",
-    "rc_data",
-    "registration",
-    "srq",
-    "unreliable",
-    "windows",
-    "xrc",
+/// Test program, and the modules whose tests run; an empty list means all.
+type Tests = (&'static str, &'static [&'static str]);
+
+/// Tests that need no more than the software HCA in process.
+const IN_PROCESS: [Tests; 8] = [
+    ("fork", &[]),
+    ("idle", &[]),
+    ("import", &[]),
+    ("kernel", &[]),
+    ("memory", &["dmabuf", "huge_pages"]),
+    ("one_copy", &[]),
+    ("sockets", &["stream"]),
+    ("wire", &["udp"]),
+];
+/// Tests that run over the drivers, too.
+const EITHER: [Tests; 5] = [
+    ("completions", &["cq_sizes", "events"]),
+    ("control", &["async_events", "bad_input", "control"]),
+    ("data", &["dc", "raw_packets", "rc_data", "srq", "unreliable", "xrc"]),
+    ("data_path", &[]),
+    ("memory", &["device_memory", "frames", "indirect_keys", "paging", "registration", "windows"]),
 ];
 
 /// Tests to leave out, with the reason.
@@ -122,21 +120,33 @@ fn checked(device: Device) -> Result<String, Outcome> {
     }
 }
 
+/// Tests that run on a device.
+fn tests(device: Device) -> Vec<Tests> {
+    match device {
+        Device::InProcess => [&IN_PROCESS[..], &EITHER].concat(),
+        Device::Drivers => EITHER.to_vec(),
+    }
+}
+
 /// Image with all programs, and the plan that runs them.
 fn prepared(toolchain: &Toolchain, device: Device) -> Result<(Image, Plan), Outcome> {
     let (mut image, mut plan) = (Image::default(), Plan::default());
     let mut words = vec!["test", "--no-run", "--lib"];
     words.extend(UNITS.iter().flat_map(|package| ["--package", package]));
-    words.extend(IN_PROCESS.iter().chain(&EITHER).flat_map(|test| ["--test", test]));
+    let tests = tests(device);
+    words.extend(tests.iter().flat_map(|(test, _)| ["--test", test]));
     for Artifact { package, target, is_test, file } in build(toolchain, &words)? {
         let is_unit = package.replace('-', "_") == target;
-        let runs = device == Device::InProcess || EITHER.contains(&&*target);
+        let is_listed = tests.iter().any(|(name, _)| *name == target);
+        let runs = is_listed || is_unit && device == Device::InProcess;
         if !is_test || !runs {
             continue;
         }
         let path = format!("vm/{package}-{target}");
         image.program(&path, &file).map_err(Outcome::Failed)?;
         let mut words = vec![format!("/{path}")];
+        let modules = tests.iter().filter(|(name, _)| *name == target).flat_map(|(_, it)| *it);
+        words.extend(modules.map(|module| format!("{module}::")));
         skip(&mut words, &LEFT_OUT.map(|(name, _)| name));
         if is_unit {
             skip(&mut words, &LONG);

@@ -17,7 +17,7 @@ use crate::vm::programs::Need;
 
 /// Built programs, with their files.
 pub(crate) struct Binaries {
-    /// Tests by package and target: `uverbs/rc_data`.
+    /// Tests by package and target: `uverbs/data`.
     tests: BTreeMap<String, PathBuf>,
     /// Examples by package and target.
     examples: BTreeMap<String, PathBuf>,

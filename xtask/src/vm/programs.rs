@@ -180,4 +180,37 @@ mod tests {
         let text = include_str!("../../../tests/vm/programs.txt");
         assert!(parse(text).is_ok_and(|rows| !rows.is_empty()));
     }
+
+    /// Modules that `main.rs` of a test of the root crate declares.
+    fn modules(test: &str) -> Vec<String> {
+        let file = sources().join("..").join(test).join("main.rs");
+        let text = fs::read_to_string(file).unwrap_or_default();
+        let names = text.lines().filter_map(|line| line.strip_prefix("mod ")?.strip_suffix(";"));
+        names.map(str::to_owned).collect()
+    }
+
+    /// A filter without a test passes, and one of two modules runs tests of another row.
+    #[test]
+    fn a_filter_selects_one_module() {
+        let mut filters = 0;
+        for row in read().expect("the table") {
+            let tests = row.needs().filter_map(|need| match need {
+                Need::Test(name) => name.strip_prefix("uverbs/"),
+                _ => None,
+            });
+            let tests: Vec<&str> = tests.collect();
+            if tests.is_empty() {
+                continue;
+            }
+            let modules = tests.iter().flat_map(|test| modules(test));
+            let modules: Vec<String> = modules.map(|name| name + "::").collect();
+            for (module, _) in row.words.iter().filter_map(|word| word.split_once("::")) {
+                let module = format!("{module}::");
+                let found = modules.iter().filter(|name| name.ends_with(&module)).count();
+                assert_eq!(found, 1, "{}: {module} of {modules:?}", row.name);
+                filters += 1;
+            }
+        }
+        assert!(filters > 0);
+    }
 }

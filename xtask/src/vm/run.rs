@@ -141,10 +141,10 @@ pub(crate) fn scripts(image: &mut Image) -> Result<(), Outcome> {
     Ok(())
 }
 
-/// Number of each object that `tests/life.rs` makes in a guest, and of the rarer ones: a guest
-/// makes some two hundred in a second. The variable of this name overrides it.
+/// Number of each object that `tests/lifecycle/life.rs` makes in a guest, and of the rarer ones: a
+/// guest makes some two hundred in a second. The variable of this name overrides it.
 const OBJECTS: (&str, &str) = ("UVERBS_TEST_OBJECTS", "2000,200");
-/// Variable with the length of the long messages of `tests/interop.rs`.
+/// Variable with the length of the long messages of `tests/wire/interop.rs`.
 const BYTES: &str = "UVERBS_TEST_BYTES";
 /// Least seconds of each program if the variable is set.
 const LONG: u64 = 7200;

@@ -1,0 +1,6 @@
+//! Completions: queues, entries, channels and timestamps.
+
+mod cq_sizes;
+mod entries;
+mod events;
+mod timestamps;

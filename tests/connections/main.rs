@@ -1,0 +1,7 @@
+//! Connections by address: the connection manager and endpoints.
+
+mod cm;
+mod cm_events;
+mod cm_param;
+mod endpoints;
+mod iwarp;

@@ -1,0 +1,91 @@
+//! Enhanced connection establishment: what queue pairs say of it, and agree on.
+
+use common::{is_rxe, local, not_on_rxe, only_on_softhca, soft};
+use uverbs::attr::Ece;
+use uverbs::softhca::SoftHca;
+use uverbs::{Context, Error, Local, QueuePair};
+
+const VENDOR: u32 = 0x15b3;
+const VERSION: u32 = 1 << 28;
+
+fn queue_pair(context: &Context) -> QueuePair {
+    let pd = context.alloc_pd().unwrap();
+    let cq = context.create_cq(256).unwrap();
+    context.queue_pair(&pd, &cq).build().unwrap()
+}
+
+/// A device in this process that knows these options.
+fn device(ece: u32) -> Context {
+    let hca = SoftHca::builder().hca(|config| config.ece = ece).build().unwrap();
+    soft(&hca).open().unwrap()
+}
+
+#[test]
+fn a_queue_pair_says_what_its_device_knows() {
+    let qp = queue_pair(&common::device().open().unwrap());
+    if is_rxe() {
+        assert_eq!(qp.ece(), Ece::default());
+        return;
+    }
+    assert_eq!(qp.ece().vendor, VENDOR);
+    assert_eq!(qp.ece().options & VERSION, VERSION);
+}
+
+#[test]
+fn the_next_change_of_state_asks_and_is_answered() {
+    if not_on_rxe("soft-RoCE knows none") {
+        return;
+    }
+    let mut qp = queue_pair(&common::device().open().unwrap());
+    let theirs = qp.ece();
+    qp.set_ece(Ece { options: VERSION | 0xff_ffff, ..theirs }).unwrap();
+    assert_eq!(qp.ece(), Ece { vendor: VENDOR, options: 0 }, "not answered yet");
+    let endpoint = qp.prepare(&local()).unwrap();
+    assert_eq!(qp.ece(), theirs, "what was asked for and is there");
+    qp.connect(&endpoint).unwrap();
+    assert_eq!(qp.ece(), theirs, "asked once");
+    // And once more, from RTR's side of the connection.
+    qp.set_ece(theirs).unwrap();
+    qp.fail().unwrap();
+    assert_eq!(qp.ece().options, 0, "on the way down nothing is agreed on");
+}
+
+#[test]
+fn devices_agree_on_what_both_have() {
+    if !only_on_softhca("a device with options of its own") {
+        return;
+    }
+    let (few, many) = (device(VERSION | 0b0110), device(VERSION | 0b1011));
+    let mut ends = [queue_pair(&few), queue_pair(&many)];
+    let said = [ends[0].ece(), ends[1].ece()];
+    assert_eq!(said.map(|ece| ece.options), [VERSION | 0b0110, VERSION | 0b1011]);
+    for (end, theirs) in ends.iter_mut().zip([said[1], said[0]]) {
+        end.set_ece(theirs).unwrap();
+        end.prepare(&Local::default()).unwrap();
+        assert_eq!(end.ece().options, VERSION | 0b0010);
+    }
+    // Another version's options are none.
+    let mut other = queue_pair(&device(2 << 28 | 1));
+    other.set_ece(Ece { vendor: VENDOR, options: VERSION | 1 }).unwrap();
+    other.prepare(&Local::default()).unwrap();
+    assert_eq!(other.ece().options, 0);
+}
+
+#[test]
+fn wrong_options_are_refused() {
+    let mut qp = queue_pair(&common::device().open().unwrap());
+    if is_rxe() {
+        let none = qp.set_ece(Ece { vendor: VENDOR, options: VERSION });
+        assert!(matches!(none, Err(Error::Unsupported { verb: "set_ece", .. })), "{none:?}");
+        return;
+    }
+    let other = qp.set_ece(Ece { vendor: 0x1234, options: VERSION });
+    assert!(matches!(other, Err(Error::Invalid { what: "vendor", .. })), "{other:?}");
+    if !only_on_softhca("a device without") {
+        return;
+    }
+    let mut without = queue_pair(&device(0));
+    assert_eq!(without.ece(), Ece::default());
+    let none = without.set_ece(Ece { vendor: VENDOR, options: VERSION });
+    assert!(matches!(none, Err(Error::Unsupported { verb: "set_ece", .. })), "{none:?}");
+}

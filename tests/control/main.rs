@@ -1,0 +1,7 @@
+//! The control path: devices, objects, states, and errors that name their cause.
+
+mod async_events;
+mod bad_input;
+mod control;
+mod ece;
+mod states;

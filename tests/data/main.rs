@@ -1,0 +1,13 @@
+//! Data: each transport moves the right bytes to the right queue.
+
+mod dc;
+mod dc_streams;
+mod multicast;
+mod placement;
+mod raw_packets;
+mod rc_data;
+mod rss;
+mod srq;
+mod tags;
+mod unreliable;
+mod xrc;

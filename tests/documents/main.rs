@@ -1,0 +1,4 @@
+//! Documents that repeat facts of the code.
+
+mod parity;
+mod readme;

@@ -1,0 +1,8 @@
+//! Sockets over RDMA: streams and datagrams.
+
+mod datagram_sockets;
+mod keep_alive;
+#[path = "../../fuzz/replay.rs"]
+mod replay;
+mod stream;
+mod stream_calls;

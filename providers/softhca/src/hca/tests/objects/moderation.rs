@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::queues::arm;
-use super::queues::write;
+use super::queues::{arm, write};
 use crate::hca::testing::*;
 use crate::hca::{HcaEvent, Moderation};
 

@@ -4,14 +4,7 @@
 use proptest::prelude::*;
 use uverbs_mlx5_prm::opcode::Opcode;
 
-use super::windows::Change;
-use super::windows::DST;
-use super::windows::LW;
-use super::windows::RR;
-use super::windows::RW;
-use super::windows::SRC;
-use super::windows::apply;
-use super::windows::write;
+use super::windows::{Change, DST, LW, RR, RW, SRC, apply, write};
 use crate::hca::number::{Key, Pdn, Qpn};
 use crate::hca::testing::*;
 use crate::hca::{Access, MkeyContext, Region, Service};

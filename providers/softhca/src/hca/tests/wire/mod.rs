@@ -1,0 +1,8 @@
+//! Packets: exact ones, lost ones, marked ones, and arbitrary ones.
+
+mod congestion;
+mod hostile;
+mod lossy;
+mod packets;
+mod placement;
+mod stuck;

@@ -287,7 +287,8 @@ impl fmt::Debug for Frame {
             .field("index", &self.held.index())
             .field("len", &self.held.bytes())
             .field("capacity", &self.capacity())
-            .field("rest", &self.rest())
+            // Count only: nested text of a long chain would overflow the stack.
+            .field("behind", &(self.pieces().count() - 1))
             .finish_non_exhaustive()
     }
 }

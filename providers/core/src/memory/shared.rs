@@ -103,7 +103,8 @@ impl fmt::Debug for SharedFrame {
             .field("index", &self.held.index())
             .field("len", &self.held.bytes())
             .field("handles", &self.held.handles().map(|handles| handles.load(Ordering::Relaxed)))
-            .field("rest", &self.rest())
+            // Count only, as in a frame's text.
+            .field("behind", &std::iter::successors(self.rest(), |piece| piece.rest()).count())
             .finish_non_exhaustive()
     }
 }

@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 use crate::hca::{Dma, DmaFault};
 use crate::kernel::user::probe;
-use crate::wire::Loan;
+use crate::wire::{Loan, Span};
 use crate::{copy, guard};
 
 /// Lowest address of a mapping (`vm.mmap_min_addr` is a page at least). A lower address is a null
@@ -95,8 +95,8 @@ impl Dma for ProcessDma {
         }
     }
 
-    fn in_process(&self, addr: u64, len: u64) -> Option<u64> {
-        checked(addr, usize::try_from(len).ok()?, 1).is_ok().then_some(addr)
+    fn in_process(&self, addr: u64, len: u64) -> Option<Span> {
+        checked(addr, usize::try_from(len).ok()?, 1).is_ok().then_some(Span { addr, len })
     }
 
     fn fault_in(&self, addr: u64, len: u64, write: bool) -> Result<(), DmaFault> {

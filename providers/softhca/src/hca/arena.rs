@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Dma, DmaFault};
+use crate::wire::Span;
 
 /// Host memory: words at simulated bus addresses.
 #[derive(Clone, Debug)]
@@ -106,10 +107,11 @@ impl Dma for Arena {
         Ok(())
     }
 
-    fn in_process(&self, addr: u64, len: u64) -> Option<u64> {
+    fn in_process(&self, addr: u64, len: u64) -> Option<Span> {
         let at = addr.checked_sub(BASE)?;
         let inside = at.checked_add(len)? <= self.words.len() as u64 * 8;
-        inside.then(|| self.words.as_ptr().expose_provenance() as u64 + at)
+        let addr = self.words.as_ptr().expose_provenance() as u64 + at;
+        inside.then_some(Span { addr, len })
     }
 
     fn load_u32(&self, addr: u64) -> Result<u32, DmaFault> {

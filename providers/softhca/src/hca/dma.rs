@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::hca::payload::Payload;
-use crate::wire::Loan;
+use crate::wire::{Loan, Span};
 
 /// An access that the host refused: unmapped, out of bounds, or misaligned for an atomic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,8 +67,9 @@ pub trait Dma: Send + fmt::Debug {
         }
         Ok(())
     }
-    /// Address of the bytes in this process, if another process may read them there.
-    fn in_process(&self, addr: u64, len: u64) -> Option<u64> {
+    /// The bytes in this process, if another process may read them there. Only this crate
+    /// constructs a [`Span`]: other implementations have none.
+    fn in_process(&self, addr: u64, len: u64) -> Option<Span> {
         let _ = (addr, len);
         None
     }
@@ -112,7 +113,7 @@ impl<T: Dma + Sync + ?Sized> Dma for Arc<T> {
     fn take(&self, addr: u64, loan: &Loan, from: u64, len: usize) -> Result<(), DmaFault> {
         (**self).take(addr, loan, from, len)
     }
-    fn in_process(&self, addr: u64, len: u64) -> Option<u64> {
+    fn in_process(&self, addr: u64, len: u64) -> Option<Span> {
         (**self).in_process(addr, len)
     }
     fn fault_in(&self, addr: u64, len: u64, write: bool) -> Result<(), DmaFault> {

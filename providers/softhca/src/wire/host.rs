@@ -9,7 +9,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 
 use super::shared::{Offer, SharedControl, SharedWire};
 use super::udp::{UdpControl, UdpWire};
-use super::{Address, Frame, Lent, Span, Wire, WireFull};
+use super::{Address, Frame, Lending, Wire, WireFull};
 
 /// Time between two looks at the sockets while rings are busy. Sockets wake a sleeping device in
 /// any case.
@@ -173,8 +173,8 @@ impl Wire for HostWire {
         self.shared.is_patient(from)
     }
 
-    fn lend(&mut self, frame: Frame, spans: &[Span], packets: u16) -> Result<Lent, Frame> {
-        self.shared.lend(frame, spans, packets)
+    fn lend(&mut self, frame: Frame, payload: &mut Lending<'_>) -> Result<(), Frame> {
+        payload.once(frame, |frame, spans, packets| self.shared.lend(frame, spans, packets))
     }
 
     fn mark(&self, to: Address) -> Option<u64> {

@@ -48,7 +48,8 @@ pub use self::host::HostWire;
 pub use self::opcode::{Extensions, Layout, Opcode, Operation, Position, Transport};
 pub use self::packet::{Packet, PacketError};
 pub use self::psn::Psn;
-pub use self::shared::{Lent, Loan, SharedControl, SharedStats, Span};
+pub(crate) use self::shared::Lent;
+pub use self::shared::{Lending, Loan, SharedControl, SharedStats, Span};
 pub use self::syndrome::{NakCode, Syndrome};
 pub use self::udp::{UdpControl, UdpStats, UdpWire};
 
@@ -201,13 +202,13 @@ pub trait Wire: Send + fmt::Debug {
         false
     }
 
-    /// Sends a frame whose payload, of so many packets, lies in this process's memory. It must stay
-    /// there until it is acknowledged, or until the returned value is dropped.
+    /// Sends a frame whose payload lies in this process's memory, and stays there until it is
+    /// acknowledged or recalled. A wire around another one passes both on.
     ///
     /// # Errors
     /// The frame, if it cannot be lent now.
-    fn lend(&mut self, frame: Frame, spans: &[Span], packets: u16) -> Result<Lent, Frame> {
-        let _ = (spans, packets);
+    fn lend(&mut self, frame: Frame, payload: &mut Lending<'_>) -> Result<(), Frame> {
+        let _ = payload;
         Err(frame)
     }
 
@@ -308,8 +309,8 @@ impl<W: Wire + ?Sized> Wire for Box<W> {
     fn is_patient(&self, from: Address) -> bool {
         (**self).is_patient(from)
     }
-    fn lend(&mut self, frame: Frame, spans: &[Span], packets: u16) -> Result<Lent, Frame> {
-        (**self).lend(frame, spans, packets)
+    fn lend(&mut self, frame: Frame, payload: &mut Lending<'_>) -> Result<(), Frame> {
+        (**self).lend(frame, payload)
     }
     fn spare(&mut self) -> Vec<u8> {
         (**self).spare()

@@ -101,8 +101,8 @@ impl KeyTable {
     ) -> Option<()> {
         let place = |region: &Region, offset: u64, _, len: u64| match region {
             Region::Flat { addr, .. } | Region::OnDemand { addr, .. } => {
-                let addr = addr.checked_add(offset).and_then(|addr| dma.in_process(addr, len));
-                spans.push(Span { addr: addr.ok_or(KeyFault::Range)?, len });
+                let span = addr.checked_add(offset).and_then(|addr| dma.in_process(addr, len));
+                spans.push(span.ok_or(KeyFault::Range)?);
                 Ok(())
             }
             // A span for each page would be too many.

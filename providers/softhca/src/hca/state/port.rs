@@ -7,7 +7,7 @@ use crate::hca::counters::PortCounters;
 use crate::hca::stats::HcaStats;
 use crate::hca::tap::Tap;
 use crate::wire::packet::{BTH_LEN, ICRC_LEN};
-use crate::wire::{Address, Aeth, Frame, Lent, Opcode, Span, Wire, WireFull};
+use crate::wire::{Address, Aeth, Frame, Lending, Lent, Opcode, Span, Wire, WireFull};
 
 /// Maximum frames dropped by a reset, more than a wire holds.
 const FRAMES_PER_RESET: usize = 1 << 16;
@@ -150,20 +150,19 @@ impl Port {
         let len = spans.iter().map(|span| span.len).sum::<u64>();
         let octets = self.octets_of(&frame.bytes, frame.dst, packets.into(), len);
         let offered = self.tap.offer(&frame);
-        match self.wire.lend(frame, spans, packets) {
-            Ok(lent) => {
-                stats.tx_packets += u64::from(packets);
-                self.counters.tx_unicast.count(packets.into(), octets);
-                if let Some(offered) = &offered {
-                    self.tap.sent(self.now, offered);
-                }
-                Some(lent)
-            }
-            Err(frame) => {
-                self.wire.recycle(frame);
-                None
-            }
+        let mut payload = Lending::new(spans, packets);
+        if let Err(frame) = self.wire.lend(frame, &mut payload) {
+            // Recalls what a faulty wire lent all the same.
+            self.wire.recycle(frame);
+            return None;
         }
+        let lent = payload.into_lent()?;
+        stats.tx_packets += u64::from(packets);
+        self.counters.tx_unicast.count(packets.into(), octets);
+        if let Some(offered) = &offered {
+            self.tap.sent(self.now, offered);
+        }
+        Some(lent)
     }
 
     #[inline]

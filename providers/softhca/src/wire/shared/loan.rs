@@ -31,6 +31,7 @@ use super::memory::Memory;
 use super::stats::Shared;
 use crate::closer::Closer;
 use crate::copy;
+use crate::wire::Frame;
 use crate::wire::counts::add;
 
 /// Bytes of a process's memory.
@@ -313,9 +314,53 @@ impl Loan {
     }
 }
 
+/// Payload that a device offers its wire to lend, once. Only the device names the memory and ends
+/// the loan: a wire can neither lend other memory nor keep the loan open.
+///
+/// ```compile_fail,E0451
+/// use uverbs_softhca::wire::Lending;
+/// let other = Lending { spans: &[], packets: 1, lent: None };
+/// ```
+///
+/// ```compile_fail,E0616
+/// # fn f(payload: &mut uverbs_softhca::wire::Lending<'_>) {
+/// let kept = payload.lent.take();
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Lending<'a> {
+    spans: &'a [Span],
+    packets: u16,
+    lent: Option<Lent>,
+}
+
+impl<'a> Lending<'a> {
+    pub(crate) fn new(spans: &'a [Span], packets: u16) -> Self {
+        Self { spans, packets, lent: None }
+    }
+
+    /// Calls `lend`, unless the payload is lent already.
+    pub(crate) fn once(
+        &mut self,
+        frame: Frame,
+        lend: impl FnOnce(Frame, &[Span], u16) -> Result<Lent, Frame>,
+    ) -> Result<(), Frame> {
+        if self.lent.is_some() {
+            return Err(frame);
+        }
+        self.lent = Some(lend(frame, self.spans, self.packets)?);
+        Ok(())
+    }
+
+    /// The lent memory, if a wire lent it.
+    pub(crate) fn into_lent(self) -> Option<Lent> {
+        self.lent
+    }
+}
+
 /// Lent memory. Dropping it recalls a payload that was not taken: the packet is lost.
 #[derive(Debug)]
-pub struct Lent {
+pub(crate) struct Lent {
     memory: Arc<Memory>,
     at: u64,
     /// Spans of the payload, to detect changes by the program.

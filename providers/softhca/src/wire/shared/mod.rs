@@ -47,8 +47,8 @@ mod stats;
 #[cfg(all(test, not(uverbs_loom)))]
 mod tests;
 
-pub(crate) use self::loan::{LONGEST_LOAN, SHORTEST_LOAN, SPANS};
-pub use self::loan::{Lent, Loan, Span};
+pub(crate) use self::loan::{LONGEST_LOAN, Lent, SHORTEST_LOAN, SPANS};
+pub use self::loan::{Lending, Loan, Span};
 pub use self::stats::{SharedControl, SharedStats};
 
 /// Maximum devices that may write to this one, and that it may write to: 132 MiB of rings each.

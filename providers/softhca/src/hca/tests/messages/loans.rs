@@ -17,8 +17,8 @@ use crate::wire::shared::SharedWire;
 use crate::wire::spare::Spare;
 use crate::wire::udp::sixteen;
 use crate::wire::{
-    Address, Fabric, Frame, Lent, Opcode as Packet, PacketBuilder, Route, SharedStats, Span,
-    Transport, Wire, WireFull,
+    Address, Fabric, Frame, Lending, Lent, Opcode as Packet, PacketBuilder, Route, SharedStats,
+    Span, Transport, Wire, WireFull,
 };
 
 pub(super) const SRC: u64 = 0x1003;
@@ -56,8 +56,9 @@ impl Wire for Held {
     fn lends(&self, to: Address) -> bool {
         self.with(|wire| wire.lends(to))
     }
-    fn lend(&mut self, frame: Frame, spans: &[Span], packets: u16) -> Result<Lent, Frame> {
-        self.with(|wire| wire.lend(frame, spans, packets))
+    fn lend(&mut self, frame: Frame, payload: &mut Lending<'_>) -> Result<(), Frame> {
+        payload
+            .once(frame, |frame, spans, packets| self.with(|wire| wire.lend(frame, spans, packets)))
     }
     fn is_patient(&self, from: Address) -> bool {
         self.with(|wire| wire.is_patient(from))
@@ -167,7 +168,7 @@ impl Scene {
         let mut bytes = Vec::new();
         headers.emit(payload, &mut bytes).unwrap();
         let frame = Frame { src, dst, route: Route::default(), bytes, loan: None };
-        self.wires[from].lend(frame, &[span], packets).unwrap()
+        self.wires[from].with(|wire| wire.lend(frame, &[span], packets)).unwrap()
     }
 
     fn fill(&self, data: &[u8]) {

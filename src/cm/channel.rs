@@ -143,6 +143,28 @@ impl EventChannel {
     }
 }
 
+impl EventChannel {
+    /// Returns the first result of `take`, and passes over events without one. Ends within `limit`,
+    /// also if events never end.
+    pub(super) fn next_of<T>(
+        &self,
+        limit: Duration,
+        mut take: impl FnMut(Event) -> Result<Option<T>, Error>,
+    ) -> Result<T, Error> {
+        let start = Instant::now();
+        loop {
+            let event = self.next(limit.saturating_sub(start.elapsed()))?;
+            if let Some(found) = take(event)? {
+                return Ok(found);
+            }
+            let waited = start.elapsed();
+            if waited >= limit {
+                return Err(Error::TimedOut { verb: "rdma_get_cm_event", waited, why: None });
+            }
+        }
+    }
+}
+
 /// Readable while an event is there.
 impl AsFd for EventChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {

@@ -102,8 +102,13 @@ impl<P: Provider> Connection<P> {
                     Err(error) => return Err(error),
                 }
             };
-            match event.map(|event| event.kind()) {
-                Some(EventKind::Disconnected) => {
+            let Some(event) = event else { return Ok(false) };
+            if event.key() != self.id.key() {
+                // An event of another id on a shared channel.
+                continue;
+            }
+            match event.kind() {
+                EventKind::Disconnected => {
                     self.closed = true;
                     // The peer waits for this answer (DREP), more than a minute otherwise. Where
                     // this side has asked for the end, the id is destroyed next, and the kernel
@@ -112,19 +117,16 @@ impl<P: Provider> Connection<P> {
                         let _ = self.id.disconnect();
                     }
                 }
-                Some(
-                    EventKind::TimewaitExit
-                    | EventKind::Rejected
-                    | EventKind::Unreachable
-                    | EventKind::ConnectError,
-                ) => self.closed = true,
-                Some(EventKind::DeviceRemoval) => {
+                EventKind::TimewaitExit
+                | EventKind::Rejected
+                | EventKind::Unreachable
+                | EventKind::ConnectError => self.closed = true,
+                EventKind::DeviceRemoval => {
                     return Err(ConnectionErrorKind::DeviceRemoved.into());
                 }
-                Some(EventKind::Established) => self.established = true,
+                EventKind::Established => self.established = true,
                 // An address that moved, or a late word on what stands already.
-                Some(_) => {}
-                None => return Ok(false),
+                _ => {}
             }
         }
         Ok(true)

@@ -170,12 +170,12 @@ impl Connector {
             id.set_ack_timeout(timeout)?;
         }
         id.resolve(from, to, limit).map_err(unrouted)?;
-        channel.next(limit)?.expect(EventKind::AddressResolved)?;
+        id.heard(limit)?.expect(EventKind::AddressResolved)?;
         match path {
             Some(path) => id.set_path(&path)?,
             None => id.resolve_route(limit)?,
         }
-        channel.next(limit)?.expect(EventKind::RouteResolved)?;
+        id.heard(limit)?.expect(EventKind::RouteResolved)?;
         Ok(id)
     }
 }
@@ -278,7 +278,7 @@ impl Route {
         let param = &param.of_queue_pair(qp);
         let depths = param.depths(able, None);
         self.id.connect_with(qp.qpn(), param, depths).map_err(by_tcp)?;
-        let answer = self.id.channel().next(self.attempt.limit)?;
+        let answer = self.id.heard(self.attempt.limit)?;
         // On iWARP the kernel has brought the queue pair to RTS, and no confirmation is needed.
         if answer.kind() == EventKind::Established {
             let answer = answer.expect(EventKind::Established)?.connection();

@@ -21,7 +21,7 @@ use super::addr::{Address, from_kernel};
 use super::channel::unique_key;
 use super::multicast::Groups;
 use super::param::Depths;
-use super::{EventChannel, Param};
+use super::{Event, EventChannel, Param};
 use crate::device::find::look_for;
 use crate::{Device, Siw};
 
@@ -157,6 +157,11 @@ impl Id {
     #[must_use]
     pub fn key(&self) -> u64 {
         self.key
+    }
+
+    /// The next event of this id. Passes over events of other ids on a shared channel.
+    pub(super) fn heard(&self, limit: Duration) -> Result<Event, Error> {
+        self.channel.next_of(limit, |event| Ok((event.key() == self.key).then_some(event)))
     }
 
     pub(super) fn number(&self) -> u32 {

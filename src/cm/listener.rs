@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use uverbs_core::connection::{Attempt, ConnectionErrorKind};
 use uverbs_core::error::Error;
@@ -155,13 +155,7 @@ impl Listener {
     /// [`Error::TimedOut`]; [`Error::Connection`] when the device is removed; the kernel's refusal.
     #[doc(alias = "rdma_get_request")]
     pub fn next(&self, limit: Duration) -> Result<ConnectionRequest, Error> {
-        let start = Instant::now();
-        loop {
-            let event = self.id.channel().next(limit.saturating_sub(start.elapsed()))?;
-            if let Some(request) = self.request(event)? {
-                return Ok(request);
-            }
-        }
+        self.id.channel().next_of(limit, |event| self.request(event))
     }
 
     /// The next request, if there is one now.
@@ -312,7 +306,7 @@ impl ConnectionRequest {
 
     /// Waits for the peer's last word.
     fn confirmed(&self) -> Result<(), Error> {
-        let word = self.id.channel().next(self.limit);
+        let word = self.id.heard(self.limit);
         let word = word.and_then(|event| event.expect(EventKind::Established));
         match word {
             Ok(_) => Ok(()),

@@ -78,26 +78,40 @@ impl Channel {
         &self,
         cq: CompletionQueue<P>,
     ) -> Result<Completions<P>, Error> {
-        let reports = cq.channel();
-        let fd = |channel: &CompletionChannel| channel.as_fd().as_raw_fd();
-        if reports.as_ref().map(fd) != Some(fd(self.inner())) {
-            let whose = if reports.is_some() { "another channel" } else { "no channel" };
-            return Err(Error::Invalid {
-                verb: "completions",
-                what: "completion queue",
-                value: format!("reports to {whose}"),
-                why: "it is built with the channel that its task waits at",
-            });
-        }
-        let bell = Arc::new(Bell::new());
-        self.shared.bells().insert(cq.event_id(), Arc::clone(&bell));
-        Ok(Completions { cq, shared: Arc::clone(&self.shared), bell })
+        self.shared.check(&cq)?;
+        self.shared.bells().insert(cq.event_id(), Arc::new(Bell::new()));
+        Ok(Completions { cq, shared: Arc::clone(&self.shared) })
     }
 }
 
 impl Shared {
     fn bells(&self) -> MutexGuard<'_, HashMap<u64, Arc<Bell>>> {
         self.bells.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Refuses a queue of another channel.
+    fn check<P: Provider>(&self, cq: &CompletionQueue<P>) -> Result<(), Error> {
+        let reports = cq.channel();
+        let fd = |channel: &CompletionChannel| channel.as_fd().as_raw_fd();
+        if reports.as_ref().map(fd) == Some(fd(&self.file.get_ref().0)) {
+            return Ok(());
+        }
+        let whose = if reports.is_some() { "another channel" } else { "no channel" };
+        Err(Error::Invalid {
+            verb: "completions",
+            what: "completion queue",
+            value: format!("reports to {whose}"),
+            why: "it is built with the channel that its task waits at",
+        })
+    }
+
+    /// The bell of a queue. Programs can swap the queues of two tasks, or swap another one in.
+    fn bell<P: Provider>(&self, cq: &CompletionQueue<P>) -> Result<Arc<Bell>, Error> {
+        if let Some(bell) = self.bells().get(&cq.event_id()) {
+            return Ok(Arc::clone(bell));
+        }
+        self.check(cq)?;
+        Ok(Arc::clone(self.bells().entry(cq.event_id()).or_default()))
     }
 
     /// Until the queue is named that this bell is for, by this task's reading or another's.
@@ -131,7 +145,6 @@ impl Shared {
 pub struct Completions<P: Provider = Any> {
     cq: CompletionQueue<P>,
     shared: Arc<Shared>,
-    bell: Arc<Bell>,
 }
 
 impl<P: Provider> Completions<P> {
@@ -140,8 +153,8 @@ impl<P: Provider> Completions<P> {
     /// # Errors
     ///
     /// [`Error::DeviceGone`], after the completions that came before; [`Error::Unmatched`] if
-    /// completions were dropped; what arming or reading the
-    /// channel's file gives.
+    /// completions were dropped; [`Error::Invalid`] for a queue of another channel that was swapped
+    /// in by [`queue`](Self::queue); what arming or reading the channel's file gives.
     pub async fn next(&mut self) -> Result<WorkCompletion, Error> {
         let mut one = [WorkCompletion::default()];
         self.fill(&mut one).await?;
@@ -160,7 +173,8 @@ impl<P: Provider> Completions<P> {
             return Ok(0);
         }
         let mut gone = None;
-        let mut armed = false;
+        // The queue's bell, while the queue is armed.
+        let mut armed: Option<Arc<Bell>> = None;
         loop {
             // No await point between this poll and the return, so cancelling loses no completions.
             let count = self.cq.poll_into(to);
@@ -173,10 +187,13 @@ impl<P: Provider> Completions<P> {
             }
             // A completion that arrived before arming may raise no event, so the queue is polled
             // once more.
-            let done =
-                if armed { self.shared.wait(&self.bell).await } else { self.cq.arm(Notify::Any) };
-            armed = !armed;
-            gone = done.err();
+            gone = match armed.take() {
+                Some(bell) => self.shared.wait(&bell).await.err(),
+                None => {
+                    armed = Some(self.shared.bell(&self.cq)?);
+                    self.cq.arm(Notify::Any).err()
+                }
+            };
         }
     }
 

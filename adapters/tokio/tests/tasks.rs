@@ -226,3 +226,34 @@ fn a_queue_of_another_channel_is_refused() {
         let _ = one.inner().as_fd();
     });
 }
+
+/// A task waits for the queue that it has, also after programs swapped it.
+#[test]
+fn a_queue_that_was_swapped_in_wakes_its_task() {
+    one_thread().block_on(async {
+        let (context, pd) = open(&hca());
+        let channel = Channel::new(&context).unwrap();
+        let mut one = Loop::new(&context, &pd, &channel);
+        let mut other = Loop::new(&context, &pd, &channel);
+        std::mem::swap(one.completions.queue(), other.completions.queue());
+        std::mem::swap(&mut one.qp, &mut other.qp);
+        for it in [&mut one, &mut other] {
+            it.message(1);
+            assert_eq!(it.both().await, [2, 3]);
+        }
+        // The end of one ends no wait of the other.
+        drop(other);
+        let woken = async {
+            sleep(Duration::from_millis(20)).await;
+            one.qp.post_recv(8, one.slab.take().unwrap()).unwrap();
+            one.qp.post_send_inline(9, b"x").unwrap();
+        };
+        let (done, ()) = tokio::join!(timeout(LIMIT, one.completions.next()), woken);
+        done.expect("in time").unwrap().result.unwrap();
+        // A queue that reports elsewhere is refused.
+        let mut foreign = context.completion_queue(64).build().unwrap();
+        std::mem::swap(one.completions.queue(), &mut foreign);
+        let told = timeout(LIMIT, one.completions.next()).await.expect("in time").unwrap_err();
+        assert!(matches!(told, Error::Invalid { verb: "completions", .. }), "{told}");
+    });
+}

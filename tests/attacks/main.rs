@@ -3,7 +3,14 @@
 #![forbid(unsafe_code)]
 
 mod cores;
+mod ends;
+mod events;
+mod foreign;
+mod limits;
+mod midway;
 mod safe_functions;
+mod soft;
+mod threads;
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Folders whose types keep what safe posts and polls lean on.
-const FOLDERS: [&str; 7] = [
+const FOLDERS: [&str; 8] = [
     "providers/core/src/memory",
     "providers/core/src/objects",
     "providers/core/src/provider",
@@ -14,6 +14,7 @@ const FOLDERS: [&str; 7] = [
     "providers/mlx5/src",
     "providers/rxe/src",
     "providers/siw/src",
+    "src",
 ];
 /// For tests alone.
 const TESTS: [&str; 4] = ["tests", "fuzzing", "slots_tests", "interleavings"];
@@ -118,7 +119,7 @@ fn each_safe_function_that_keeps_bookkeeping_was_looked_at() {
     let mut there = Functions::new();
     files.iter().for_each(|file| of_source(file, &mut there));
     let listed = listed(&fs::read_to_string(document).expect("docs/UNSAFE.md"));
-    assert!(there.len() > 400, "the sources are read: {} functions", there.len());
+    assert!(there.len() > 900, "the sources are read: {} functions", there.len());
     let new: Vec<_> = there.difference(&listed).collect();
     assert!(
         new.is_empty(),

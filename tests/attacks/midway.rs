@@ -1,0 +1,205 @@
+//! Queues that end in the middle of messages: what comes back is written no more.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use crate::common::{device, impatient, not_on_rxe, pattern};
+use crate::free;
+use uverbs::transport::{Dci, XrcIni};
+use uverbs::{
+    AccessFlags, Any, CompletionQueue, Context, Device, Frame, Local, ProtectionDomain, QueuePair,
+    Slab,
+};
+
+/// Bytes of a message, of many packets.
+const LEN: usize = 1 << 18;
+const FRAMES: usize = 6;
+const ROUNDS: u64 = 16;
+
+struct Home {
+    context: Context,
+    pd: ProtectionDomain,
+    cq: CompletionQueue,
+    slab: Slab,
+}
+
+impl Home {
+    fn new(device: &Device) -> Self {
+        let context = device.open().unwrap();
+        let pd = context.alloc_pd().unwrap();
+        let cq = context.create_cq(512).unwrap();
+        let slab = pd.slab(LEN, FRAMES).unwrap();
+        Self { context, pd, cq, slab }
+    }
+
+    fn full(&self) -> Frame {
+        let mut frame = self.slab.take().unwrap();
+        frame.copy_from_slice(&pattern(LEN, 3));
+        frame
+    }
+
+    /// Completions that are there, with their frames.
+    fn polled(&mut self) -> Vec<Frame> {
+        let mut frames = Vec::new();
+        let mut burst = self.cq.poll(64);
+        while let Some(mut completion) = burst.next() {
+            frames.extend(completion.take_frame());
+        }
+        frames
+    }
+}
+
+/// All frames are in hand: they stay as the program leaves them.
+fn stay(frames: &mut [Frame], round: u64) {
+    for frame in frames.iter_mut() {
+        frame.set_len(LEN);
+        frame.fill(0x5a);
+    }
+    sleep(Duration::from_millis(3));
+    for frame in frames {
+        assert!(frame.iter().all(|&byte| byte == 0x5a), "a frame in hand changed, round {round}");
+    }
+}
+
+fn pause(round: u64) {
+    sleep(Duration::from_micros(round * round * 6));
+}
+
+#[test]
+fn a_queue_of_xrc_ends_in_mid_message() {
+    if not_on_rxe("soft-RoCE has no XRC") {
+        return;
+    }
+    for round in 0..ROUNDS {
+        let device = device();
+        let (mut there, mut here) = (Home::new(&device), Home::new(&device));
+        let domain = there.context.xrc_domain().unwrap();
+        let srq = there.context.shared_receive_queue(&there.pd).max_wr(16);
+        let mut srq = srq.xrc(&domain, &there.cq).build().unwrap();
+        let mut target = there.context.xrc_target(&domain).unwrap();
+        let mut qp: QueuePair<Any, XrcIni> =
+            here.context.queue_pair(&here.pd, &here.cq).xrc().max_send_wr(8).build().unwrap();
+        let near = qp.prepare(&impatient()).unwrap();
+        let far = target.prepare(&impatient()).unwrap();
+        qp.connect(&far).unwrap();
+        target.connect(&near).unwrap();
+        while let Some(frame) = there.slab.take() {
+            srq.post(1, frame).unwrap();
+        }
+        let to = srq.remote();
+        let mut batch = qp.batch();
+        for id in 0..4 {
+            batch.send_to(id, here.full(), &to).unwrap();
+        }
+        batch.ring();
+        pause(round);
+        let frames = srq.destroy().unwrap();
+        let mut frames: Vec<Frame> = frames.into_iter().map(|(_, frame)| frame).collect();
+        frames.extend(there.polled());
+        frames.extend(std::iter::from_fn(|| there.slab.take()));
+        assert_eq!(frames.len(), FRAMES, "round {round}");
+        stay(&mut frames, round);
+        drop(frames);
+        drop(qp);
+        drop(here.polled());
+        assert_eq!(free(&here.slab), FRAMES);
+    }
+}
+
+#[test]
+fn a_target_of_dynamic_connections_ends_in_mid_message() {
+    if not_on_rxe("dynamic connections are mlx5's") {
+        return;
+    }
+    for round in 0..ROUNDS {
+        let device = device();
+        let (mut there, mut here) = (Home::new(&device), Home::new(&device));
+        let srq = there.context.shared_receive_queue(&there.pd).max_wr(16);
+        let mut srq = srq.build().unwrap();
+        let mut target = there.context.dc_target(&there.pd, &there.cq, &srq, 7).unwrap();
+        let at = target.bring_up(&impatient()).unwrap();
+        let mut qp: QueuePair<Any, Dci> =
+            here.context.queue_pair(&here.pd, &here.cq).dci().max_send_wr(8).build().unwrap();
+        qp.bring_up(&impatient()).unwrap();
+        let to = qp.destination(&at).unwrap();
+        while let Some(frame) = there.slab.take() {
+            srq.post(1, frame).unwrap();
+        }
+        let mut batch = qp.batch();
+        for id in 0..4 {
+            batch.send_to(id, here.full(), &to).unwrap();
+        }
+        batch.ring();
+        pause(round);
+        target.destroy().unwrap();
+        let frames = srq.destroy().unwrap();
+        let mut frames: Vec<Frame> = frames.into_iter().map(|(_, frame)| frame).collect();
+        frames.extend(there.polled());
+        frames.extend(std::iter::from_fn(|| there.slab.take()));
+        assert_eq!(frames.len(), FRAMES, "round {round}");
+        stay(&mut frames, round);
+        drop(qp);
+        drop(here.polled());
+        assert_eq!(free(&here.slab), FRAMES);
+    }
+}
+
+/// Destroys or resets the queue pair under SENDs, READs and WRITEs of both sides.
+#[test]
+fn a_queue_pair_ends_in_mid_message() {
+    for round in 0..ROUNDS {
+        let device = device();
+        let (mut there, mut here) = (Home::new(&device), Home::new(&device));
+        let shared = round % 2 == 0;
+        let mut srq = there.context.shared_receive_queue(&there.pd).max_wr(16).build().unwrap();
+        let builder = there.context.queue_pair(&there.pd, &there.cq);
+        let builder = if shared { builder.shared_receives(&srq) } else { builder };
+        let mut far: QueuePair = builder.build().unwrap();
+        let mut near: QueuePair = here.context.queue_pair(&here.pd, &here.cq).build().unwrap();
+        let all = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE;
+        let options = Local { access: all, ..impatient() };
+        let ends = [&mut near, &mut far].map(|qp| qp.prepare(&options).unwrap());
+        near.connect(&ends[1]).unwrap();
+        far.connect(&ends[0]).unwrap();
+        let memory = there.pd.expose(LEN, all).unwrap();
+        for id in 0..3 {
+            let frame = there.slab.take().unwrap();
+            match shared {
+                true => srq.post(id, frame).unwrap(),
+                false => far.post_recv(id, frame).unwrap(),
+            }
+        }
+        let mut batch = far.batch();
+        let exposed = here.pd.expose(LEN, all).unwrap();
+        for id in 0..3 {
+            batch.read(id, there.slab.take().unwrap(), exposed.remote(0)).unwrap();
+        }
+        batch.ring();
+        let mut batch = near.batch();
+        batch.send(0, here.full()).unwrap();
+        batch.write(1, here.full(), memory.remote(0)).unwrap();
+        batch.send(2, here.full()).unwrap();
+        batch.read(3, here.full(), memory.remote(0)).unwrap();
+        batch.ring();
+        pause(round);
+        let mut frames = Vec::new();
+        if round % 3 == 0 {
+            let gone = far.destroy().unwrap();
+            frames.extend(there.polled());
+            frames.extend(there.cq.reclaim(&gone).into_iter().map(|(_, frame)| frame));
+        } else {
+            frames.extend(there.polled());
+            let kept = far.reset(&mut [&mut there.cq]).unwrap();
+            frames.extend(kept.into_iter().map(|(_, frame)| frame));
+            drop(far);
+        }
+        let kept = srq.destroy().unwrap();
+        frames.extend(kept.into_iter().map(|(_, frame)| frame));
+        frames.extend(std::iter::from_fn(|| there.slab.take()));
+        assert_eq!(frames.len(), FRAMES, "round {round}");
+        stay(&mut frames, round);
+        drop(near);
+        drop(here.polled());
+        assert_eq!(free(&here.slab), FRAMES);
+    }
+}

@@ -61,6 +61,9 @@ impl Shared {
 /// was reset, are free again, and so are their frames.
 #[test]
 fn unpolled_receives_of_a_shared_queue_come_back() {
+    if !only_on_softhca("a real device may have taken more receives than it completed") {
+        return;
+    }
     for resets in [false, true] {
         let mut it = Shared::new(2, 8);
         for _round in 0..5 {

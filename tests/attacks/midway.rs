@@ -1,10 +1,9 @@
-//! Queues that end in the middle of messages: what comes back is written no more.
+//! Queues that end in the middle of messages, after each step of a device: what comes back is
+//! written no more.
 
-use std::thread::sleep;
-use std::time::Duration;
-
-use crate::common::{device, impatient, not_on_rxe, pattern};
+use crate::common::{impatient, only_on_softhca, soft};
 use crate::free;
+use uverbs::softhca::SoftHca;
 use uverbs::transport::{Dci, XrcIni};
 use uverbs::{
     AccessFlags, Any, CompletionQueue, Context, Device, Frame, Local, ProtectionDomain, QueuePair,
@@ -12,9 +11,11 @@ use uverbs::{
 };
 
 /// Bytes of a message, of many packets.
-const LEN: usize = 1 << 18;
+const LEN: usize = 1 << 20;
 const FRAMES: usize = 6;
-const ROUNDS: u64 = 16;
+/// Steps before the end, up to this.
+const STEPS: usize = 24;
+const WHY: &str = "it steps a device";
 
 struct Home {
     context: Context,
@@ -34,7 +35,7 @@ impl Home {
 
     fn full(&self) -> Frame {
         let mut frame = self.slab.take().unwrap();
-        frame.copy_from_slice(&pattern(LEN, 3));
+        frame.fill(3);
         frame
     }
 
@@ -49,29 +50,31 @@ impl Home {
     }
 }
 
-/// All frames are in hand: they stay as the program leaves them.
-fn stay(frames: &mut [Frame], round: u64) {
+/// A device that works when it is told to.
+fn stepped() -> SoftHca {
+    SoftHca::builder().stepped().build().unwrap()
+}
+
+/// All frames are in hand: they stay as the program leaves them, whatever the device still does.
+fn stay(hca: &SoftHca, frames: &mut [Frame], steps: usize) {
     for frame in frames.iter_mut() {
         frame.set_len(LEN);
         frame.fill(0x5a);
     }
-    sleep(Duration::from_millis(3));
+    hca.step_until_idle(1000);
     for frame in frames {
-        assert!(frame.iter().all(|&byte| byte == 0x5a), "a frame in hand changed, round {round}");
+        assert!(frame.iter().all(|&byte| byte == 0x5a), "a frame in hand changed, {steps} steps");
     }
-}
-
-fn pause(round: u64) {
-    sleep(Duration::from_micros(round * round * 6));
 }
 
 #[test]
 fn a_queue_of_xrc_ends_in_mid_message() {
-    if not_on_rxe("soft-RoCE has no XRC") {
+    if !only_on_softhca(WHY) {
         return;
     }
-    for round in 0..ROUNDS {
-        let device = device();
+    for steps in 0..STEPS {
+        let hca = stepped();
+        let device = soft(&hca);
         let (mut there, mut here) = (Home::new(&device), Home::new(&device));
         let domain = there.context.xrc_domain().unwrap();
         let srq = there.context.shared_receive_queue(&there.pd).max_wr(16);
@@ -92,13 +95,12 @@ fn a_queue_of_xrc_ends_in_mid_message() {
             batch.send_to(id, here.full(), &to).unwrap();
         }
         batch.ring();
-        pause(round);
-        let frames = srq.destroy().unwrap();
-        let mut frames: Vec<Frame> = frames.into_iter().map(|(_, frame)| frame).collect();
-        frames.extend(there.polled());
+        hca.step_until_idle(steps);
+        let mut frames = there.polled();
+        frames.extend(srq.destroy().unwrap().into_iter().map(|(_, frame)| frame));
         frames.extend(std::iter::from_fn(|| there.slab.take()));
-        assert_eq!(frames.len(), FRAMES, "round {round}");
-        stay(&mut frames, round);
+        assert_eq!(frames.len(), FRAMES, "{steps} steps");
+        stay(&hca, &mut frames, steps);
         drop(frames);
         drop(qp);
         drop(here.polled());
@@ -108,11 +110,12 @@ fn a_queue_of_xrc_ends_in_mid_message() {
 
 #[test]
 fn a_target_of_dynamic_connections_ends_in_mid_message() {
-    if not_on_rxe("dynamic connections are mlx5's") {
+    if !only_on_softhca(WHY) {
         return;
     }
-    for round in 0..ROUNDS {
-        let device = device();
+    for steps in 0..STEPS {
+        let hca = stepped();
+        let device = soft(&hca);
         let (mut there, mut here) = (Home::new(&device), Home::new(&device));
         let srq = there.context.shared_receive_queue(&there.pd).max_wr(16);
         let mut srq = srq.build().unwrap();
@@ -130,14 +133,13 @@ fn a_target_of_dynamic_connections_ends_in_mid_message() {
             batch.send_to(id, here.full(), &to).unwrap();
         }
         batch.ring();
-        pause(round);
+        hca.step_until_idle(steps);
+        let mut frames = there.polled();
         target.destroy().unwrap();
-        let frames = srq.destroy().unwrap();
-        let mut frames: Vec<Frame> = frames.into_iter().map(|(_, frame)| frame).collect();
-        frames.extend(there.polled());
+        frames.extend(srq.destroy().unwrap().into_iter().map(|(_, frame)| frame));
         frames.extend(std::iter::from_fn(|| there.slab.take()));
-        assert_eq!(frames.len(), FRAMES, "round {round}");
-        stay(&mut frames, round);
+        assert_eq!(frames.len(), FRAMES, "{steps} steps");
+        stay(&hca, &mut frames, steps);
         drop(qp);
         drop(here.polled());
         assert_eq!(free(&here.slab), FRAMES);
@@ -147,10 +149,14 @@ fn a_target_of_dynamic_connections_ends_in_mid_message() {
 /// Destroys or resets the queue pair under SENDs, READs and WRITEs of both sides.
 #[test]
 fn a_queue_pair_ends_in_mid_message() {
-    for round in 0..ROUNDS {
-        let device = device();
+    if !only_on_softhca(WHY) {
+        return;
+    }
+    for steps in 0..STEPS {
+        let hca = stepped();
+        let device = soft(&hca);
         let (mut there, mut here) = (Home::new(&device), Home::new(&device));
-        let shared = round % 2 == 0;
+        let shared = steps % 2 == 0;
         let mut srq = there.context.shared_receive_queue(&there.pd).max_wr(16).build().unwrap();
         let builder = there.context.queue_pair(&there.pd, &there.cq);
         let builder = if shared { builder.shared_receives(&srq) } else { builder };
@@ -181,9 +187,9 @@ fn a_queue_pair_ends_in_mid_message() {
         batch.send(2, here.full()).unwrap();
         batch.read(3, here.full(), memory.remote(0)).unwrap();
         batch.ring();
-        pause(round);
+        hca.step_until_idle(steps);
         let mut frames = Vec::new();
-        if round % 3 == 0 {
+        if steps % 3 == 0 {
             let gone = far.destroy().unwrap();
             frames.extend(there.polled());
             frames.extend(there.cq.reclaim(&gone).into_iter().map(|(_, frame)| frame));
@@ -196,8 +202,8 @@ fn a_queue_pair_ends_in_mid_message() {
         let kept = srq.destroy().unwrap();
         frames.extend(kept.into_iter().map(|(_, frame)| frame));
         frames.extend(std::iter::from_fn(|| there.slab.take()));
-        assert_eq!(frames.len(), FRAMES, "round {round}");
-        stay(&mut frames, round);
+        assert_eq!(frames.len(), FRAMES, "{steps} steps");
+        stay(&hca, &mut frames, steps);
         drop(near);
         drop(here.polled());
         assert_eq!(free(&here.slab), FRAMES);

@@ -432,6 +432,10 @@ macro_rules! any {
                 match self { $(Self::$variant(view) => view.sent_immediate(),)+ }
             }
 
+            fn is_local_invalidation(&self) -> bool {
+                match self { $(Self::$variant(view) => view.is_local_invalidation(),)+ }
+            }
+
             fn packet(&self) -> PacketInfo {
                 match self { $(Self::$variant(view) => view.packet(),)+ }
             }

@@ -13,10 +13,10 @@ use uverbs_core::queues::tag_work::TagInfo;
 
 use crate::sys::{
     IBV_WC_ATOMIC_WRITE, IBV_WC_BIND_MW, IBV_WC_COMP_SWAP, IBV_WC_DRIVER1, IBV_WC_DRIVER3,
-    IBV_WC_FETCH_ADD, IBV_WC_FLUSH, IBV_WC_GRH, IBV_WC_RDMA_READ, IBV_WC_RDMA_WRITE, IBV_WC_RECV,
-    IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SEND, IBV_WC_SUCCESS, IBV_WC_TM_ADD, IBV_WC_TM_DATA_VALID,
-    IBV_WC_TM_DEL, IBV_WC_TM_MATCH, IBV_WC_TM_NO_TAG, IBV_WC_TM_RECV, IBV_WC_TM_SYNC,
-    IBV_WC_TM_SYNC_REQ, IBV_WC_WITH_IMM, IBV_WC_WITH_INV, ibv_wc,
+    IBV_WC_FETCH_ADD, IBV_WC_FLUSH, IBV_WC_GRH, IBV_WC_LOCAL_INV, IBV_WC_RDMA_READ,
+    IBV_WC_RDMA_WRITE, IBV_WC_RECV, IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SEND, IBV_WC_SUCCESS,
+    IBV_WC_TM_ADD, IBV_WC_TM_DATA_VALID, IBV_WC_TM_DEL, IBV_WC_TM_MATCH, IBV_WC_TM_NO_TAG,
+    IBV_WC_TM_RECV, IBV_WC_TM_SYNC, IBV_WC_TM_SYNC_REQ, IBV_WC_WITH_IMM, IBV_WC_WITH_INV, ibv_wc,
 };
 
 /// `IBV_WC_*` of a status.
@@ -113,7 +113,10 @@ impl Plain {
         let Decoded { result, is_recv, byte_len, immediate, invalidated, .. } = decoded;
         let Decoded { qpn, sender, .. } = decoded;
         let completed = result.ok()?;
-        let opcode = opcode(completed);
+        let opcode = match view.is_local_invalidation() {
+            true => IBV_WC_LOCAL_INV,
+            false => opcode(completed),
+        };
         if !is_recv {
             let flags = if view.sent_immediate() { IBV_WC_WITH_IMM } else { 0 };
             let plain = Self { opcode, byte_len, qpn, ..Self::default() };
@@ -254,4 +257,67 @@ fn failed_of_tags(status: Status, info: TagInfo, byte_len: u32) -> (u32, u32, u3
     let is_first = info.header.is_some() && byte_len == 0;
     let there = if is_first { 0 } else { IBV_WC_TM_DATA_VALID };
     (opcode, IBV_WC_TM_MATCH | there | sync, byte_len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Completion of a key operation.
+    #[derive(Clone, Copy, Debug)]
+    struct KeyOperation {
+        is_local_invalidation: bool,
+    }
+
+    impl View for KeyOperation {
+        fn result(&self) -> Result<Completed, Failure> {
+            Ok(Completed::Rekey)
+        }
+
+        fn is_recv(&self) -> bool {
+            false
+        }
+
+        fn byte_len(&self) -> u32 {
+            0
+        }
+
+        fn immediate(&self) -> Option<u32> {
+            None
+        }
+
+        fn timestamp(&self) -> Option<u64> {
+            None
+        }
+
+        fn invalidated(&self) -> Option<u32> {
+            None
+        }
+
+        fn qpn(&self) -> u32 {
+            17
+        }
+
+        fn is_local_invalidation(&self) -> bool {
+            self.is_local_invalidation
+        }
+
+        fn sender(&self) -> Sender {
+            Sender::default()
+        }
+    }
+
+    /// As librxe, for `ibv_poll_cq` and for the functions of an extended queue.
+    #[test]
+    fn a_local_invalidation_has_its_own_opcode() {
+        for (is_local_invalidation, opcode) in [(false, 5), (true, 6)] {
+            let view = KeyOperation { is_local_invalidation };
+            let mut wc = ibv_wc::default();
+            // SAFETY: `wc` is a local variable.
+            unsafe { write(&raw mut wc, &view, 3) };
+            assert_eq!((wc.wr_id, wc.status, wc.opcode, wc.qp_num), (3, 0, opcode, 17));
+            let shown = Plain::of(&view).map(|(plain, _)| plain.opcode);
+            assert_eq!(shown, Some(opcode));
+        }
+    }
 }

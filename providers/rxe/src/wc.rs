@@ -209,6 +209,14 @@ impl View for Wc<'_> {
         !self.is_recv && self.is_success() && flags & abi::IB_WC_WITH_IMM != 0
     }
 
+    /// Kernel `rxe_comp.c:wr_to_wc_opcode`. librxe hands the opcode on (`rxe.c:rxe_poll_cq`,
+    /// `cq_read_opcode`).
+    #[inline]
+    fn is_local_invalidation(&self) -> bool {
+        let is_one = self.entry.opcode() == abi::IB_UVERBS_WC_LOCAL_INV;
+        !self.is_recv && self.is_success() && is_one
+    }
+
     /// `None`: soft-RoCE has no clock.
     #[inline]
     fn timestamp(&self) -> Option<u64> {

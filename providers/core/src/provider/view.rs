@@ -57,6 +57,12 @@ pub trait View: Debug + Copy {
         false
     }
 
+    /// Returns true for a local invalidation whose completion differs from a bind's. On mlx5 both
+    /// complete alike.
+    fn is_local_invalidation(&self) -> bool {
+        false
+    }
+
     /// Checksum results and VLAN tag of a received raw packet.
     fn packet(&self) -> PacketInfo {
         PacketInfo::default()

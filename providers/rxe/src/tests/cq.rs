@@ -73,6 +73,7 @@ fn a_send_says_what_it_was() {
         (2, Completed::Read, 64),
         (3, Completed::CompareSwap, 64),
         (4, Completed::FetchAdd, 64),
+        (5, Completed::Rekey, 64),
         (6, Completed::Rekey, 64),
         (7, Completed::Other(7), 64),
         (8, Completed::Flush, 0),
@@ -85,6 +86,8 @@ fn a_send_says_what_it_was() {
         let polled = rig.cq.next().unwrap();
         assert_eq!((polled.view.result(), polled.view.byte_len()), (Ok(result), bytes));
         assert!(!polled.view.is_recv() && polled.view.immediate().is_none());
+        // The number of `IBV_WC_LOCAL_INV`.
+        assert_eq!(polled.view.is_local_invalidation(), opcode == 6);
         rig.cq.publish();
     }
 }

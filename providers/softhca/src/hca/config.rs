@@ -74,6 +74,9 @@ pub struct HcaConfig {
     pub ece: u32,
     /// Reaction to driver errors that silicon ignores.
     pub strict: Strictness,
+    /// Writes the CQE of each shared receive twice, except of a tag-matching SRQ: a fault for tests
+    /// of drivers.
+    pub repeats_receives: bool,
 }
 
 impl HcaConfig {
@@ -114,6 +117,7 @@ impl Default for HcaConfig {
             min_inline_header: 0,
             ece: 1 << 28,
             strict: Strictness::Silicon,
+            repeats_receives: false,
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::hca::number::Cqn;
 use crate::hca::state::common::Common;
 use crate::hca::state::cq::{CQE_LEN, Cqe};
 use crate::hca::state::qp::Qp;
-use crate::hca::state::receive::{Found, Landing, Receive};
+use crate::hca::state::receive::{Found, Landing, Receive, Source};
 
 /// Bytes of a tag header at the start of a message, and of the result that a CQE has there.
 pub(crate) const TAG_HEADER: usize = size_of::<ibv_tmh>();
@@ -109,6 +109,10 @@ pub(crate) fn receive_done(
     cqe.op_own = kind.0;
     if let Some(found) = receive.found {
         mark(&mut cqe, found);
+    }
+    let plain_shared = matches!(receive.from, Source::Shared(_)) && receive.found.is_none();
+    if common.config.repeats_receives && plain_shared {
+        push_with(common, receive.landing.cqn, cqe, data, arrival.solicited);
     }
     push_with(common, receive.landing.cqn, cqe, data, arrival.solicited);
 }

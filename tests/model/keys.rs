@@ -30,6 +30,8 @@ pub(crate) struct Key {
     pub(crate) pending: u32,
     /// A change of it failed, or may have.
     pub(crate) is_unsure: bool,
+    /// The key that the device has of a window which was told that a change never happened.
+    pub(crate) undone: Option<u32>,
 }
 
 /// All of a world.
@@ -56,7 +58,10 @@ impl Key {
     fn remote(&self, at: usize) -> Remote {
         let offset = (at * SLOT) as u64;
         match &self.thing {
-            Thing::Window(window) => Remote { addr: self.addr + offset, rkey: window.rkey() },
+            Thing::Window(window) => {
+                let rkey = self.undone.unwrap_or(window.rkey());
+                Remote { addr: self.addr + offset, rkey }
+            }
             Thing::Indirect(key) => key.remote(offset),
         }
     }
@@ -93,7 +98,7 @@ impl Keys {
         let spot = key.spots[at];
         // Memory that the program dropped is there for as long as the key is: it is written, and
         // not looked at.
-        let is_kept = to_write && !memories.has(spot);
+        let is_kept = to_write && memories.is_dropped(spot);
         if !is_kept && !memories.is_quiet(spot, to_write) {
             return None;
         }
@@ -167,6 +172,7 @@ impl Keys {
             version: 0,
             pending: 0,
             is_unsure: false,
+            undone: None,
         };
         self.all.insert(self.next, key);
         self.next += 1;

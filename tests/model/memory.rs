@@ -58,6 +58,8 @@ struct Memory {
 #[derive(Default)]
 pub(crate) struct Memories {
     all: BTreeMap<u32, Memory>,
+    /// Slots of memory that the program dropped, which keys may keep.
+    gone: BTreeMap<u32, Vec<Slot>>,
     next: u32,
 }
 
@@ -100,11 +102,16 @@ impl Memories {
         self.next += 1;
     }
 
-    /// Drops one of them, whoever uses it. Gives its number.
-    pub(crate) fn drop_one(&mut self, choices: &mut Choices) -> Option<(u32, usize, Reach)> {
-        let number = *self.all.keys().nth(choices.index(self.all.len())?)?;
-        let memory = self.all.remove(&number)?;
-        Some((number, memory.side, memory.reach))
+    /// The number of any of them.
+    pub(crate) fn any(&self, choices: &mut Choices) -> Option<u32> {
+        self.all.keys().nth(choices.index(self.all.len())?).copied()
+    }
+
+    /// Drops one of them, whoever uses it.
+    pub(crate) fn drop_one(&mut self, number: u32) -> Option<(usize, Reach)> {
+        let Memory { side, reach, slots, .. } = self.all.remove(&number)?;
+        self.gone.insert(number, slots);
+        Some((side, reach))
     }
 
     pub(crate) fn clear(&mut self) {
@@ -134,9 +141,10 @@ impl Memories {
         Some(found[choices.index(found.len())?])
     }
 
-    /// Returns true if the program still has it.
-    pub(crate) fn has(&self, spot: Spot) -> bool {
-        self.all.contains_key(&spot.memory)
+    /// Returns true if the program dropped it, and no work request reads it.
+    pub(crate) fn is_dropped(&self, spot: Spot) -> bool {
+        let slot = self.gone.get(&spot.memory).and_then(|slots| slots.get(spot.slot));
+        slot.is_some_and(|slot| slot.readers == 0)
     }
 
     /// Returns true if no work request writes it, nor reads it if it is `to_write`.
@@ -179,7 +187,10 @@ impl Memories {
     }
 
     pub(crate) fn read_by(&mut self, spot: Spot, more: bool) {
-        if let Some(slot) = self.slot(spot) {
+        let gone = self.gone.get_mut(&spot.memory).and_then(|slots| slots.get_mut(spot.slot));
+        let all = self.all.get_mut(&spot.memory);
+        let there = all.and_then(|memory| memory.slots.get_mut(spot.slot));
+        if let Some(slot) = there.or(gone) {
             slot.readers = if more { slot.readers + 1 } else { slot.readers - 1 };
         }
     }

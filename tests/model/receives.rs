@@ -19,6 +19,7 @@ struct Plan {
 
 impl World {
     pub(crate) fn receive(&mut self, pair: usize, side: usize) -> String {
+        self.poll_repeated(side);
         let count = self.choices.within(1, 4);
         let plans: Vec<_> = (0..count).filter_map(|_| self.plan_receive(pair, side)).collect();
         let is_rung = self.choices.percent(80);
@@ -73,7 +74,9 @@ impl World {
         let mut work = Work::new(end.rq, side);
         // Memory of a shared queue would be written by a connection that isn't known yet.
         let own = [Reach::ByItsKey, Reach::ByWindows, Reach::ByIndirectKeys];
-        let into = match choices.below(20) {
+        // Where completions carry data, parts of indirect keys are refused.
+        let way = if end.scatters && choices.percent(25) { 3 } else { choices.below(20) };
+        let into = match way {
             0 => None,
             1 | 2 if !end.is_shared => {
                 let into = memories.pick(choices, side, &own, true)?;

@@ -52,6 +52,9 @@ impl World {
         let Some(qp) = &mut end.qp else { return "no end".to_owned() };
         frames.begin(end.sq);
         let key = keys.all.get_mut(&number).expect("chosen");
+        if let (Some(name), Thing::Window(window)) = (key.undone.take(), &mut key.thing) {
+            window.undo(name).expect("the key that it has");
+        }
         let mut batch = qp.batch();
         let mut changes = Vec::new();
         for _ in 0..choices.within(1, 2) {
@@ -72,11 +75,20 @@ impl World {
         let count = changes.len();
         if choices.percent(80) {
             batch.ring();
+            let first = changes.first().map(|(.., before)| before.3);
             for (id, work, _) in changes {
                 key.pending += 1;
                 works.add(id, work);
             }
-            return format!("{count} changes of key {number} by end {side} of pair {pair}");
+            let told = format!("{count} changes of key {number} by end {side} of pair {pair}");
+            if let (Some(name), Thing::Window(window)) = (first, &mut key.thing)
+                && choices.percent(25)
+            {
+                key.undone = Some(window.rkey());
+                window.undo(name).expect("the key that it had");
+                return format!("{told}, undone all the same, {}", self.drop_named(number));
+            }
+            return told;
         }
         // As if never posted: the window's key is the one before, the indirect key's none.
         let Some((.., before)) = changes.into_iter().next() else {
@@ -88,7 +100,15 @@ impl World {
             Thing::Window(window) => window.undo(name).expect("the key that it had"),
             Thing::Indirect(_) => key.is_unsure = true,
         }
-        format!("{count} changes of key {number} that are not rung")
+        format!("{count} changes of key {number} that are not rung, {}", self.drop_named(number))
+    }
+
+    /// The program drops the memory that a key names, or keeps it. The key keeps it in any case.
+    fn drop_named(&mut self, number: u32) -> String {
+        match self.keys.all[&number].spots.first() {
+            Some(spot) if self.choices.percent(50) => self.drop_memory(spot.memory),
+            _ => "its memory stays".to_owned(),
+        }
     }
 }
 

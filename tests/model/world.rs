@@ -41,13 +41,18 @@ pub(crate) struct World {
     pub(crate) works: Works,
     /// The device was unplugged.
     pub(crate) is_gone: bool,
+    /// The device completes each receive of a shared queue twice.
+    repeats: bool,
 }
 
 impl World {
     /// A world without connections.
     pub(crate) fn new(seed: u64, link: LinkLayer) -> Self {
-        let choices = Choices::new(seed);
-        let hca = SoftHca::builder().stepped().link(link).build().expect("a software HCA");
+        let mut choices = Choices::new(seed);
+        let repeats = choices.percent(30);
+        let hca = SoftHca::builder().stepped().link(link);
+        let hca = hca.hca(|config| config.repeats_receives = repeats);
+        let hca = hca.build().expect("a software HCA");
         let device = soft(&hca);
         let mut works = Works::default();
         let side = |works: &mut Works| {
@@ -70,6 +75,7 @@ impl World {
             keys: Keys::default(),
             works,
             is_gone: false,
+            repeats,
         };
         for side in 0..2 {
             world.frames.new_slab(&world.sides[side].pd, side, FRAMES);
@@ -105,6 +111,13 @@ impl World {
         }
     }
 
+    /// Polls what the device repeated, before a receive is posted with the slot that is named.
+    pub(crate) fn poll_repeated(&mut self, side: usize) {
+        if self.repeats {
+            self.poll_all(side);
+        }
+    }
+
     /// Frames come and go.
     pub(crate) fn play(&mut self, side: usize) -> String {
         if self.choices.percent(30) {
@@ -136,8 +149,15 @@ impl World {
 
     /// Memory is deregistered, whoever uses it, and another is there.
     pub(crate) fn change_memory(&mut self) -> String {
-        let Some((number, of, reach)) = self.memories.drop_one(&mut self.choices) else {
-            return "no memory".to_owned();
+        match self.memories.any(&mut self.choices) {
+            Some(number) => self.drop_memory(number),
+            None => "no memory".to_owned(),
+        }
+    }
+
+    pub(crate) fn drop_memory(&mut self, number: u32) -> String {
+        let Some((of, reach)) = self.memories.drop_one(number) else {
+            return format!("memory {number} is gone");
         };
         // Peers that name it are refused, but not those that do so by a window or an indirect key.
         // These keep it, and so do own posts.

@@ -119,6 +119,10 @@ impl Drop for Signals {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
     use nix::sys::eventfd::{EfdFlags, EventFd};
 
     use super::*;
@@ -143,5 +147,36 @@ mod tests {
             signals.raise(other);
         }
         assert_eq!(nix::unistd::read(&reader, &mut [0]), Err(Errno::EAGAIN));
+    }
+
+    /// Another writer takes the last room of a counter between a look at it and the signal.
+    #[test]
+    fn a_counter_that_fills_up_meanwhile_stops_nobody() {
+        const ROUNDS: u32 = 20;
+        const ROOM: u64 = 1000;
+        let (done, all_done) = channel();
+        // Left alone when the test fails: they may wait for good.
+        let events = [(); 2].map(|()| {
+            let ((event, events), done) = (channel::<Arc<EventFd>>(), done.clone());
+            std::thread::spawn(move || {
+                let signals = Signals::new().unwrap();
+                for event in events {
+                    (0..ROOM).for_each(|_| signals.raise(&event));
+                    done.send(()).unwrap();
+                }
+            });
+            event
+        });
+        for round in 0..ROUNDS {
+            // It blocks, and is full when half of the signals were given.
+            let event = EventFd::from_flags(EfdFlags::EFD_CLOEXEC).unwrap();
+            event.write(u64::MAX - 1 - ROOM).unwrap();
+            let event = Arc::new(event);
+            events.iter().for_each(|of| of.send(Arc::clone(&event)).unwrap());
+            for _ in &events {
+                let ended = all_done.recv_timeout(Duration::from_secs(20));
+                assert_eq!(ended, Ok(()), "round {round}: a signal waits for room");
+            }
+        }
     }
 }

@@ -77,7 +77,9 @@ impl MemoryWindow {
 
     /// Restores the key after binds that did not happen: their batch was dropped, or their
     /// completions reported a failure. `rkey` is the value of [`rkey`](Self::rkey) before the first
-    /// such bind. A bind fails if the window's key here differs from the device's.
+    /// such bind. Peers are refused while the window's key here differs from the device's. On
+    /// soft-RoCE the next bind fails, too (kernel `rxe_mw.c:rxe_bind_mw`); mlx5 names the window by
+    /// its index.
     ///
     /// # Errors
     ///

@@ -109,7 +109,7 @@ fn event(line: &str) -> Option<Event> {
     let mut fields = BTreeMap::new();
     for word in words {
         let (name, value) = word.split_once('=')?;
-        fields.insert(name.to_owned(), value.to_owned());
+        fields.insert(name.to_owned(), shown(value.as_bytes()));
     }
     Some(Event { at, pid, device, kind, fields })
 }
@@ -126,6 +126,13 @@ mod tests {
         assert_eq!((events[0].number("uar"), events[0].number("value")), (3, 0x1f));
         assert_eq!((events[1].kind, events[1].bytes("bytes")), (Kind::Cqe, vec![0, 0xff]));
         assert!(events.iter().all(Event::is_data));
+    }
+
+    #[test]
+    fn names_and_fields_are_visible_text() {
+        let events = parse("1\t2\ta\x1b[2J\u{202e}b\tdoorbell\tuar=\x1b[2J\n").unwrap();
+        assert_eq!(events[0].device, "a\\u{1b}[2J\\u{202e}b");
+        assert_eq!(events[0].field("uar"), "\\u{1b}[2J");
     }
 
     #[test]

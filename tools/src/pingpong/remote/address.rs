@@ -108,6 +108,12 @@ mod tests {
     }
 
     #[test]
+    fn errors_show_the_part_as_visible_text() {
+        let told = Address::decode(b"0\x1b[2:000040:abcdef:00000000000000000000ffff0a010203\0");
+        assert_eq!(told.unwrap_err().to_string(), "its LID can't be `0\\u{1b}[2:`");
+    }
+
+    #[test]
     fn errors_name_the_part() {
         let good = b"0012:000040:abcdef:00000000000000000000ffff0a010203\0";
         for (at, byte, part) in [

@@ -178,6 +178,16 @@ mod tests {
         Address { lid: 0, qpn, psn: 9, gid: None }
     }
 
+    #[test]
+    fn errors_show_what_came_as_visible_text() {
+        let found = || b"\x1b[2J".to_vec();
+        let told =
+            [ExchangeError::NoWay { found: found() }, ExchangeError::NotDone { found: found() }];
+        for told in told.map(|error| error.to_string()) {
+            assert!(told.contains("`\\u{1b}[2J`"), "{told:?}");
+        }
+    }
+
     fn accept(listener: Listener, limit: Duration) -> Peer<'static> {
         Peer::new(listener.accept(LONG, limit, &NEVER).unwrap(), &NEVER)
     }

@@ -77,18 +77,9 @@ fn imports(library: &Path) -> BTreeSet<String> {
 }
 
 /// glibc's cancellation points that a Rust library might call: pthreads(7), both lists. `fcntl` is
-/// one if it waits for a lock (`F_SETLKW`), which this library never does.
-const POINTS: &str = "\
-    accept accept4 aio_suspend clock_nanosleep close close_range closedir connect \
-    copy_file_range creat creat64 epoll_pwait epoll_pwait2 epoll_wait fallocate fallocate64 \
-    fdatasync fsync getaddrinfo getifaddrs getnameinfo getrandom glob lockf mq_receive mq_send \
-    msgrcv msgsnd msync nanosleep open open64 openat openat64 opendir pause poll ppoll pread \
-    pread64 preadv preadv2 pselect pthread_cond_timedwait pthread_cond_wait pthread_join \
-    pthread_testcancel pwrite pwrite64 pwritev pwritev2 read readdir readdir64 readv recv \
-    recvfrom recvmmsg recvmsg select sem_timedwait sem_wait send sendfile sendfile64 sendmmsg \
-    sendmsg sendto sigpause sigsuspend sigtimedwait sigwait sigwaitinfo sleep splice \
-    sync_file_range syslog system tcdrain tee usleep vmsplice wait wait3 wait4 waitid waitpid \
-    write writev";
+/// one if it waits for a lock (`F_SETLKW`), which this library never does. `cargo xtask c-abi`
+/// compares the optimised library with the list.
+const POINTS: &str = include_str!("../cancellation_points.txt");
 
 /// Explicit cancellation point, called by the waits of `c-abi/src/base/cancel.rs`.
 const IN_WAITS: [&str; 1] = ["pthread_testcancel"];

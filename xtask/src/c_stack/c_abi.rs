@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::c_stack::cancellation;
 use crate::debian::apt::{create, failed};
 use crate::debian::target;
 use crate::step::{Outcome, cargo, run};
@@ -39,6 +40,9 @@ pub(crate) fn lay_out(prefix: Option<&Path>) -> Outcome {
         }
     }
     let built = target().join("release");
+    if let Err(why) = cancellation::check(&built.join(BUILT)) {
+        return Outcome::Failed(why);
+    }
     let laid_out = copy(&built.join(BUILT), &prefix).and_then(|library| {
         let sockets = copy_preloaded(&built.join(PRELOAD), &prefix.join("rsocket"))?;
         link(PRELOAD, &sockets.with_file_name("librspreload.so.1"))?;

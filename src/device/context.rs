@@ -104,7 +104,7 @@ impl<P: Provider> Context<P> {
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;
     /// let attr = context.query_device()?;
-    /// println!("{}: {} queue pairs of {} work requests", attr.firmware(), attr.max_qp, attr.max_qp_wr);
+    /// println!("{}: {} queue pairs", attr.firmware(), attr.max_qp);
     /// # Ok::<(), uverbs::Error>(())
     /// ```
     #[doc(alias = "ibv_query_device")]

@@ -66,9 +66,9 @@ pub fn default_device() -> Result<Device, Error> {
 /// The first RDMA device of this machine, or the software HCA `softhca` on a machine without one.
 /// For examples, tests, and programs that print which device they use ([`Device::name`]).
 ///
-/// `softhca` reaches the software HCAs of this user's other processes on this host, each of which
-/// has an address of its own, through shared memory; no other user and no other host reaches it.
-/// A test that must meet nobody takes `device("softhca0")`.
+/// `softhca` reaches the software HCAs of the user's other processes on this host through shared
+/// memory; each has a separate address. Other users and hosts cannot reach it. A test that must not
+/// meet other processes takes `device("softhca0")`.
 ///
 /// # Errors
 ///
@@ -109,11 +109,13 @@ fn embedded(_: &str) -> Option<Result<Device, Error>> {
 }
 
 /// The device with this name, such as `mlx5_0`. If the kernel has no device of that name, these
-/// names are software HCAs (feature `softhca`): `softhca` reaches those of this user's other
-/// processes on this host, through shared memory; `softhca0` and `softhca1` are on one fabric, which
-/// no other process reaches. `softhca@127.0.0.2` is a software HCA on the network, RoCEv2 over UDP at that
-/// address: other processes and machines reach it, processes of the same user and host through
-/// shared memory. `softhca@loopback` takes the first free loopback address.
+/// names are software HCAs (feature `softhca`):
+///
+/// - `softhca` reaches the user's other processes on this host, through shared memory;
+/// - `softhca0` and `softhca1` are on one fabric, which other processes cannot reach;
+/// - `softhca@127.0.0.2` is on the network, RoCEv2 over UDP at that address: other processes and
+///   machines reach it, processes of the same user and host through shared memory;
+/// - `softhca@loopback` takes the first free loopback address.
 ///
 /// # Errors
 ///

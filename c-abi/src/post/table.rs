@@ -114,7 +114,7 @@ fn of_kind<S: Sends>(kind: u32) -> &'static Posts {
     match kind {
         ..UD => const { &Posts::of_connections::<S>() },
         UD => const { &Posts::of_datagrams::<S>() },
-        // Raw packets and sends that name a destination take the slow path; some types take no sends.
+        // Raw packets and sends with a destination take the slow path; some types take no sends.
         _ => const { &Posts::all_of(any::<S>) },
     }
 }

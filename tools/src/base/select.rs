@@ -28,7 +28,7 @@ pub(crate) struct PortArgs {
     /// The device, as `uverbs devices` names it; `softhca` is the software HCA, which your other
     /// processes on this host reach, and `softhca@ADDRESS` or `softhca@loopback` one that all users
     /// and hosts reach, over UDP where not through shared memory (`,udp` behind it: over UDP
-    /// alone) [default: the first, or `softhca` where there is none]
+    /// alone) [default: the first; `softhca` without any]
     #[arg(short, long, visible_alias = "ib-dev", value_name = "NAME")]
     pub(crate) device: Option<String>,
 

@@ -53,8 +53,8 @@ pub(crate) struct ByArgs {
     #[arg(short, long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
 
-    /// A software HCA, which has a connection manager of its own: `softhca`, `softhca@ADDRESS`;
-    /// devices of the machine are found by the address [default: `softhca` where there are none]
+    /// A software HCA, which has a separate connection manager: `softhca`, `softhca@ADDRESS`; the
+    /// machine's devices are found by the address [default: `softhca` without any]
     #[arg(short, long, value_name = "NAME")]
     device: Option<String>,
 

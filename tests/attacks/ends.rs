@@ -5,10 +5,8 @@ use std::mem::forget;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::common::{
-    LIMIT, device, done, local, only_on_softhca, pair_on, pair_with, pattern, soft,
-};
 use crate::{WHILE, free};
+use common::{LIMIT, device, done, local, only_on_softhca, pair_on, pair_with, pattern, soft};
 use uverbs::flow::{EthMatch, FlowRule, MacAddr};
 use uverbs::multicast::MulticastGroup;
 use uverbs::packet::RawPacketQueuePair;

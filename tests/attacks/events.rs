@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{LIMIT, device, device_with_address, done, local, only_on_softhca};
 use crate::free;
+use common::{LIMIT, device, device_with_address, done, local, only_on_softhca};
 use uverbs::cm::{
     Connection, Connector, EventChannel, EventKind, Listener, Membership, Param, PortSpace,
 };

@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use crate::common::{device, local, only_on_softhca, soft};
+use common::{device, local, only_on_softhca, soft};
 use uverbs::flow::{EthMatch, FlowRule, MacAddr};
 use uverbs::memory::WindowKind;
 use uverbs::packet::RawPacketQueuePair;

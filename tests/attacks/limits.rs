@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::common::{device, local, only_on_softhca, pair};
+use common::{device, local, only_on_softhca, pair};
 use uverbs::attr::SrqAttr;
 use uverbs::memory::{DmOp, Prefetch, RegistrationCache, WindowKind};
 use uverbs::raw::Sge;

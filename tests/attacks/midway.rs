@@ -1,8 +1,8 @@
 //! Queues that end in the middle of messages, after each step of a device: what comes back is
 //! written no more.
 
-use crate::common::{impatient, only_on_softhca, soft};
 use crate::free;
+use common::{impatient, only_on_softhca, soft};
 use uverbs::softhca::SoftHca;
 use uverbs::transport::{Dci, XrcIni};
 use uverbs::{

@@ -7,7 +7,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::common::{LIMIT, impatient, only_on_softhca, pair_on, soft};
+use common::{LIMIT, impatient, only_on_softhca, pair_on, soft};
 use uverbs::softhca::hca::HcaConfig;
 use uverbs::softhca::wire::{Address, Fabric, FaultControl, Faults, Faulty, Frame, Wire, WireFull};
 use uverbs::softhca::{Idle, LinkLayer, Mtu, SoftHca};

@@ -6,8 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{device, local, only_on_softhca};
 use crate::free;
+use common::{device, local, only_on_softhca};
 use uverbs::{
     AccessFlags, CompletionQueue, Context, ExposedMemory, Frame, Gone, ProtectionDomain, QueuePair,
     SharedReceiveQueue, Slab, WorkCompletion,
@@ -92,7 +92,7 @@ impl World {
         let builder =
             if dice.below(2) == 0 { builder.shared_receives(&lock(&self.srq)) } else { builder };
         let mut qp = builder.build().unwrap();
-        let end = qp.prepare(&crate::common::impatient()).unwrap();
+        let end = qp.prepare(&common::impatient()).unwrap();
         qp.connect(&end).unwrap();
         (qp, at)
     }

@@ -235,7 +235,7 @@ fn devices_by_name_are_the_same_for_all_and_reach_each_other() {
         return;
     }
     let get = |name: &str| uverbs::device(name).unwrap();
-    let (first, again, second) = (get("softhca0"), get("softhca"), get("softhca1"));
+    let (first, again, second) = (get("softhca0"), get("softhca0"), get("softhca1"));
     assert_eq!((first.name(), again.name(), second.name()), ("softhca0", "softhca0", "softhca1"));
     assert_eq!(first.node_guid(), again.node_guid());
     assert_ne!(first.node_guid(), second.node_guid());

@@ -253,7 +253,7 @@ fn a_wait_in_vain_says_what_is_wrong() {
     let qp = client.context.queue_pair(&client.pd, &small).overcommit().build().unwrap();
     let most = qp.cap().max_send_wr + qp.cap().max_recv_wr;
     let said = why(small.wait(none).unwrap_err()).unwrap();
-    assert!(said.contains("overran") && said.contains(&most.to_string()), "{said}");
+    assert!(said.contains("overrun") && said.contains(&most.to_string()), "{said}");
     drop(qp);
     let said = why(small.wait(none).unwrap_err()).unwrap();
     assert!(said.contains("no queue pair"), "the last one is gone: {said}");
@@ -358,7 +358,7 @@ fn transitions_out_of_order_name_both_states() {
     let mut second = context.queue_pair(&pd, &cq).build().unwrap();
     let error = second.connect(&endpoint).unwrap_err();
     assert!(matches!(error, Error::Invalid { verb: "connect", .. }), "{error:?}");
-    assert!(error.to_string().contains("`prepare` comes first"), "{error}");
+    assert!(error.to_string().contains("call `prepare` first"), "{error}");
 }
 
 #[test]

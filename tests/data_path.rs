@@ -1,8 +1,8 @@
-//! Nothing hidden: once it is set up, posting and polling make no system call, allocate nothing and
-//! meet no page fault.
+//! The data path is free of hidden work: after setup, posting and polling make no system call,
+//! allocate no memory and meet no page fault.
 //!
-//! The work is done in a process of its own, under a seccomp filter that kills it at any system
-//! call but its end.
+//! Each test runs as a child process under a seccomp filter, which kills it at any system call
+//! except exit.
 #![allow(unsafe_code, reason = "installs a seccomp filter, and counts allocations")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -14,7 +14,7 @@ use common::{Side, device, is_rxe, pair, pair_on, soft};
 use uverbs::softhca::SoftHca;
 use uverbs::{AccessFlags, ExposedMemory, Frame, Wr};
 
-/// What the child ends with if all went well.
+/// Exit status of a child that succeeded.
 const WELL: i32 = 42;
 /// Polls until it gives up: no clock here, that could be a system call.
 const PATIENCE: u64 = 4_000_000_000;
@@ -136,7 +136,7 @@ fn forbid_system_calls() -> bool {
     unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const filter) == 0 }
 }
 
-/// Runs a test of this file in a process of its own, where it does what is only asked of it there.
+/// Runs a test of this file in a child process. The child does the work, which the parent does not.
 fn child(test: &str) -> ExitStatus {
     common::this_program()
         .args(["--exact", test, "--test-threads=1"])

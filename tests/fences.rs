@@ -135,7 +135,7 @@ impl Side {
         self.memory.write(at, bytes).expect("in range");
     }
 
-    /// Whether these bytes, and no more, were written to a place.
+    /// True if exactly these bytes were written at `at`.
     fn holds(&self, at: usize, bytes: &[u8]) -> bool {
         let mut found = [0; LONGEST + 1];
         let found = &mut found[..bytes.len() + 1];
@@ -144,7 +144,7 @@ impl Side {
     }
 }
 
-/// What a place holds before the device writes there.
+/// Byte that fills memory before the device writes.
 const UNTOUCHED: u8 = 0xee;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -198,11 +198,11 @@ struct Run {
 impl Run {
     fn new(way: Way, without: Option<Order>, seed: u64) -> Self {
         let hca = SoftHca::builder().stepped().strict().build().expect("a software HCA");
-        // Of one context, so that both queue pairs ring the same non-cached page.
+        // One context, so that both queue pairs ring the same non-cached page.
         let context = Device::from(hca.clone()).open_as::<Mlx5>().expect("open");
         let mut sides = [Side::new(&context, way), Side::new(&context, way)];
-        // Nothing is left to chance but what the seed decides; and who finds no receive comes back
-        // soon.
+        // The seed decides everything, so the initial values are fixed. The short RNR timer repeats
+        // a SEND soon.
         let min_rnr_timer = RnrTimer::at_least(10);
         let access =
             AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
@@ -395,7 +395,7 @@ impl Run {
         let imm = (request.kind != Kind::Send).then_some(request.imm);
         self.wait(side, true, (at as u64, completed, request.bytes.len() as u32, imm))?;
         let bytes = if into { &request.bytes[..] } else { &[] };
-        // What was received is there as soon as the completion is.
+        // Received bytes are visible as soon as the completion is.
         if self.sides[side].holds(at, bytes) { Ok(()) } else { Err(Found::Contents) }
     }
 
@@ -453,7 +453,7 @@ impl Run {
     }
 }
 
-/// Completions that named nobody.
+/// Completions that belong to no queue pair.
 fn cq_strays(sides: &[Side; 2]) -> u64 {
     let of = |side: &Side| side.sends.provider().strays() + side.receives.provider().strays();
     sides.iter().map(of).sum()

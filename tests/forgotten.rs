@@ -6,7 +6,7 @@ use common::pair;
 /// Set for the process that forgets.
 const CHILD: &str = "UVERBS_TEST_FORGETS";
 
-/// What the child does; as a test of its own it would drop batches for nothing.
+/// Body of the child process; without the variable it does nothing.
 #[test]
 fn forget() {
     let Some(how) = std::env::var_os(CHILD) else { return };

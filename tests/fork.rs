@@ -95,7 +95,7 @@ fn a_child_s_own_memory_at_the_same_place_stays() {
         let rights = libc::PROT_READ | libc::PROT_WRITE;
         for &place in &places {
             let at: *mut c_void = with_exposed_provenance_mut(place);
-            // SAFETY: a new mapping, where there is none.
+            // SAFETY: a new mapping, at an address where no mapping exists.
             let mapped = unsafe { libc::mmap(at, 4096, rights, flags, -1, 0) };
             if mapped != at {
                 return 2;

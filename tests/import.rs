@@ -41,7 +41,7 @@ fn receive(socket: &UnixStream) -> (OwnedFd, String) {
         });
         (message.bytes, fd.expect("a descriptor"))
     };
-    // SAFETY: the message just brought it, and nobody else has it.
+    // SAFETY: the message just brought the descriptor, and nothing else owns it.
     let file = unsafe { OwnedFd::from_raw_fd(fd) };
     (file, String::from_utf8(bytes[..len].to_vec()).unwrap())
 }
@@ -182,7 +182,7 @@ fn device_memory_is_shared() {
     batch.ring();
     done(&mut cq);
     assert_eq!(bytes(&own)[..32], pattern(32, 11));
-    // What ends here ends nothing there; what isn't there is refused.
+    // Dropping the imports leaves the exporter's objects alive; an unknown handle is refused.
     drop((region, same));
     assert_eq!(bytes(&own)[32..], pattern(128, 10)[32..]);
     let error = import(0xffff).unwrap_err();
@@ -308,7 +308,7 @@ fn what_is_none_is_refused() {
     let error = device.import::<uverbs::Any>(&null).unwrap_err();
     let errno = error.errno();
     assert!(matches!(errno, Some(Errno::EINVAL | Errno::ENODEV)), "{error:?}");
-    // Of another device.
+    // A descriptor of another device.
     let other = SoftHca::builder().build().unwrap();
     let foreign = soft(&other).open().unwrap();
     let error = device.import::<uverbs::Any>(foreign.export().unwrap()).unwrap_err();

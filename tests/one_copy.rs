@@ -47,7 +47,7 @@ impl Place {
         Self { hca: hca.clone(), side, memory }
     }
 
-    /// What the other side has to know.
+    /// Address, key and endpoint that the other side needs.
     fn card(&self) -> String {
         format!("{} {} {}", self.memory.addr(), self.memory.rkey(), self.side.endpoint)
     }
@@ -193,7 +193,7 @@ impl Other {
         self.hear()
     }
 
-    /// What its device lent, took, and could not read.
+    /// Counters of the device: messages lent, taken, and unreadable.
     fn stats(&mut self) -> [u64; 3] {
         let said = self.ask("stats");
         let mut words = said.split(' ').map(|word| word.parse().unwrap());
@@ -228,10 +228,10 @@ fn exchange([one, other]: &mut [Other; 2]) -> [u64; 2] {
     [one.stats()[0] - before[0], other.stats()[0] - before[1]]
 }
 
-/// Whether processes may read each other here at all.
+/// True if processes may read each other's memory on this machine.
 fn may_read() -> bool {
     let mut pair = two(["open", "open"]);
-    // Who was met with the first packet lends from then on.
+    // A device lends once it has met the peer by a first packet.
     exchange(&mut pair);
     let lent = exchange(&mut pair);
     let may = lent[0] > 0;
@@ -262,7 +262,7 @@ fn a_process_that_may_not_be_read_sends_bytes() {
     }
 }
 
-/// What is lent when the kernel begins to refuse goes as bytes, and all that follows.
+/// A message that is lent when the kernel begins to refuse goes as bytes, and so do all later ones.
 #[test]
 fn a_process_that_hides_sends_bytes_from_then_on() {
     if skipped() || !may_read() {
@@ -291,7 +291,7 @@ fn patient() -> Local {
     Local { timeout: AckTimeout::from_code(15).unwrap(), retry_count: 7, ..impatient() }
 }
 
-/// Posts a READ, or a WRITE, of a MiB, with a frame of its own.
+/// Posts a READ, or a WRITE, of a MiB, with a new frame.
 fn post(place: &mut Place, remote: Remote, reads: bool) {
     let frame = place.side.filled(LEN, 9);
     let mut batch = place.side.qp.batch();

@@ -19,7 +19,7 @@ const NO_SETUID: i32 = 77;
 /// A user who owns nothing.
 const NOBODY: u32 = 65534;
 
-/// What the child does: opens a device, and says whether the environment counts.
+/// Body of the child process: opens a device, and tells if the environment counts.
 #[test]
 fn child() {
     let Some(how) = std::env::var_os(CHILD) else { return };
@@ -110,7 +110,7 @@ fn a_set_user_id_program_takes_nothing_from_the_environment() {
     assert!(scene.files().is_empty(), "{:?}", scene.files());
 }
 
-/// Where another user prepared the names, nothing is written to what they lead to.
+/// If another user prepared the names as links, their targets are not written.
 #[test]
 fn names_that_others_prepared_are_left_alone() {
     let scene = Scene::new("prepared");
@@ -137,7 +137,7 @@ fn one_file_reads_the_environment() {
         for entry in std::fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
-                // Tests have variables of their own.
+                // Tests read other variables.
                 let tests = path.ends_with("tests") || path.ends_with("target");
                 folders.extend((!tests).then_some(path));
             } else if path.extension().is_some_and(|extension| extension == "rs") {

@@ -41,7 +41,7 @@ fn some<const N: usize>(entries: u32) -> (Context, CompletionQueue, [QueuePair; 
     (context, cq, qps, slab)
 }
 
-/// Posts a receive and has it flushed: a completion that nobody polled yet.
+/// Posts a receive and flushes it, which leaves a completion unpolled.
 fn flush(qp: &mut QueuePair, id: u64, slab: &Slab) {
     qp.post_recv(id, slab.take().unwrap()).unwrap();
     qp.fail().unwrap();

@@ -67,8 +67,7 @@ pub fn soft(hca: &SoftHca) -> Device {
     Device::from(hca.clone())
 }
 
-/// Whether the device is a software HCA of this process. If not, the test is skipped for this
-/// reason.
+/// Returns true on a software HCA of this process. Otherwise skips the test, with this reason.
 pub fn only_on_softhca(why: &str) -> bool {
     let real = std::env::var_os("UVERBS_TEST_DEVICE").is_some();
     if real {
@@ -77,13 +76,13 @@ pub fn only_on_softhca(why: &str) -> bool {
     !real
 }
 
-/// Whether the device under test is Linux's soft-RoCE (`RDMA_DRIVER_RXE` of
+/// Returns true if the device under test is Linux's soft-RoCE (`RDMA_DRIVER_RXE` of
 /// `rdma/ib_user_ioctl_verbs.h`).
 pub fn is_rxe() -> bool {
     std::env::var_os("UVERBS_TEST_DEVICE").is_some() && device().record().driver_id == 14
 }
 
-/// Whether the device is soft-RoCE. If so, the test, or its rest, is skipped for this reason.
+/// Returns false on soft-RoCE, and skips the test or its rest, with this reason.
 pub fn not_on_rxe(why: &str) -> bool {
     let rxe = is_rxe();
     if rxe {
@@ -92,12 +91,12 @@ pub fn not_on_rxe(why: &str) -> bool {
     rxe
 }
 
-/// Whether the device under test is Linux's software iWARP (`RDMA_DRIVER_SIW`).
+/// Returns true if the device under test is Linux's software iWARP (`RDMA_DRIVER_SIW`).
 pub fn is_siw() -> bool {
     std::env::var_os("UVERBS_TEST_DEVICE").is_some() && device().record().driver_id == 18
 }
 
-/// Whether the device is software iWARP. If so, the test is skipped for this reason.
+/// Returns false on software iWARP, and skips the test, with this reason.
 pub fn not_on_siw(why: &str) -> bool {
     let siw = is_siw();
     if siw {
@@ -106,8 +105,8 @@ pub fn not_on_siw(why: &str) -> bool {
     siw
 }
 
-/// This test program, to be run in a process of its own: by what `UVERBS_TEST_RUNNER` says, where
-/// the machine can't run it by itself.
+/// Command that runs this test program as a new process, under the runner that `UVERBS_TEST_RUNNER`
+/// names if the machine cannot run it directly.
 pub fn this_program() -> Command {
     let program = std::env::current_exe().unwrap();
     let runner = std::env::var("UVERBS_TEST_RUNNER").unwrap_or_default();
@@ -118,7 +117,7 @@ pub fn this_program() -> Command {
     command
 }
 
-/// Whether the private data of a message is this: filled up with zeros, on iWARP as it was.
+/// True if the private data is `wanted`. InfiniBand and RoCE pad it with zeros, iWARP does not.
 pub fn is_private_data(data: &[u8], wanted: &[u8]) -> bool {
     let rest = data.strip_prefix(wanted);
     rest.is_some_and(|rest| if is_siw() { rest.is_empty() } else { rest.first() == Some(&0) })

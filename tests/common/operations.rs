@@ -46,7 +46,7 @@ pub fn every_operation(client: &mut Side, server: &mut Side, size: usize) {
     assert_eq!(after, 42u64.to_ne_bytes());
 }
 
-/// What else there is: immediate data with either kind of message, the other atomic.
+/// Exchanges a SEND and a WRITE with immediate data and two COMPARE_SWAPs, and checks each result.
 pub fn rarer_operations(client: &mut Side, server: &mut Side, size: usize) {
     let memory = server.pd.expose(size.next_multiple_of(8) + 8, ACCESS).unwrap();
     server.expect(1, size);

@@ -33,7 +33,7 @@ pub struct Raw {
     pub list: ExposedMemory,
     /// Without immediate data a message is a SEND of four bytes behind its WRITE.
     is_iwarp: bool,
-    /// Where the other end takes its first bytes.
+    /// Buffer in which the peer receives its first bytes.
     pub place: Remote,
 }
 
@@ -128,7 +128,7 @@ const UNREAD: u16 = 16;
 const LIST_END: usize = 2 * 16;
 const PLACE: usize = 2048;
 
-/// What a stream was told, and what it did with it.
+/// Account of the notifications that a stream received, and of the bytes that it read.
 #[derive(Debug, Default)]
 struct Account {
     said: u64,

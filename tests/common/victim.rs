@@ -21,8 +21,8 @@ pub struct Driven {
 }
 
 impl Victim {
-    /// The device that `UVERBS_TEST_UNBIND` names, or in world A a software HCA; `None`, and says
-    /// why, where there is none.
+    /// Takes the device that `UVERBS_TEST_UNBIND` names, or makes a software HCA if the tests run
+    /// on one. Returns `None`, and skips the test, if there is no such device.
     pub fn new() -> Option<Self> {
         if std::env::var_os("UVERBS_TEST_UNBIND").is_some() {
             return Driven::new().map(Self::Driver);
@@ -59,7 +59,7 @@ impl Victim {
 }
 
 impl Driven {
-    /// `None`, and says why, where there is none.
+    /// Returns `None`, and skips the test, if `UVERBS_TEST_UNBIND` names no device.
     pub fn new() -> Option<Self> {
         let Ok(name) = std::env::var("UVERBS_TEST_UNBIND") else {
             super::skip("UVERBS_TEST_UNBIND names no device whose driver may go");

@@ -34,8 +34,8 @@ fn take(cq: &mut CompletionQueue, count: usize) -> Vec<u64> {
     numbers
 }
 
-/// Waits until so many completions of the client's are in its queue: those of an empty message are
-/// acknowledged in turn, so one behind them is looked for at the other side.
+/// Waits until all earlier completions of the client are in its CQ. Empty messages are acknowledged
+/// in order, so the arrival of a later message at the server shows it.
 fn settle(client: &mut Side, server: &mut Side) {
     server.expect(0, 8);
     client.qp.post_send_inline(u64::MAX, &[1]).unwrap();
@@ -184,7 +184,7 @@ fn a_queue_that_ignores_overruns_can_not_overflow() {
     let said =
         matches!(&refused, Error::Limit { value: v, limit: l, .. } if (*v, *l) == (value, limit));
     assert!(said, "{refused}");
-    // What it left may still be in the ring.
+    // Completions of the destroyed queue pair may still be in the ring.
     drop(others.pop());
     assert!(shaped().build().is_err());
     assert!(cq.poll(1).next().is_none());
@@ -209,7 +209,7 @@ fn shared_receives_can_not_overflow_it_either() {
     let large = context.shared_receive_queue(&pd).max_wr(1000).build().unwrap();
     let refused = context.dc_target(&pd, &cq, &large, 7).unwrap_err();
     assert!(matches!(refused, Error::Limit { verb: "create_qp", .. }), "{refused}");
-    // What queue pairs left that are gone counts, whichever queue has the handle by now.
+    // Destroyed queue pairs with unpolled completions count, even if a new SRQ reuses their handle.
     let mut sum = 0;
     let refused = loop {
         let srq = context.shared_receive_queue(&pd).max_wr(60).build().unwrap();
@@ -238,7 +238,7 @@ fn a_refused_queue_pair_does_not_count() {
         let refused = shaped(cq.capacity() - 8).unwrap_err();
         assert!(matches!(refused, Error::Limit { .. }), "{refused}");
     }
-    // One that has room does, though nobody polled.
+    // A queue pair that fits is made, though the CQ was not polled since the refusals.
     drop((shaped(16).unwrap(), one));
 }
 

@@ -83,7 +83,7 @@ fn context() -> (Context, Option<SoftHca>) {
     (soft(&hca).open().unwrap(), Some(hca))
 }
 
-/// Whether so many bytes fit an entry.
+/// True if an inline CQE of this size holds `len` bytes.
 fn fits(len: usize, entries: CqeSize) -> bool {
     let room = if entries == CqeSize::Bytes64 { 32 } else { 64 };
     (1..=room).contains(&len)
@@ -135,7 +135,7 @@ fn a_message_fills_the_pieces_of_its_receive() {
             let received = both.received();
             assert_eq!(bytes_of(&received.frame.unwrap()), pattern(len, 3), "{piece}, {len}");
         }
-        // What is too long fails as it does elsewhere.
+        // A message longer than its receive fails as it does without inline CQEs.
         both.qp.post_recv(1, both.pd.slab(8, 1).unwrap().take().unwrap()).unwrap();
         both.qp.post_send_inline(2, &[7; 9]).unwrap();
         let mut failed = [both.cq.wait(LIMIT).unwrap(), both.cq.wait(LIMIT).unwrap()];
@@ -432,7 +432,7 @@ fn all_of(cq: &mut CompletionQueue) -> Vec<(u64, u32, Option<Vec<u8>>)> {
     all
 }
 
-/// What receives with these numbers got.
+/// Id, length and bytes expected of the receives with these ids.
 fn expected(ids: std::ops::Range<u64>) -> Vec<(u64, u32, Option<Vec<u8>>)> {
     let one = |id: u64| {
         let len = id as usize % 60;
@@ -507,7 +507,7 @@ fn blocks_of_several_queue_pairs_stay_apart() {
         assert!(others.iter().all(|done| done.2.as_deref() == Some(&[round as u8])));
         assert_eq!(all_of(&mut both.sends).len(), 17);
     }
-    // One that goes with a block that nobody polled leaves the other's.
+    // A queue pair that goes with an unpolled block leaves the completions of the other one.
     both.receive(0..10);
     both.send(0..10, |_| false);
     for id in 1000..1007 {
@@ -540,7 +540,7 @@ fn blocks_move_to_a_ring_of_another_size() {
     }
 }
 
-/// The same of so many at most.
+/// Takes up to `most` completions: id, length and bytes of each.
 fn all_of_some(cq: &mut CompletionQueue, most: usize) -> Vec<(u64, u32, Option<Vec<u8>>)> {
     let mut all = Vec::new();
     cq.poll_with(most, |mut done| {

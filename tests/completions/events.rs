@@ -84,7 +84,7 @@ fn open_on(device: &Device) -> (Context, ProtectionDomain, CompletionChannel) {
     (context, pd, channel)
 }
 
-/// Whether there is something to read within `limit`.
+/// True if the channel becomes readable within `limit`.
 fn readable(channel: &CompletionChannel, limit: Duration) -> bool {
     let timeout = PollTimeout::try_from(limit).unwrap();
     poll(&mut [PollFd::new(channel.as_fd(), PollFlags::POLLIN)], timeout).unwrap() != 0
@@ -374,7 +374,7 @@ fn a_device_that_goes_wakes_who_waits() {
         });
         assert_eq!(verbs, ["poll_cq", "get_cq_event"]);
     });
-    // What had completed before is still told.
+    // Earlier completions are still delivered.
     assert_eq!(one.received.wait(LIMIT).unwrap().id, 1);
     assert!(matches!(one.received.wait(LIMIT), Err(Error::DeviceGone { .. })));
 }

@@ -73,7 +73,7 @@ fn completions_tell_the_time_of_day() {
         let received = stamp(&mut server).expect("a clock");
         let after = SystemTime::now();
         let told = clock.read().unwrap().time_of(received);
-        // Both clocks go on by themselves, and the kernel's page may be seconds old.
+        // Both clocks run independently, and the kernel's page may be seconds old.
         let slack = Duration::from_millis(100);
         assert!(before - slack <= told && told <= after + slack, "{before:?} {told:?} {after:?}");
         std::thread::sleep(Duration::from_millis(20));

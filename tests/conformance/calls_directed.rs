@@ -8,7 +8,7 @@ use crate::sweep::Kind::{Const, Idr, New, Out, OutGrows};
 use crate::sweep::{Attr, Call};
 use crate::want::{EINVAL, ENOENT, Want};
 
-/// Of QP.CREATE for a queue pair that only sends.
+/// Attributes of QP.CREATE for a queue pair that only sends.
 const INITIATOR: &[Attr] = &[
     attr(UVERBS_ATTR_CREATE_QP_HANDLE, New),
     unless(ENOENT, UVERBS_ATTR_CREATE_QP_PD_HANDLE, Idr),

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::target::Target;
 use crate::want::{Driver, Outcome, Version, Want};
 
-/// Where a case is asked.
+/// Devices that a case is run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum World {
     All,
@@ -78,7 +78,7 @@ impl Case {
         (self.run)(target)
     }
 
-    /// What is expected on a device.
+    /// Expected outcome on a device.
     pub(crate) fn want(&self, target: &Target) -> Want {
         self.want.of(target.facts)
     }

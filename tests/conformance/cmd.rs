@@ -92,7 +92,7 @@ impl Cmd {
         find(&self.attrs, id)
     }
 
-    /// Whether it is a write command.
+    /// True if it is a write command.
     pub(crate) fn is_write(&self) -> bool {
         (self.header.object_id, self.header.method_id)
             == (UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE)
@@ -123,7 +123,7 @@ impl Cmd {
 
 /// Sends bare words.
 pub(crate) fn send_words(door: &dyn UverbsDoor, words: &mut [u64]) -> Result<(), Errno> {
-    // SAFETY: addresses are those of client memory that outlives the file, or wild on purpose
+    // SAFETY: every address is in client memory that outlives the file, or invalid on purpose
     // (module docs).
     unsafe { door.ioctl(words) }.map_err(known)
 }

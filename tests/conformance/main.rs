@@ -29,7 +29,7 @@ use crate::want::show;
 /// Random programs of a run that asks for no other number.
 const PROGRAMS: u64 = 64;
 
-/// What the command line asks for.
+/// Options of the command line.
 #[derive(Debug, Default)]
 struct Options {
     record: bool,
@@ -54,7 +54,7 @@ impl Options {
                 "--seed" => options.seed = number()?,
                 "--programs" => options.programs = Some(number()?),
                 "--skip" => options.skip.push(value()?),
-                // What cargo passes to every test binary.
+                // Options that cargo passes to every test binary.
                 flag if flag.starts_with("--") => {}
                 _ => options.texts.push(word),
             }

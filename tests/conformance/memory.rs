@@ -14,7 +14,7 @@ const PAGE: usize = 4096;
 /// Bytes that can be given out.
 pub(crate) const LEN: usize = 1 << 20;
 
-/// Where nothing is ever mapped: below `vm.mmap_min_addr`.
+/// Address that is never mapped: it is below `vm.mmap_min_addr`.
 const HOLE: u64 = 0x8000;
 
 /// A mapping: usable bytes, and a page that can only be read.
@@ -137,5 +137,5 @@ impl Drop for Memory {
     }
 }
 
-/// What rooms for answers are filled with.
+/// Byte that fills the output buffers before a command.
 pub(crate) const FILL: u8 = 0xcc;

@@ -84,7 +84,7 @@ fn fields(name: &str) -> &'static [(usize, usize, &'static [u64])] {
     }
 }
 
-/// One step, made from the dice: the same for either side, but for the addresses of its memory.
+/// One step, chosen by the dice. Both sides get the same step, with addresses of their memory.
 fn step(
     rig: &Rig,
     dice: &mut Dice,
@@ -94,8 +94,8 @@ fn step(
     let call = dice.pick(calls);
     let mut cmd = (call.make)(rig);
     let mut text = call.name.to_owned();
-    // Whether the driver wants room for its answer depends on the kernel's version, which softhca
-    // has none of.
+    // The driver's use of its output buffer depends on the kernel's version, which softhca does not
+    // model.
     let driver = |id: u16| match id {
         UVERBS_ATTR_UHW_IN => !all,
         UVERBS_ATTR_UHW_OUT => true,
@@ -203,7 +203,7 @@ fn choose(cmd: &Cmd, dice: &mut Dice, allowed: impl Fn(&ib_uverbs_attr) -> bool)
     (!places.is_empty()).then(|| dice.pick(&places))
 }
 
-/// What a step came to, in the terms that both sides share.
+/// Outcome of a step, in terms that both sides share.
 fn outcome(rig: &Rig, call: &Call, cmd: &Cmd) -> String {
     let attrs = match rig.send(cmd) {
         Ok(attrs) => attrs,

@@ -688,7 +688,7 @@ impl Rig {
         port.gid_tbl_len
     }
 
-    /// The last index of the GID table that a path can name, which nobody uses.
+    /// The last index of the GID table that a path can name. Its entry is unused.
     pub(crate) fn empty_gid(&self) -> u8 {
         u8::try_from(self.gid_table_len() - 1).unwrap_or(u8::MAX)
     }

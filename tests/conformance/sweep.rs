@@ -1,10 +1,9 @@
-//! Every attribute of every method, spoilt in every way that the ioctl's own rules tell the outcome
-//! of.
+//! Spoils every attribute of every method in every way whose outcome the ioctl's rules define.
 //!
-//! The rules are those of `uverbs_set_attr`, `uverbs_process_attr` and `ib_uverbs_run_method`
-//! (`drivers/infiniband/core/uverbs_ioctl.c`) and of `rdma_lookup_get_uobject`
-//! (`core/rdma_core.c`). A handler that looks at an attribute itself, or that doesn't, is named in
-//! the method's exceptions.
+//! The rules are in `uverbs_set_attr`, `uverbs_process_attr` and `ib_uverbs_run_method`
+//! (`drivers/infiniband/core/uverbs_ioctl.c`) and in `rdma_lookup_get_uobject`
+//! (`core/rdma_core.c`). If a handler checks an attribute itself, or ignores it, the method's
+//! `exceptions` name it.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -58,7 +57,7 @@ pub(crate) enum Kind {
 pub(crate) struct Attr {
     pub(crate) id: u16,
     pub(crate) kind: Kind,
-    /// What comes of the command without it.
+    /// Outcome of the command without the attribute.
     pub(crate) absent: Want,
 }
 
@@ -69,12 +68,12 @@ pub(crate) struct Call {
     /// File and function of the kernel that answers it.
     pub(crate) source: &'static str,
     pub(crate) make: fn(&Rig) -> Cmd,
-    /// Whether the file has a context already.
+    /// True if the file already has a context.
     pub(crate) context: bool,
     /// Since which kernel rxe has the method, if ever.
     pub(crate) on_rxe: Option<Version>,
     pub(crate) attrs: &'static [Attr],
-    /// What the success says: ids of the attributes marked as written.
+    /// Outcome on success: ids of the attributes marked as written.
     pub(crate) marks: Want,
     /// Attribute, spoiling, outcome, and why it isn't what the rules say.
     pub(crate) exceptions: &'static [(u16, &'static str, Want, &'static str)],
@@ -212,7 +211,7 @@ fn another_type(rig: &Rig, cmd: &mut Cmd, at: usize) {
 }
 
 fn destroyed(rig: &Rig, cmd: &mut Cmd, at: usize) {
-    // Handles are given out lowest first: the command's own object may get that of the first.
+    // The kernel gives out the lowest free handle: the command's new object may get the first PD's.
     let pds = [rig.new_pd(), rig.new_pd()].map(|pd| pd.expect("a PD"));
     for pd in pds {
         rig.send(&rig.destroy(UVERBS_OBJECT_PD, pd)).expect("to destroy the PD");
@@ -368,8 +367,8 @@ impl Call {
         }
     }
 
-    /// Whether a refused command may have done something: an object can be gone whose destruction
-    /// could not be told.
+    /// True if a refused command may have had an effect: a DESTROY may fail after the object is
+    /// gone.
     fn leaves_traces(&self) -> bool {
         !self.context || self.name.contains("DESTROY")
     }
@@ -467,7 +466,7 @@ fn of(call: &'static Call) -> Vec<Case> {
     cases
 }
 
-/// What the header can have wrong, and attributes that the method doesn't know.
+/// Cases with a wrong header, or with attributes that the method does not know.
 fn headers(call: &'static Call, spare: &Spare) -> Vec<Case> {
     let source = "uverbs_ioctl.c:ib_uverbs_ioctl, ib_uverbs_cmd_verbs";
     let spoilt = |name: &str, want, change: fn(&mut Cmd)| {

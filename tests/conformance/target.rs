@@ -59,8 +59,7 @@ impl Target {
         Ok(Self { source: Arc::new(device), facts, soft: None })
     }
 
-    /// Those that the environment asks for: a device of the kernel's, or software HCAs with either
-    /// link.
+    /// Targets that the environment selects: a kernel's device, or software HCAs with either link.
     pub(crate) fn from_env() -> Result<Vec<Self>, String> {
         match std::env::var("UVERBS_TEST_DEVICE") {
             Ok(name) => Ok(vec![Self::kernel(&name)?]),

@@ -1,4 +1,4 @@
-//! What a case expects: an outcome, which may depend on the kernel's version and on the driver.
+//! Expected outcomes. They may depend on the kernel's version and on the driver.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use nix::errno::Errno;
 /// Kernel version: major and minor.
 pub(crate) type Version = (u32, u32);
 
-/// What came of a call: success, with what a case reads out of it, or an errno.
+/// Outcome of a call: on success the values that the case reads from the answer, else an errno.
 pub(crate) type Outcome = Result<String, Errno>;
 
 /// Driver of the device.
@@ -24,18 +24,18 @@ pub(crate) enum Link {
     InfiniBand,
 }
 
-/// What an expectation may depend on.
+/// Facts that an expectation may depend on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Facts {
     pub(crate) driver: Driver,
-    /// Of the running kernel; of softhca the one whose answers it gives.
+    /// Version of the running kernel. softhca: the version whose answers it gives.
     pub(crate) kernel: Version,
     pub(crate) link: Link,
-    /// Whether it is softhca in this process.
+    /// True if the device is softhca in this process.
     pub(crate) in_process: bool,
 }
 
-/// What is expected.
+/// Expected outcome.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Want {
     /// Success, whatever it says.
@@ -48,7 +48,7 @@ pub(crate) enum Want {
     Driver { mlx5: &'static Want, rxe: &'static Want },
     /// It depends on the link.
     Link { ethernet: &'static Want, infiniband: &'static Want },
-    /// softhca has a feature in process that it hasn't as a PCI device.
+    /// softhca supports the feature in process, but not as a PCI device.
     InProcess { here: &'static Want, there: &'static Want },
     /// One or the other: kernels of a version differ by what was taken over into the stable series.
     Either(&'static Want, &'static Want),
@@ -57,7 +57,7 @@ pub(crate) enum Want {
 }
 
 impl Want {
-    /// What is expected of a device.
+    /// Expected outcome on a device with these `facts`.
     pub(crate) fn of(self, facts: Facts) -> Self {
         match self {
             Self::Link { ethernet, infiniband } => {
@@ -89,7 +89,7 @@ impl Want {
         }
     }
 
-    /// Whether an outcome is the expected one; of a resolved expectation.
+    /// True if `outcome` is the expected one. `self` must be resolved by [`Self::of`].
     pub(crate) fn fits(self, outcome: &Outcome) -> bool {
         match (self, outcome) {
             (Self::Ok, Ok(_)) => true,

@@ -28,7 +28,7 @@ fn channel(device: &Device) -> EventChannel {
     EventChannel::of(device).unwrap()
 }
 
-/// What one side makes on the device that its connection goes by.
+/// Objects of one side, on the device of its connection.
 struct End {
     context: Context,
     pd: ProtectionDomain,
@@ -166,7 +166,7 @@ fn a_port_where_nobody_listens_refuses() {
     let text = refused.error.to_string();
     assert!(text.starts_with(&format!("{addr}: ")), "{text}");
     let (reason, _) = rejected(refused.error);
-    // iWARP has no such reasons: that of TCP is an errno.
+    // iWARP has no reject reasons: TCP reports an errno.
     let refused_by_tcp = -Errno::ECONNREFUSED.raw();
     assert_eq!(reason, if is_siw() { refused_by_tcp } else { ConnectionErrorKind::NO_LISTENER });
     // The queue pair is there to be tried again.
@@ -221,8 +221,8 @@ fn an_address_that_leads_nowhere_is_an_error_within_the_limit() {
     assert_eq!(error.to_errno(), Errno::EADDRNOTAVAIL, "{error}");
 }
 
-/// Of an InfiniBand port alone: RoCE, iWARP and the software HCA's connection manager have IP
-/// addresses, and Linux says so by `ENODEV`.
+/// InfiniBand ports only: RoCE, iWARP and the software HCA's connection manager have IP addresses,
+/// and Linux answers `ENODEV`.
 #[test]
 fn an_infiniband_address_is_of_no_ethernet_port() {
     let Some((device, _)) = device_with_address() else { return };
@@ -423,8 +423,8 @@ fn devices_on_the_network_connect_by_their_addresses() {
     server.join().unwrap();
 }
 
-/// What a program says to the connection manager is on the wire when the call returns: it may end
-/// then, and its device with it.
+/// A connection manager's message is on the wire when the call returns: the program and its device
+/// may end right after.
 #[test]
 fn the_last_word_of_a_program_goes_before_it_ends() {
     if !common::only_on_softhca("the devices are the test's own") {
@@ -433,7 +433,7 @@ fn the_last_word_of_a_program_goes_before_it_ends() {
     let Ok(there) = SoftHca::builder().udp(Udp::loopback()).build() else {
         return skip("no socket on the loopback network");
     };
-    // It does nothing by itself, and is never stepped.
+    // This device runs only when stepped, and is never stepped.
     let here = SoftHca::builder().udp(Udp::loopback()).stepped().build().unwrap();
     let ip = Ipv6Addr::from(there.gids()[0].gid).to_canonical();
     let (here, there) = (common::soft(&here), common::soft(&there));

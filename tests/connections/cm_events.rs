@@ -1,5 +1,5 @@
-//! What Linux 6.17 brought to the connection manager: events that a program writes itself, and
-//! services of InfiniBand's subnet administration; and what older kernels say of them.
+//! Connection manager features of Linux 6.17: events that a program writes itself, and services of
+//! InfiniBand's subnet administration. Older kernels reject them.
 
 use std::fmt::Debug;
 use std::os::fd::BorrowedFd;
@@ -31,7 +31,7 @@ impl CmDoor for OldDoor {
     }
 }
 
-/// Whether a call says which kernel it needs.
+/// True if the error names the kernel that the call needs.
 fn says_which_kernel<T: Debug>(result: Result<T, Error>) -> bool {
     let error = result.unwrap_err();
     matches!(&error, Error::Unsupported { .. }) && error.to_string().contains("6.17")

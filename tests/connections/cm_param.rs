@@ -1,5 +1,5 @@
-//! What two sides tell each other when they connect: shared receive queues, vendors' options, port
-//! spaces.
+//! Parameters that two sides exchange when they connect: shared receive queues, vendors' options,
+//! port spaces.
 
 use std::net::{IpAddr, SocketAddr};
 use std::thread;
@@ -101,7 +101,8 @@ fn open_depths_are_the_devices() {
         route.init(client).unwrap();
         route.id().connect(client.qpn(), asks).unwrap();
 
-        // What the one serves is what the other may have outstanding.
+        // The listener sees the initiator depth as its own limit of outstanding READs, and vice
+        // versa.
         let request = listener.next(LIMIT).unwrap();
         let heard = request.details();
         assert_eq!((heard.initiator_depth, heard.responder_resources), wanted);
@@ -182,7 +183,7 @@ fn ports_are_of_their_space() {
     let tcp = ask(PortSpace::Tcp);
     drop(of_tcp.next(LIMIT).unwrap());
     drop(tcp);
-    // Of datagrams no connection is made.
+    // Datagram port spaces make no connection.
     for space in [PortSpace::Udp, PortSpace::Ipoib] {
         let channel = EventChannel::of(&device).unwrap();
         let error = connector(addr).port_space(space).resolve_on(channel).unwrap_err();
@@ -191,7 +192,7 @@ fn ports_are_of_their_space() {
     }
 }
 
-/// Who knows the path need not ask for it, and both sides keep to what it says.
+/// A program that knows the path need not resolve it, and both sides use the given path.
 #[test]
 fn a_path_may_be_given() {
     let Some((device, ip)) = device_with_address() else { return };
@@ -336,7 +337,7 @@ fn a_gid_is_an_address() {
     drop(connection);
     server.join().unwrap();
 
-    // Of two families there is no way from one to the other.
+    // Source and destination of different address families have no route.
     let from: SocketAddr = "127.0.0.1:0".parse().unwrap();
     let error = Connector::to_ib(at).from(from).resolve().unwrap_err();
     assert_eq!(error.to_errno(), Errno::EINVAL, "{error}");

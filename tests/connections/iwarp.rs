@@ -1,5 +1,5 @@
-//! What is iWARP's alone: a READ that the other side doesn't serve. The kernel of Linux's software
-//! iWARP would never get past it, so that it is refused when it is posted.
+//! iWARP only: a READ that the peer does not serve. Linux's software iWARP would stall on it for
+//! ever, so the post is refused.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ fn end(device: &Device) -> (QueuePair, ProtectionDomain, Context) {
     (context.queue_pair(&pd, &cq).build().unwrap(), pd, context)
 }
 
-/// What a post of a READ comes to.
+/// Posts a READ and returns the result.
 fn read(qp: &mut QueuePair, pd: &ProtectionDomain) -> Result<(), PostError> {
     let frame = pd.slab(8, 1).unwrap().take().unwrap();
     let mut batch = qp.batch();
@@ -97,7 +97,7 @@ fn a_server_knows_that_its_client_serves_no_reads() {
     let event = listener.id().channel().next(LIMIT).unwrap().expect(EventKind::Established);
     drop((event.unwrap(), request, qp));
 
-    // Of one that serves some it may be posted.
+    // A READ may be posted to a peer that serves READs.
     let request = listener.next(LIMIT).unwrap();
     let (qp, pd, _context) = end(&device);
     let mut serves = request.accept(qp, &Param::default()).unwrap();

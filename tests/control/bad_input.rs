@@ -177,7 +177,7 @@ fn a_low_memlock_is_told_from_a_want_of_memory() {
     let error = pd.slab(1 << 21, 1).unwrap_err();
     assert_eq!(error, Error::Memlock { verb: "reg_mr", wanted: 1 << 21, limit: 1 << 20 });
     assert_eq!(error.errno(), Some(Errno::ENOMEM));
-    // What was refused is not counted: as much as is allowed still goes, again and again.
+    // A refused registration does not count: allowed ones succeed again and again.
     for _ in 0..10 {
         drop(pd.slab(1 << 19, 1).unwrap());
     }
@@ -624,7 +624,7 @@ fn a_device_that_is_removed_ends_in_errors_and_leaves_nothing_hanging() {
     assert_eq!(error.errno(), Some(Errno::EIO));
     let event = client.context.async_event(LIMIT).unwrap().expect("an event tells of it");
     assert!(format!("{event:?}").contains("DeviceFatal"), "{event:?}");
-    // What was in flight comes back: the kernel confirms that the queue pair is gone.
+    // Sends in flight come back: the kernel confirms that the queue pair is gone.
     let Side { qp, mut cq, .. } = client;
     let gone = qp.destroy().unwrap();
     let frames = cq.reclaim(&gone);

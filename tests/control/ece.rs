@@ -64,7 +64,7 @@ fn devices_agree_on_what_both_have() {
         end.prepare(&Local::default()).unwrap();
         assert_eq!(end.ece().options, VERSION | 0b0010);
     }
-    // Another version's options are none.
+    // Options of another version are ignored.
     let mut other = queue_pair(&device(2 << 28 | 1));
     other.set_ece(Ece { vendor: VENDOR, options: VERSION | 1 }).unwrap();
     other.prepare(&Local::default()).unwrap();

@@ -123,7 +123,8 @@ fn a_controlled_key_is_the_senders_own() {
     assert_eq!(&got.frame.unwrap()[GRH_LEN..], b"by the own key");
 }
 
-/// Whether the queue pair can be drained. If not, the refusal says why, and it works as before.
+/// True if the queue pair can be drained. If not, checks that the refusal says why and that the
+/// queue pair stays in RTS.
 fn drains<T: Drains>(qp: &mut QueuePair<Any, T>) -> bool {
     match qp.drain_sends(&DrainAttr { notify: true }) {
         Ok(()) => {
@@ -199,7 +200,8 @@ fn what_does_not_drain_is_waited_for_with_a_limit() {
     let mut batch = client.qp.batch();
     batch.send_inline(1, b"nobody takes it").unwrap();
     batch.ring();
-    // One that hasn't begun would wait, and the queue be drained.
+    // A send that is still unprocessed would stay in the queue, and the queue would drain without
+    // it.
     let start = Instant::now();
     while client.qp.query().unwrap().sq_psn == first {
         assert!(start.elapsed() < LIMIT, "the send never began");

@@ -69,7 +69,7 @@ impl Initiator {
     }
 }
 
-/// The device under test, if it has dynamic connections; soft-RoCE's refusal says that it hasn't.
+/// The device under test, if it has dynamic connections. On soft-RoCE, checks that it refuses them.
 fn dc_device() -> Option<Device> {
     let device = device();
     if !is_rxe() {
@@ -219,7 +219,7 @@ fn one_reaches_many_and_many_reach_one() {
     }
 }
 
-/// What a send of eight bytes comes to.
+/// Sends eight bytes and returns the completion's result.
 fn sent(one: &mut Initiator, at: &DcEndpoint) -> Result<Completed, Status> {
     let to = one.qp.destination(at).expect("an address");
     let frame = one.filled(8, 1);

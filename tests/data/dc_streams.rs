@@ -22,7 +22,7 @@ struct Pair {
 
 const STREAMS: DciStreams = DciStreams { log_concurrent: 2, log_errored: 1 };
 
-/// None on a device without.
+/// Returns `None` on a device without dynamic connections.
 fn pair(streams: Option<DciStreams>) -> Option<Pair> {
     if is_rxe() || is_siw() {
         common::skip("dynamic connections are mlx5's");

@@ -132,7 +132,7 @@ fn every_member_gets_it(device: &Device) {
         assert!(done.sender.has_grh(), "a packet to a group has one");
     }
     stranger.hears_nothing();
-    // The same receive takes what its own group is sent.
+    // A message to the stranger's group takes the receive.
     let to = sender.qp.multicast_destination(&other, sender.at.qkey).expect("an address");
     sender.send("to the other", &to);
     assert_eq!(stranger.received().1, "to the other");
@@ -233,7 +233,7 @@ fn bytes_that_are_no_header(device: &Device) {
         assert!(matches!(nothing, Error::Invalid { what: "GRH", .. }), "{nothing}");
     }
     let mut grh = asked.frame.as_ref().expect("a frame")[..GRH_LEN].to_vec();
-    // A header by IPv6 whose destination is nobody's here.
+    // An IPv6 header whose destination is no GID of this device.
     grh[0] = 0x60;
     grh[20..].fill(0);
     let foreign = other.qp.reply_to(asked.sender, &grh, 1).unwrap_err();

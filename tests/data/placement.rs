@@ -100,7 +100,7 @@ fn a_nop_may_stand_for_either() {
     assert_eq!((done.id, status), (3, Some(Status::RemoteAccess)));
 }
 
-/// Whether the device under test has both operations; else says why not.
+/// Skips the test, and returns true, if the device under test lacks one of both operations.
 fn skipped() -> bool {
     let caps = device().open().unwrap().query_device().unwrap().caps_ex;
     if !caps.contains(BOTH) {

@@ -18,7 +18,7 @@ const IP_THERE: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 2);
 /// Bytes of a receive.
 const ROOM: usize = 2048;
 
-/// One program: an open device of its own, since it doesn't hear what it sends itself.
+/// One program. It opens the device separately, since it does not receive its own packets.
 struct End {
     qp: RawPacketQueuePair,
     cq: CompletionQueue,
@@ -70,19 +70,19 @@ impl End {
         (done.frame.expect("a receive has one").to_vec(), done.qpn)
     }
 
-    /// Nothing more has come.
+    /// Checks that no packet arrived.
     fn has_none(&mut self) {
         assert!(self.cq.poll(1).next().is_none(), "a packet that nobody steered here");
     }
 }
 
-/// Whether the device has an Ethernet port.
+/// True if the device has an Ethernet port.
 fn is_ethernet() -> bool {
     let port = device().open().expect("open").query_port(1).expect("query_port");
     port.link_layer == LinkLayer::Ethernet
 }
 
-/// Whether the device has raw packets; if not, the test is skipped.
+/// True if the device supports raw packets. Otherwise skips the test.
 fn has_raw_packets() -> bool {
     if not_on_rxe("soft-RoCE has no raw packets") {
         return false;
@@ -165,7 +165,7 @@ fn a_packet_arrives_whole_with_its_checksums_and_its_rules_tag() {
     let (got, tag) = other.next();
     assert_eq!(tag, 77);
     assert_eq!(got.len(), packet.len());
-    // What the device filled in, and nothing else, is new.
+    // Only the bytes that the device fills in are new.
     for (at, (got, sent)) in got.iter().zip(&packet).enumerate() {
         assert!(
             got == sent || [24, 25, 40, 41].contains(&at),
@@ -377,7 +377,7 @@ fn rules_that_overlap_or_make_no_sense_are_refused() {
     let rule = to_there().ipv4(Ipv4Match::default()).udp(port(1)).tag(1);
     let flow = one.steer(&rule);
     let errno = |error: Error| error.to_errno();
-    // The same once more; with another tag; dropped.
+    // Steering again by the existing rule; by the rule with another tag; by the rule as a drop.
     let again = one.qp.steer(&rule).expect_err("it has it");
     assert!(matches!(again, Error::Invalid { what: "rule", .. }), "{again}");
     let retagged = to_there().ipv4(Ipv4Match::default()).udp(port(1)).tag(2);
@@ -390,7 +390,7 @@ fn rules_that_overlap_or_make_no_sense_are_refused() {
     let error = one.qp.steer(&to_there().priority(16)).expect_err("16 of 16");
     assert!(error.to_string().contains("priority"), "{error}");
     assert_eq!(errno(error), Errno::ENOMEM);
-    // What needs no device to be wrong.
+    // Errors that the library finds without the device.
     let tag = one.qp.steer(&to_there().tag(1 << 24)).expect_err("25 bits");
     assert!(matches!(tag, Error::Limit { what: "tag", limit: 0xff_ffff, .. }), "{tag}");
     let wrong = EthMatch { ether_type: Some(0x86dd.into()), ..Default::default() };
@@ -550,7 +550,7 @@ fn a_reset_queue_pair_works_again() {
 #[test]
 fn a_device_without_says_so() {
     if is_ethernet() && !common::is_rxe() {
-        // Of this process a device has what the test asks for.
+        // A software HCA of this process always supports raw packets.
         if !only_on_softhca("the device has raw packets") {
             return;
         }
@@ -560,7 +560,7 @@ fn a_device_without_says_so() {
     without(&device());
 }
 
-/// Of a device without raw packets.
+/// Checks the errors of a device without raw packets.
 fn without(device: &Device) {
     let context = device.open().expect("open");
     let pd = context.alloc_pd().expect("alloc_pd");

@@ -161,7 +161,7 @@ fn gather_and_scatter_lists_of_every_length_pass_the_rings_end() {
     out.write(0, &pattern(4096, 5)).unwrap();
     for round in 0..64 {
         let pieces = round % (MAX + 1);
-        // Pieces of different lengths, some of them empty, in an order of their own.
+        // Pieces of different lengths, some of them empty, in an irregular order.
         let sizes: Vec<usize> = (0..pieces).map(|piece| (piece * 37 + round * 11) % 150).collect();
         let total: usize = sizes.iter().sum();
         let mut at = 0;

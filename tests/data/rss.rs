@@ -26,8 +26,8 @@ const KEY: [u8; 40] = [
     0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
 ];
 
-/// The same page's function: for each bit of the input that is set, the 32 bits of the key that
-/// begin there.
+/// Toeplitz hash, as on that page: for each bit set in the input, the 32 bits of the key that begin
+/// there.
 fn toeplitz(input: &[u8]) -> u32 {
     let key = |bit: usize| u32::from(KEY[bit / 8] >> (7 - bit % 8) & 1);
     let window = |at: usize| (at..at + 32).fold(0, |word, bit| word << 1 | key(bit));
@@ -78,7 +78,7 @@ impl Flow {
     }
 }
 
-/// Whether the device has raw packets; if not, the test is skipped.
+/// True if the device supports work queues. Otherwise skips the test.
 fn has_work_queues() -> bool {
     if not_on_rxe("soft-RoCE has no work queues") {
         return false;
@@ -91,7 +91,7 @@ fn has_work_queues() -> bool {
     ethernet
 }
 
-/// What sends, by an open device of its own.
+/// Sender, which opens the device separately.
 struct Sender {
     qp: RawPacketQueuePair,
     cq: CompletionQueue,
@@ -123,7 +123,7 @@ struct Queue {
     cq: CompletionQueue,
 }
 
-/// What receives.
+/// Receiver: work queues behind an indirection table.
 struct Receiver {
     queues: Vec<Queue>,
     table: IndirectionTable,
@@ -170,7 +170,7 @@ impl Receiver {
     }
 }
 
-/// Who sends and who receives, on one device.
+/// Makes the sender and the receiver on one device.
 fn ends(queues: usize) -> (Sender, Receiver) {
     let device = device();
     (Sender::new(&device), Receiver::new(&device, queues))
@@ -205,7 +205,7 @@ fn each_flow_goes_to_the_queue_of_its_hash() {
         seen[queue] += 1;
     }
     assert!(seen.iter().all(|count| *count > 0), "{seen:?}: each queue got some");
-    // What isn't of UDP is hashed by its addresses, what isn't of IPv4 not at all.
+    // TCP packets are hashed by their addresses alone, packets other than IPv4 not at all.
     let tcp = Flow { protocol: TCP, ..Flow::udp(5) };
     let place = toeplitz(&[tcp.src, tcp.dst].concat()) as usize % 4;
     receiver.expect(place, 1);
@@ -343,7 +343,7 @@ fn states_are_followed() {
     let rejected = receiver.queues[0].wq.post(1, frame).expect_err("in RESET");
     assert_eq!(rejected.error, PostError::State);
     drop(rejected);
-    // What comes now finds no queue at work.
+    // All queues are stopped: a packet that arrives now is lost.
     sender.send(&Flow::udp(1).packet(None, b"lost"));
     receiver.queues[0].wq.start().expect("RESET to RDY");
     receiver.expect(0, 2);

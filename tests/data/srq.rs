@@ -208,7 +208,7 @@ fn scatter_lists_and_raw_posts() {
     let base = memory.as_ptr().expose_provenance() as u64;
     let piece = |at, len| Sge { addr: base + at, len, lkey: region.lkey() };
     let mut batch = server.srq.batch();
-    // SAFETY: the region lives until the completion was polled, and nobody looks meanwhile.
+    // SAFETY: the region lives until the completion is polled, and is not read meanwhile.
     unsafe { batch.post_raw(2, &[piece(200, 8), piece(0, 100)]) }.unwrap();
     // SAFETY: refused.
     let refused = unsafe { batch.post_raw(3, &[piece(0, 1); 40]) };
@@ -478,7 +478,7 @@ fn what_the_device_does_not_have_is_refused_by_name() {
     let limit = limit_of(begin().max_wr(3).limit(9999).build(), "create_srq", "limit");
     assert_eq!(limit, u64::from(granted));
 
-    // Of another open device.
+    // A PD of another open device is refused.
     let elsewhere = device.open().unwrap();
     let foreign = elsewhere.shared_receive_queue(&pd).build();
     assert!(matches!(foreign, Err(Error::Invalid { verb: "create_srq", .. })), "{foreign:?}");
@@ -547,7 +547,7 @@ fn a_message_that_does_not_fit_fails_its_queue_pair_alone() {
     assert_eq!((failed.is_recv, failed.qpn), (true, server.qps[0].qpn()));
     assert!(failed.frame.is_some(), "the buffer is back");
     assert!(bad.cq.wait(LIMIT).unwrap().result.is_err());
-    // What else is posted is nobody's, and stays for the others.
+    // Other receives belong to no queue pair, and serve the remaining ones.
     good.qp.post_send_inline(2, b"fine").unwrap();
     let got = server.done();
     assert_eq!((&got.frame.unwrap()[..], got.qpn), (&b"fine"[..], server.qps[1].qpn()));
@@ -590,7 +590,7 @@ fn queue_pairs_come_and_go_under_load() {
         }
     }
     assert_eq!(sent, 12 * 24);
-    // Nothing was lost on the way: what isn't free is still posted.
+    // No frame was lost: those that are not free are still posted.
     let idle = free(&slab);
     let frames = server.srq.destroy().expect("nobody uses it");
     assert_eq!(frames.len() + idle, most);
@@ -643,7 +643,7 @@ fn poster_and_pollers_on_threads_of_their_own() {
     });
 }
 
-/// What nobody polled is not lost to the shared queue when queue pair and completion queue go.
+/// Unpolled receives return to the shared queue when the queue pair and the CQ are destroyed.
 #[test]
 fn receives_that_nobody_polled_come_back_with_their_completion_queue() {
     if common::not_on_rxe("there such receives come back when the shared queue is destroyed") {

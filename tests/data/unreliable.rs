@@ -53,7 +53,8 @@ fn uc_sends_and_writes_every_size() {
         batch.write(2, frame, memory.remote(32)).unwrap();
         batch.write_imm_inline(3, &[], memory.remote(0), 5).unwrap();
         batch.ring();
-        // What the second WRITE tells of came after the first: a connection keeps its order.
+        // The first WRITE is complete when the second one's immediate data arrives: RC keeps the
+        // order.
         let told = server.done();
         assert_eq!((told.id, told.result), (8, Ok(Completed::RecvWriteImm)));
         let mut there = vec![0; size];
@@ -167,7 +168,7 @@ fn many_destinations_in_one_batch() {
         .iter_mut()
         .zip(0..)
         .map(|(spoke, number)| {
-            // Each asks for a key of its own.
+            // Each peer asks for a different Q_Key.
             let local = Local { qkey: 100 + number, ..Local::default() };
             let at = spoke.qp.bring_up(&local).unwrap();
             spoke.expect(1, GRH_LEN + 64);

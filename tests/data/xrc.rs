@@ -108,7 +108,7 @@ fn free(slab: &Slab) -> usize {
     std::iter::from_fn(|| slab.take()).collect::<Vec<_>>().len()
 }
 
-/// The device under test, if it has XRC; soft-RoCE's refusals say that it hasn't.
+/// The device under test, if it has XRC. On soft-RoCE, checks that it refuses XRC.
 fn xrc_device() -> Option<Device> {
     let device = device();
     if !is_rxe() {
@@ -259,7 +259,8 @@ fn each_message_says_which_queue() {
         assert_eq!(got.frame.unwrap()[..], id.to_be_bytes());
         assert_eq!(one.done().id, id);
     }
-    // Memory is that of the queue's protection domain, by whichever target a message comes.
+    // A key is checked against the protection domain of the queue, by whichever target a message
+    // comes.
     let memory = other.pd.expose(64, ALL).unwrap();
     let frame = one.filled(8, 1);
     let mut batch = one.qp.batch();
@@ -386,7 +387,7 @@ fn every_order_of_ends() {
         for id in 0..4 {
             there.srq.post(id, slab.take().unwrap()).unwrap();
         }
-        // One completion that nobody has polled.
+        // One completion that was not polled.
         one.send(1, b"unseen", there.srq.remote());
         assert_eq!(one.done().id, 1);
         let Receiver { srq, cq, pd, domain, context } = there;
@@ -440,7 +441,7 @@ fn a_queue_that_is_gone_or_of_another_domain_refuses() {
     assert_eq!(frames.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [1, 9]);
     one.send(3, b"too late", gone);
     assert_eq!(one.failure(), Status::RemoteInvalidRequest);
-    // What it was posted with comes back, and what comes after is flushed.
+    // The frame of the failed send comes back, and later sends are flushed.
     let frame = one.filled(64, 1);
     let mut batch = one.qp.batch();
     batch.send_to(4, frame, &gone).unwrap();
@@ -450,8 +451,7 @@ fn a_queue_that_is_gone_or_of_another_domain_refuses() {
     assert_eq!(flushed.frame.unwrap()[..], pattern(64, 1)[..]);
 }
 
-/// A queue's completions that nobody has polled are skipped once it is gone, and its index is
-/// another queue's.
+/// Unpolled completions of a destroyed queue are skipped, even if another queue has its index.
 #[test]
 fn completions_of_a_queue_that_is_gone_are_skipped() {
     let Some(device) = xrc_device() else { return };

@@ -9,7 +9,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// What a program of libibverbs calls.
+/// Names of all functions of libibverbs.
 fn functions() -> Vec<String> {
     let files = ["functions.tsv", "functions_later.tsv"];
     let text = files.map(|file| read(&format!("kernel-abi/tests/fixtures/{file}"))).concat();
@@ -73,7 +73,7 @@ fn every_row_says_how_or_why_not() {
     }
 }
 
-/// What a row names is there.
+/// Each item that a row names exists.
 #[test]
 fn rows_name_what_is_there() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -25,7 +25,7 @@ fn under_test() -> Option<(SoftHca, Device, IpAddr)> {
     Some((hca, device, ip))
 }
 
-/// What there is: by the software HCA's count or the kernel's (`rdma resource`), and open files.
+/// Objects in use, counted by the software HCA or the kernel (`rdma resource`), and open files.
 #[derive(Clone, Debug, PartialEq)]
 struct Left {
     softhca: (usize, usize, u64),
@@ -146,7 +146,7 @@ fn at_once(device: &Device, ip: IpAddr, count: usize) {
                 id.establish().unwrap();
                 connected += 1;
             }
-            // Of iWARP the kernel has done the rest.
+            // On iWARP the kernel has made the other transitions.
             EventKind::Established => {
                 id.ready(qp, 1, 1).unwrap();
                 connected += 1;
@@ -163,8 +163,9 @@ fn of_many_connections_nothing_is_left() {
     let _alone = crate::counting();
     let Some((hca, device, ip)) = under_test() else { return };
     let unused = Left::of(&hca, &device);
-    // Once before: files that are opened for good at the first use are no leak. Other objects of
-    // this first connection are still being destroyed, so their count is that of the unused device.
+    // One connection beforehand: files that stay open after the first use are no leak. Objects of
+    // this first connection are still being destroyed, so their counts are taken from the unused
+    // device.
     in_a_row(&device, ip, 1);
     let before = settled(&hca, &device, |now| Left { files: now.files, ..unused.clone() });
     in_a_row(&device, ip, IN_A_ROW);

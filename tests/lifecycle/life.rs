@@ -23,7 +23,7 @@ use uverbs_kernel_abi::mlx5::MLX5_IB_OBJECT_UAR;
 
 const THREADS: usize = 4;
 
-/// What the environment says, if it does.
+/// Selection of objects by the environment, if it is set.
 fn asked() -> Option<String> {
     std::env::var("UVERBS_TEST_OBJECTS").ok()
 }
@@ -35,7 +35,7 @@ fn counts() -> [usize; 2] {
     [counts[0], *counts.get(1).unwrap_or(&counts[0])]
 }
 
-/// What objects are made from, on one open device.
+/// Parents of the objects, on one open device.
 struct Rig<'c> {
     context: &'c Context,
     pd: ProtectionDomain,
@@ -67,10 +67,10 @@ impl<'c> Rig<'c> {
 /// Makes an object and drops it; the number says which one in the row it is.
 type Make = fn(&mut Rig<'_>, usize);
 
-/// What it is, and how it is made.
+/// Name of a kind of object, and its constructor.
 type Kind = (&'static str, Make);
 
-/// What every program makes.
+/// Objects that every program makes.
 const USUAL: &[Kind] = &[
     ("protection domains", |rig, _| drop(rig.context.alloc_pd().unwrap())),
     ("completion channels", |rig, _| drop(rig.context.create_comp_channel().unwrap())),
@@ -81,7 +81,7 @@ const USUAL: &[Kind] = &[
     ("RC queue pairs", queue_pair),
 ];
 
-/// What else every device has.
+/// Other objects that every device supports.
 const OTHERS: &[Kind] = &[
     ("UC queue pairs", |rig, _| drop(rig.builder().uc().build().unwrap())),
     ("UD queue pairs", |rig, _| drop(rig.builder().ud().build().unwrap())),
@@ -92,7 +92,7 @@ const OTHERS: &[Kind] = &[
     }),
     ("address handles", |rig, _| drop(rig.datagrams.destination(&rig.here).unwrap())),
     ("memberships", |rig, index| {
-        // A group of its own for each thread. Soft-RoCE can let a queue pair join a group that
+        // Each thread has a separate group. Soft-RoCE can let a queue pair join a group that
         // another is just tearing down, and then neither lets it leave nor destroys it
         // (`rxe_mcast.c`: `rxe_get_mcg` and `rxe_attach_mcg` take the lock one after the other).
         let [number, index] = [rig.datagrams.qpn(), index as u32 + 1];
@@ -105,7 +105,7 @@ const OTHERS: &[Kind] = &[
     }),
 ];
 
-/// What a ConnectX has besides.
+/// Objects that only a ConnectX supports.
 const CONNECTX: &[Kind] = &[
     ("XRC domains", |rig, _| drop(rig.context.xrc_domain().unwrap())),
     ("XRC queues and targets", xrc),
@@ -203,8 +203,8 @@ fn churn(context: &Context, kinds: &[&[Kind]], count: usize) {
 /// Objects and pinned bytes.
 const NOTHING: (usize, u64) = (0, 0);
 
-/// What a software HCA has. Doorbell pages don't count: they are taken when queues need them, up to
-/// 16 registers and the page that all share, and kept until the device is closed.
+/// Objects and pinned bytes of a software HCA, without doorbell pages: queues take these on demand,
+/// up to 16 registers and the shared page, and keep them until the device is closed.
 fn left(hca: &SoftHca) -> (usize, u64) {
     let mut objects = hca.objects();
     let pages = objects.remove(&MLX5_IB_OBJECT_UAR).unwrap_or(0);

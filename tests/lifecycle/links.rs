@@ -31,7 +31,7 @@ fn must(program: &str, arguments: &str) -> String {
     run(program, arguments).unwrap_or_else(|error| panic!("{program} {arguments}: {error}"))
 }
 
-/// A soft-RoCE device on an interface of its own.
+/// A soft-RoCE device with a separate network interface.
 struct Link {
     name: String,
     interface: String,
@@ -40,7 +40,8 @@ struct Link {
 }
 
 impl Link {
-    /// `None`, and says why, where this can't be done. Each test has a number of its own.
+    /// Returns `None`, and skips the test, if the device cannot be made. Each test has another
+    /// number.
     fn new(number: u8) -> Option<Self> {
         if !is_rxe() {
             common::skip("UVERBS_TEST_DEVICE names no soft-RoCE device");
@@ -75,7 +76,7 @@ impl Link {
         uverbs::device(&self.name).expect("the device just made")
     }
 
-    /// Whether discovery or opening says that there is no such device.
+    /// True if discovery or opening says that there is no such device.
     fn is_refused_anew(&self) -> bool {
         uverbs::open(&self.name).is_err()
     }
@@ -161,7 +162,7 @@ fn an_address_that_comes_and_goes_is_a_gid_that_does_and_an_event() {
     assert_eq!(client.endpoint.gid.unwrap().to_string(), gid);
     exchange(&mut client, &mut server);
     drop((client, server));
-    // Nothing older is waiting to be taken for the next one.
+    // Older events are drained, so that the next one is the change's.
     while context.async_event(Duration::from_millis(50)).unwrap().is_some() {}
     must("ip", &format!("addr del 10.77.2.200/24 dev {}", link.interface));
     assert_eq!(event(&context, AsyncEventKind::GidChange), AsyncElement::Port(1));
@@ -194,8 +195,8 @@ fn exchange(client: &mut Side, server: &mut Side) {
     client.done();
 }
 
-/// Whether rxe gives up open devices (`disassociate_ucontext`): on 7.3.4 it does, up to 7.2 it
-/// didn't.
+/// True if rxe supports disassociation of open devices (`disassociate_ucontext`): 7.3.4 does, 7.2
+/// and older kernels do not.
 fn gives_up_open_devices() -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split('.').map(|number| number.parse::<u32>().unwrap_or(0));
@@ -255,7 +256,7 @@ fn a_device_that_is_deleted_in_mid_traffic_is_let_go_with_its_last_file() {
     } else {
         assert!(delete.try_wait().unwrap().is_none(), "it waits for the open files");
         assert_eq!(client.context.async_event(Duration::ZERO).unwrap(), None);
-        // What is in flight is given back, all of it.
+        // All work requests in flight come back.
         for frame in std::iter::from_fn(|| slab.take()) {
             server.qp.post_recv(7, frame).unwrap();
         }
@@ -280,8 +281,8 @@ fn two_devices_talk_over_a_cable() {
     let far = format!("{}p", link.name);
     must("rdma", &format!("link add {far} type rxe netdev {}p", link.interface));
     let devices = [link.device(), uverbs::device(&far).unwrap()];
-    // Within one machine only link-local addresses lead over the cable; GID 0 is that of the
-    // interface's MAC.
+    // Within one machine only link-local addresses lead over the cable; GID 0 has the address of
+    // the interface's MAC.
     for (device, end) in devices.iter().zip(["", "p"]) {
         let settled = format!("-6 -o addr show dev {}{end} scope link -tentative", link.interface);
         eventually("the link-local address is settled", || !must("ip", &settled).is_empty());

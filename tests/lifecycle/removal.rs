@@ -26,7 +26,7 @@ use uverbs::{
 const FRAMES: usize = 8;
 /// Rounds of each flow before the device goes.
 const ROUNDS: usize = 20;
-/// What a flow that is held up for ever would take.
+/// Time after which a flow counts as hung.
 const HUNG: Duration = LIMIT;
 
 /// A queue pair, with its completion queue and its frames.
@@ -36,12 +36,12 @@ struct End<T: Transport> {
     slab: Slab,
 }
 
-/// What all ends of a flow are made from.
+/// Parents of the objects of a flow.
 struct Maker<'d> {
     context: Context,
     pd: ProtectionDomain,
     local: Local,
-    /// Whether completion queues have channels, on which their waits sleep.
+    /// True if the CQs have channels, so that waits sleep.
     sleeps: bool,
     device: &'d Device,
 }
@@ -151,7 +151,7 @@ trait Flow: Send {
     fn end(self: Box<Self>, name: &str);
 }
 
-/// RC or UC, of receives of their own.
+/// Pair of RC or UC queue pairs, each with its receive queue.
 struct Connected<T: Transport>(End<T>, End<T>);
 
 macro_rules! connected {
@@ -354,8 +354,8 @@ const FLOWS: [(&str, New); 6] = [
     ("DC", Dynamic::flow),
 ];
 
-/// What a work request may come to while the kernel destroys the objects of a context, newest
-/// first: memory goes before the queues that use it, and one end before the other.
+/// Statuses of work requests while the kernel destroys the objects of a context, newest first:
+/// memory goes before the queues that use it, and one end before the other.
 const HALF_GONE: [Status; 4] = [
     Status::LocalProtection,
     Status::RemoteOperation,
@@ -363,7 +363,7 @@ const HALF_GONE: [Status; 4] = [
     Status::Flushed,
 ];
 
-/// Whether a flow may end so: the error says that the device is gone, or is a failure on its way.
+/// True if a flow may end with this error: the device is gone, `EIO`, or a status of [`HALF_GONE`].
 fn is_typed(error: &Error) -> bool {
     match error {
         Error::DeviceGone { .. } => true,
@@ -389,7 +389,7 @@ fn closed(before: usize) {
 #[test]
 fn every_transport_in_mid_traffic_ends_in_a_typed_error() {
     let _alone = crate::counting();
-    // What is opened for good at the first use is no leak.
+    // Files that stay open after the first use are no leak.
     drop(Victim::new().map(|victim| victim.device().open()));
     let open = descriptors();
     let Some(victim) = Victim::new() else { return };
@@ -437,7 +437,7 @@ fn every_transport_in_mid_traffic_ends_in_a_typed_error() {
     closed(open);
 }
 
-/// What each verb of a context says that lost its device.
+/// Checks that each verb of a context that lost its device returns `EIO`.
 fn refused(context: &Context, pd: &ProtectionDomain, region: u32) {
     eio("context", "query_device", context.query_device());
     eio("context", "query_port", context.query_port(1));
@@ -457,7 +457,7 @@ fn refused(context: &Context, pd: &ProtectionDomain, region: u32) {
 #[test]
 fn every_other_object_says_so_and_ends() {
     let _alone = crate::counting();
-    // What is opened for good at the first use is no leak.
+    // Files that stay open after the first use are no leak.
     drop(Victim::new().map(|victim| victim.device().open()));
     let open = descriptors();
     let Some(victim) = Victim::new() else { return };
@@ -499,7 +499,7 @@ fn every_other_object_says_so_and_ends() {
     eio("queue", "modify_cq", quiet.moderate(4, Duration::from_micros(4)));
     eio("memory", "reg_dm_mr", pd.register_device_memory(&memory, 0, 64, access));
     assert!(make.device.open().is_err(), "there is nothing to open");
-    // What is mapped stays mapped: reading and writing it does nothing, and kills nobody.
+    // Mappings stay: reads and writes have no effect, and raise no signal.
     memory.write(0, &[7; 64]).unwrap();
     memory.read(0, &mut [0; 64]).unwrap();
     exposed.read(0, &mut [0; 16]).unwrap();

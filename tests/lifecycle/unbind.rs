@@ -61,7 +61,7 @@ fn traffic(client: &mut Side, server: &mut Side, mut each: impl FnMut(u64)) -> E
     unreachable!("rounds don't end")
 }
 
-/// What a context that lost its device says to everything.
+/// Checks that each verb of a context that lost its device says so.
 fn is_gone(context: &Context) {
     for error in [
         context.query_port(1).unwrap_err(),
@@ -117,7 +117,7 @@ fn a_device_that_goes_in_mid_traffic_ends_in_typed_errors() {
     assert_eq!(client.qp.query().unwrap_err().errno(), Some(Errno::EIO));
     assert!(!uverbs::devices().unwrap().iter().any(|device| device.name() == victim.name));
     assert!(device.open().is_err());
-    // The doorbell page is still there: stores to it do nothing, and kill nobody.
+    // The doorbell page stays mapped: stores have no effect, and raise no signal.
     let mut batch = client.qp.batch();
     if batch.send_inline(7, b"nobody hears").is_ok() {
         batch.ring();

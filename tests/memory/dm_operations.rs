@@ -6,7 +6,7 @@ use std::thread;
 use uverbs::memory::{DeviceMemory, DmOp, DmOperation};
 use uverbs::{Error, OutOfRange};
 
-/// Device memory, an increment on it and a test-and-set; none where the device hasn't these.
+/// Device memory, an increment on it and a test-and-set. `None`: the device does not support these.
 fn operations(len: usize) -> Option<(DeviceMemory, DmOperation, DmOperation)> {
     let context = common::device().open().expect("open");
     let memory = match context.alloc_device_memory(len, 0) {

@@ -17,7 +17,7 @@ const OPEN: AccessFlags = AccessFlags::LOCAL_WRITE
 
 const ONLY: &str = "only the software HCA in process takes a memfd for a dma-buf";
 
-/// What stands for an exporter's memory.
+/// Memory file that stands for an exporter's memory.
 fn exported(len: i64, seal: SealFlag) -> File {
     let file = memfd_create("exported", MFdFlags::MFD_ALLOW_SEALING).unwrap();
     ftruncate(&file, len).unwrap();
@@ -111,7 +111,7 @@ fn refused(side: &Side, file: &impl AsFd, (offset, len, iova): (u64, usize, u64)
     error.errno().unwrap()
 }
 
-/// What Linux and the software HCA agree on.
+/// Linux and the software HCA reject the same files.
 #[test]
 fn what_is_no_dma_buf_is_refused() {
     let side = Side::new(&common::device(), &local(), |builder| builder);
@@ -134,7 +134,7 @@ fn what_is_no_dma_buf_is_refused() {
     let number = pipe.as_raw_fd();
     drop(pipe);
     #[allow(unsafe_code, reason = "a descriptor that isn't open")]
-    // SAFETY: it is handed to a command that looks whether it is open, and closed by nobody.
+    // SAFETY: the command only checks that the descriptor is open, and never closes it.
     let closed = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
     assert_eq!(refused(&side, &closed, page), Errno::EBADF);
 }

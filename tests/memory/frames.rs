@@ -1,4 +1,4 @@
-//! What safe posts take beside one whole frame: parts, chains, shared frames and exposed memory.
+//! Data of safe posts other than one whole frame: parts, chains, shared frames and exposed memory.
 #![forbid(unsafe_code)]
 
 use common::{Side, pair, pair_with, pattern};

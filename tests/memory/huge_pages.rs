@@ -34,7 +34,7 @@ fn large_memory_is_aligned_to_huge_pages_and_asks_for_them() {
     let asks = |addr| flags(addr).split(' ').any(|flag| flag == "hg");
     assert!(asks(first) && asks(exposed.addr()));
     assert!(!asks(small.sge().addr));
-    // What is beyond the memory's end is not the peer's.
+    // The peer has no access beyond the end of the memory.
     assert!(exposed.read(2 << 20, &mut [0; 1]).is_ok());
     assert!(exposed.read(2 << 20, &mut [0; 2]).is_err());
 }

@@ -28,7 +28,7 @@ fn key(side: &Side, parts: u32) -> IndirectKey {
     side.context.alloc_indirect_key(&side.pd, parts).unwrap()
 }
 
-/// Memory that is a pattern, exposed to nobody.
+/// Memory filled with a pattern; peers have no rights.
 fn filled(side: &Side, len: usize, seed: u8) -> ExposedMemory {
     let memory = side.pd.expose(len, NOTHING).unwrap();
     memory.write(0, &pattern(len, seed)).unwrap();
@@ -210,7 +210,7 @@ fn what_a_key_does_not_name_is_refused() {
         assert_eq!(status(&done), Some(Status::RemoteAccess), "{offset}, {access:?}");
         assert!(bytes(&memory) == pattern(4096, 1), "nothing was written");
     }
-    // Of this side's own it is known beforehand.
+    // Errors of this side's arguments are found before the post.
     let (mut client, _server) = pair();
     let memory = filled(&client, 64, 1);
     let mut key = key(&client, 1);

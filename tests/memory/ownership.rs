@@ -1,5 +1,5 @@
-//! Who owns what when: leaks, early drops, destruction with work in flight. Nothing here may lose
-//! memory that comes back, or give back memory that the device still has.
+//! Ownership of memory: leaks, early drops, destruction with work in flight. No step may lose
+//! memory that comes back, or give back memory that the device still uses.
 
 use common::{LIMIT, Side, impatient, pair, pair_with, pattern};
 use uverbs::{AccessFlags, Batch, Completed, Frame, PostError, QueuePair, Slab, Status};
@@ -272,7 +272,7 @@ fn failing_a_queue_pair_flushes_everything_and_gives_it_back() {
         assert_eq!(completion.result.unwrap_err().status, Status::Flushed);
         assert!(completion.frame.is_some() && completion.is_recv);
     }
-    // What is posted afterwards is flushed too.
+    // Later posts are flushed too.
     let mut batch = client.qp.batch();
     batch.send_inline(9, b"too late").unwrap();
     batch.ring();

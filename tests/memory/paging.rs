@@ -15,7 +15,7 @@ const OPEN: AccessFlags = OWN
     .union(AccessFlags::REMOTE_WRITE)
     .union(AccessFlags::REMOTE_ATOMIC);
 
-/// Pages that nobody may touch yet.
+/// Pages without access rights until [`Pages::open`].
 struct Pages {
     at: *mut u8,
     count: usize,
@@ -24,7 +24,7 @@ struct Pages {
 impl Pages {
     fn new(count: usize) -> Self {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a mapping where there is none.
+        // SAFETY: a new mapping, at an address that the kernel chooses.
         let at = unsafe {
             libc::mmap(std::ptr::null_mut(), count * page_size(), libc::PROT_NONE, flags, -1, 0)
         };
@@ -149,7 +149,7 @@ fn a_page_that_can_not_be_faulted_in_is_an_error() {
     assert_eq!(failed.status, Status::LocalProtection);
     assert!(client.wait().result.is_err());
 
-    // The same region, once they can be touched.
+    // A WRITE to the region succeeds once its pages are accessible.
     let (mut client, server) = pair();
     let region = pages.register(&server.pd, OPEN).unwrap();
     pages.open();
@@ -175,10 +175,10 @@ fn all_of_memory_is_one_region() {
     assert_eq!(write(&mut client, &[7; 8], to), None);
     assert_eq!([place - 1, place, place + 8].map(|at| pages.byte(at)), [0, 7, 0]);
     assert_eq!(pages.present(), [false, true]);
-    // Nothing is mapped there.
+    // Address 8 is never mapped.
     assert!(write(&mut client, &[7; 8], Remote { addr: 8, rkey: region.rkey() }).is_some());
 
-    // Of sends and receives, too.
+    // Page faults of sends and receives.
     let (mut client, mut server) = pair();
     // SAFETY: no right for peers; what is named below stays mapped.
     let [from, to] =

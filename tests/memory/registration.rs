@@ -43,7 +43,7 @@ fn write(side: &mut Side, to: Remote, value: u8) -> Option<Status> {
     side.wait().result.err().map(|failure| failure.status)
 }
 
-/// Whether the device changes regions at all: a new soft-RoCE does.
+/// True if the device supports reregistration: soft-RoCE does in new kernels.
 fn changes_regions(side: &Side) -> bool {
     let region = register(side, pages(4096), 4096, OWN);
     let same = reregister(region, Reregistration::default().access(OWN));
@@ -247,7 +247,7 @@ fn an_owner_takes_its_memory_out_of_the_cache() {
     assert!(cache.invalidate(&bytes));
     assert!(!cache.invalidate(&bytes), "once");
     assert_eq!((cache.is_empty(), cache.bytes(), cache.counts().invalidations), (true, 0, 1));
-    // What was given out goes on.
+    // Registrations that were handed out stay valid.
     server.expect(1, 5000);
     send(&mut client, 2, registered);
     assert!(server.done().frame.unwrap()[..] == bytes[..]);

@@ -125,7 +125,7 @@ fn a_window_is_taken_away_by_unbinding_and_bound_again() {
         bind(&mut server, &mut window, &second, (16, 64), BOTH).result.unwrap();
         write(&mut client, &[2; 8], window.remote(&second, 16)).result.unwrap();
         assert_eq!(second.load(16), Ok(u64::from_ne_bytes([2; 8])));
-        // Who kept the old key can't use the new binding.
+        // The old key does not give access to the new binding.
         let done = write(&mut client, &[3; 8], Remote { rkey: old.rkey, ..second.remote(16) });
         assert_eq!(status(&done), Some(Status::RemoteAccess), "{kind:?}");
         assert_eq!(first.load(8), Ok(u64::from_ne_bytes([1; 8])));

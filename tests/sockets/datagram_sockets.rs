@@ -88,7 +88,7 @@ fn datagrams_go_both_ways_with_their_senders() {
     }
 }
 
-/// Not by UDP: nobody could read what the queue pair carries.
+/// Peers on RDMA get no UDP datagrams: a UDP socket could not read what the queue pair carries.
 #[test]
 fn known_peers_need_no_udp() {
     let Some((device, ip)) = device() else { return };
@@ -115,7 +115,7 @@ fn known_peers_need_no_udp() {
     }
 }
 
-/// What the system has sent by UDP (proc(5), `/proc/net/snmp`, `OutDatagrams`).
+/// Number of UDP datagrams that the system sent (proc(5), `/proc/net/snmp`, `OutDatagrams`).
 fn udp_datagrams() -> u64 {
     let text = std::fs::read_to_string("/proc/net/snmp").unwrap();
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: "));
@@ -139,7 +139,7 @@ fn a_connected_socket_sends_without_an_address() {
     comes(&one, &other, b"");
 }
 
-/// What a peek shows is still there, and what has no room is lost.
+/// A peek leaves the datagram in the queue; a read with a short buffer cuts it.
 #[test]
 fn a_datagram_is_read_whole_or_cut() {
     let Some((device, ip)) = device() else { return };

@@ -1,4 +1,5 @@
-//! Keep-alives of streams: they disturb nobody, and show that the peer's host is gone.
+//! Keep-alives of streams: they do not disturb the traffic, and detect that the peer's host is
+//! gone.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv6Addr};
@@ -38,7 +39,7 @@ fn keep_alives_disturb_nobody() {
     let Some((device, ip)) = device_with_address() else { return };
     let [one, other] = pair(&device, &device, ip);
     for _ in 0..3 {
-        // Nobody reads or writes: the thread alone takes the completions.
+        // The streams are idle: the keep-alive thread alone polls the completions.
         thread::sleep(10 * OFTEN);
         talk(&one, &other);
         talk(&other, &one);
@@ -47,7 +48,8 @@ fn keep_alives_disturb_nobody() {
     assert_eq!((&mut &other).read(&mut [0; 1]).unwrap(), 0, "the end, and no failure");
 }
 
-/// A reader alone never learns of it: nothing of its own is acknowledged.
+/// Only a keep-alive tells a reader that the host is gone: a reader sends no message of which the
+/// acknowledgement could be missing.
 #[test]
 fn a_peer_whose_host_vanishes_is_noticed() {
     if !common::only_on_softhca("the devices are the test's own, and the test unplugs a cable") {

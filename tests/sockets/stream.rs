@@ -129,7 +129,7 @@ fn waits_end_when_they_should() {
     client.set_read_timeout(Some(short)).unwrap();
     assert_eq!(client.read(&mut [0; 1]).unwrap_err().kind(), ErrorKind::TimedOut);
     client.set_write_timeout(Some(short)).unwrap();
-    // Nobody reads: both ends' buffers take so much and no more.
+    // The server does not read: both ends' buffers take so much and no more.
     let start = Instant::now();
     let error = client.write_all(&pattern(1_000_000, 1)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
@@ -460,7 +460,7 @@ fn no_peer_can_hang_or_break_a_stream() {
 
 #[test]
 fn what_is_kept() {
-    // The corpus is beside the sources, which a guest hasn't.
+    // The corpus is in the source folder, which a guest does not have.
     if !common::only_on_softhca("the corpus is not in the guest") {
         return;
     }

@@ -67,7 +67,7 @@ fn what_is_worth_a_try_is_told() {
         match client.try_write(&bytes) {
             Ok(count) => sent += count,
             Err(error) => {
-                // What was under way arrives, and then only the reader makes room.
+                // Messages in flight arrive; after that only the reader makes room.
                 thread::sleep(Duration::from_millis(100));
                 if client.ready(WRITE).unwrap() == NONE {
                     break error;
@@ -107,7 +107,7 @@ fn options_of_an_accepted_stream_and_an_own_address() {
     assert_eq!(error.kind(), ErrorKind::QuotaExceeded);
     let memory = client.map(64, 0).unwrap();
     assert_eq!(client.map(64, 64).unwrap_err().kind(), ErrorKind::QuotaExceeded);
-    // What is taken back leaves its place to another.
+    // A mapping that is removed frees its place for another.
     client.unmap(memory.addr(), 64).unwrap();
     assert_eq!(client.unmap(memory.addr(), 64).unwrap_err().kind(), ErrorKind::InvalidInput);
     client.map(64, 64).unwrap();
@@ -168,7 +168,7 @@ fn keep_alives_may_begin_and_end_later() {
     client.set_keep_alive(None).unwrap();
     client.write_all(b"x").unwrap();
     server.read_exact(&mut [0; 1]).unwrap();
-    // What was under way is over after a while, and no more follows.
+    // Messages in flight arrive after a while, and no more follow.
     thread::sleep(Duration::from_millis(200));
     let _ = client.ready(READ).unwrap();
     let before = client.activity();

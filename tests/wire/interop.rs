@@ -161,8 +161,8 @@ fn rc_waits_for_a_late_receive_both_ways() {
     }
 }
 
-/// What a FLUSH asks for and its memory allows, where soft-RoCE has both operations; else says that
-/// it hasn't.
+/// Attributes for a FLUSH and its memory. `None`, and skips the test, if soft-RoCE lacks FLUSH or
+/// ATOMIC WRITE.
 fn placing(devices: &[Device; 2]) -> Option<Local> {
     let caps = devices[0].open().unwrap().query_device().unwrap().caps_ex;
     if !caps.contains(DeviceCaps::FLUSH_GLOBAL | DeviceCaps::ATOMIC_WRITE) {
@@ -244,9 +244,9 @@ fn rc_atomic_writes_are_refused_both_ways() {
     }
 }
 
-/// soft-RoCE counts the headers of a FLUSH into the packet's checksum twice: it doesn't say where
-/// the payload begins, which is none (`rxe_opcode.c`, `IB_OPCODE_RC_FLUSH`; `rxe_icrc.c`). So it
-/// understands itself alone.
+/// soft-RoCE counts the headers of a FLUSH into the packet's checksum twice, because its opcode
+/// table lacks the offset of the (empty) payload (`rxe_opcode.c`, `IB_OPCODE_RC_FLUSH`;
+/// `rxe_icrc.c`). So only soft-RoCE accepts its FLUSH.
 #[test]
 fn rc_soft_roces_flush_has_another_checksum() {
     let Some(devices) = devices() else { return };
@@ -356,7 +356,7 @@ fn long() -> usize {
     std::env::var("UVERBS_TEST_BYTES").map_or(usual, |bytes| bytes.parse().unwrap())
 }
 
-/// Bytes that a long range has of its own.
+/// Bytes of a long range that have separate pages.
 const FOLD: usize = 2 << 20;
 
 /// A registered range of any length whose pages are the same few over and over, so that a GiB fits
@@ -380,7 +380,7 @@ impl Folded {
             let place = base.addr().checked_add(at);
             let prot = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
             let flags = MapFlags::MAP_SHARED | MapFlags::MAP_FIXED;
-            // SAFETY: within the mapping above, which nobody uses yet.
+            // SAFETY: within the mapping above, which is still unused.
             unsafe { mmap(place, fold, prot, flags, &file, 0) }.unwrap();
         }
         let memory = base.as_ptr().cast();

@@ -16,7 +16,7 @@ fn skipped() -> bool {
     !only_on_softhca("the UDP wire is the software HCA's own")
 }
 
-/// Two devices at addresses of their own.
+/// Two devices at different addresses.
 fn two(carrier: Carrier, shape: impl Fn(SoftHcaBuilder) -> SoftHcaBuilder) -> [SoftHca; 2] {
     let builder = || SoftHca::builder().udp(Udp::loopback().by(carrier));
     [(); 2].map(|()| shape(builder()).build().expect("on loopback"))
@@ -270,7 +270,7 @@ fn forged(from: SocketAddrV4, to: SocketAddrV4, opcode: u8, qpn: u32, psn: u32) 
     packet
 }
 
-/// What others can send to the port: each is dropped and counted, and connections go on.
+/// Datagrams from strangers: each is dropped and counted, and connections go on.
 #[test]
 fn what_strangers_send_disturbs_no_connection() {
     const SEND: u8 = 4;
@@ -305,7 +305,7 @@ fn what_strangers_send_disturbs_no_connection() {
             &vec![round as u8; 65_000],
             &good[..12],
             &damaged,
-            // Nobody's, what was there before, and what is far ahead.
+            // Unknown QPN; a PSN already received; a PSN far ahead.
             &as_peer(qpn ^ 0x80_0000, psn),
             &good,
             &as_peer(qpn, psn + 100_000),
@@ -344,7 +344,7 @@ fn names_lead_to_the_network() {
     }
     let device = uverbs::device("softhca@127.99.0.1").unwrap();
     assert_eq!(device.name(), "softhca@127.99.0.1");
-    // The same one again, while somebody has it.
+    // Opening the same address again, while a device has it.
     assert_eq!(uverbs::device("softhca@127.99.0.1").unwrap().node_guid(), device.node_guid());
     let taken = SoftHca::builder().udp(Udp::at("127.99.0.1".parse().unwrap())).build();
     assert!(taken.unwrap_err().to_string().contains("UDP port 4791 of 127.99.0.1 is taken"));

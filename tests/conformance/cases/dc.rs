@@ -186,7 +186,7 @@ fn masks(step: &'static Step) -> impl Iterator<Item = Case> {
     })
 }
 
-/// The same of a target, which has two changes.
+/// Cases for a target with each bit of the mask flipped; a target has two transitions.
 fn target_masks(to: u8, required: u32) -> impl Iterator<Item = Case> {
     (0..32).map(move |bit| {
         let mask = 1u32 << bit;

@@ -164,7 +164,8 @@ fn gids() -> Vec<Case> {
                 .output(&rig.memory, UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES, room)
                 .output(&rig.memory, UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES, 8);
             rig.send(&cmd)?;
-            // What is beyond the known part of an entry, and beyond the last.
+            // Bytes behind the known part of an entry are zero; bytes behind the last entry are
+            // untouched.
             let addr = cmd.find(UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES).expect("room").data;
             let count: u64 = rig.answer(&cmd, UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES);
             let first = rig.memory.read(addr, size as usize);
@@ -366,7 +367,7 @@ const ONE_ENTRY: Want = Want::Is("entries padded true, rest untouched true");
 /// rxe refused room that it has no use for at 6.1 and 6.12, and leaves it alone at 7.2.
 const RXE_NO_ROOM: Want = Want::Since((6, 13), &EINVAL, &Want::Ok);
 
-/// What a file answers that has no context yet.
+/// Answers of a file that has no context yet.
 fn without_context() -> Vec<Case> {
     let source = "core/rdma_core.c:ib_uverbs_get_ucontext_file";
     let simple =

@@ -27,7 +27,7 @@ fn init(rig: &Rig, own: &mlx5_ib_modify_qp) -> Cmd {
     )
 }
 
-/// What the driver answers, in words.
+/// Driver's answer to the transition to INIT, in words.
 fn answered(rig: &Rig, own: &mlx5_ib_modify_qp) -> Outcome {
     let cmd = init(rig, own);
     rig.send(&cmd)?;
@@ -35,7 +35,7 @@ fn answered(rig: &Rig, own: &mlx5_ib_modify_qp) -> Outcome {
     Ok(format!("{} {} {:#x}", answer.response_length, answer.dctn, answer.ece_options))
 }
 
-/// What a queue pair that was made with these options is told.
+/// ECE options that the driver answers when a queue pair is made with `options`.
 fn created(rig: &Rig, options: u32) -> Outcome {
     let cmd = rig.create_qp();
     let addr = cmd.find(UVERBS_ATTR_UHW_IN).expect("driver data").data;

@@ -36,7 +36,7 @@ const NEXT: &str = "mlx5_core fs_core.c:fwd_next_prio_supported";
 /// As a PCI device softhca lacks the capability (`nic_rx_multi_path_tirs`).
 const GOES_ON: Want = Want::InProcess { here: &Want::Ok, there: &EOPNOTSUPP };
 
-/// What comes of rules on InfiniBand, whose queue pairs for raw packets nothing can be steered to.
+/// Outcome of a flow rule on InfiniBand, where no rule can steer to a raw packet queue pair.
 const NO_PACKETS: Want = Want::Either(&EINVAL, &EOPNOTSUPP);
 
 /// A port of InfiniBand can't take tags out.
@@ -116,7 +116,7 @@ impl<T: IntoBytes + zerocopy::Immutable> AsBytes for T {
     }
 }
 
-/// CREATE_QP of raw packets, whose send queue has a page of its own.
+/// CREATE_QP of raw packets; the send queue has a separate page.
 fn raw_qp(rig: &Rig, change: impl Fn(&mut mlx5_ib_create_qp)) -> Cmd {
     let mut request = mlx5_ib_create_qp {
         buf_addr: rig.memory.alloc(8 * 16, 4096),
@@ -151,14 +151,14 @@ pub(super) fn cases() -> Vec<Case> {
     all.into_iter().map(|case| case.only(World::Mlx5, "raw packets are ConnectX's")).collect()
 }
 
-/// A case whose outcome is that of an Ethernet port.
+/// A case with `want` on an Ethernet port, and a refusal on InfiniBand.
 fn ethernet(
     name: &'static str,
     source: &'static str,
     want: &'static Want,
     run: impl Fn(&Rig) -> Outcome + 'static,
 ) -> Case {
-    // What is wrong with a call may be said before.
+    // InfiniBand may report the invalid argument first.
     let infiniband: &Want = match want {
         Want::Err(_) => Box::leak(Box::new(Want::Either(want, &NO_PACKETS))),
         _ => &NO_PACKETS,
@@ -194,7 +194,7 @@ fn queue_pairs() -> Vec<Case> {
         made("a queue pair", Want::Ok, |_| ()),
         made("without receives", Want::Ok, |qp| qp.rq_wqe_count = 0),
         made("a send queue in the second half of a page", EINVAL, |qp| {
-            // Where it can't be with pages of 4096 bytes, wherever these lie.
+            // Invalid with pages of 4096 bytes, at any address of the send queue.
             qp.sq_buf_addr += 4096 - 16;
         }),
         case("raw packets", "with VLAN tags taken out", QP, STRIPS, |rig| {

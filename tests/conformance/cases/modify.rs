@@ -138,7 +138,7 @@ fn masks(step: &'static Step) -> impl Iterator<Item = Case> {
         case("transitions", format!("{} {verb} bit {bit}", step.name), TABLE, want, move |rig| {
             bring(rig, step.from);
             let mut request = (step.request)(rig);
-            // What the good request has beyond the necessary stays.
+            // Optional attributes of the good request stay in the mask.
             request.attr_mask = match step.optional & mask {
                 0 => request.attr_mask ^ mask,
                 _ => request.attr_mask | mask,

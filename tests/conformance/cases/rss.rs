@@ -32,10 +32,10 @@ const TABLE: &str = "core/uverbs_cmd.c:ib_uverbs_ex_create_rwq_ind_table";
 const RSS: &str = "hw/mlx5/qp.c:create_rss_raw_qp_tir";
 const USED: &str = "core/verbs.c:ib_destroy_wq_user; core/uverbs_std_types.c";
 
-/// What comes of all this on InfiniBand, where mlx5_ib has no such objects.
+/// Outcome of all work queue methods on InfiniBand, where mlx5_ib does not support them.
 const NO_QUEUES: Want = Want::Either(&EPROTONOSUPPORT, &EOPNOTSUPP);
 
-/// A case whose outcome is that of an Ethernet port.
+/// A case with `want` on an Ethernet port, and a refusal on InfiniBand.
 fn ethernet(
     name: &'static str,
     source: &'static str,

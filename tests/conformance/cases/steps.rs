@@ -65,7 +65,7 @@ const STEPS: [Step; 8] = [
     step(IB_UVERBS_QPT_UD, IB_QPS_RTS, IB_QPS_RTS, 0, UD_OPTIONAL),
 ];
 
-/// What mlx5 has no way for (`hw/mlx5/qp.c:__mlx5_ib_modify_qp`, `optab`).
+/// Transitions that mlx5 rejects (`hw/mlx5/qp.c:__mlx5_ib_modify_qp`, `optab`).
 const DRAINS: [Step; 9] = [
     step(IB_UVERBS_QPT_RC, IB_QPS_RTS, IB_QPS_SQD, 0, IB_QP_EN_SQD_ASYNC_NOTIFY),
     step(IB_UVERBS_QPT_UC, IB_QPS_RTS, IB_QPS_SQD, 0, IB_QP_EN_SQD_ASYNC_NOTIFY),

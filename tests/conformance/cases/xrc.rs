@@ -28,7 +28,7 @@ const EXCL: u32 = libc::O_EXCL as u32;
 /// `IB_QP_ATTR_STANDARD_BITS`.
 const STANDARD: u32 = (IB_QP_DEST_QPN << 1) - 1;
 
-/// What the kernel leaves out for initiators and targets.
+/// Attributes that the kernel drops for initiators and for targets.
 const NOT_INI: u32 = IB_QP_MAX_DEST_RD_ATOMIC | IB_QP_MIN_RNR_TIMER;
 const NOT_TGT: u32 = IB_QP_MAX_QP_RD_ATOMIC | IB_QP_RETRY_CNT | IB_QP_RNR_RETRY;
 const INIT: u32 = IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS;
@@ -163,7 +163,7 @@ fn request(rig: &Rig, qp: u32, to: u8, mask: u32) -> ib_uverbs_modify_qp {
 
 /// Each attribute added to a good request, or taken from it.
 fn masks(step: &'static Step) -> impl Iterator<Item = Case> {
-    // What moves the path is refused for reasons of its own (`cases/modify.rs`).
+    // `cases/modify.rs` covers the attributes that move the path: other rules refuse them.
     let others = (0..32).filter(|bit| 1u32 << bit != IB_QP_ALT_PATH && 1u32 << bit != IB_QP_AV);
     others.map(move |bit| {
         let mask = 1u32 << bit;

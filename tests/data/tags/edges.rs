@@ -59,7 +59,7 @@ fn a_place_waits_for_its_removal() {
     let handles = scene.add(&tags);
     scene.eager(2, b"two");
     scene.srq.remove_tag(50, handles[2]).expect("nothing was polled yet");
-    // What is taken back is not the removal.
+    // A dropped sync is not taken for the removal.
     let mut batch = scene.srq.tag_batch();
     batch.sync(51).expect("sync");
     drop(batch);
@@ -144,7 +144,7 @@ fn a_dropped_completion_queue_gives_back_no_receive_for_a_tag() {
     assert_eq!(ids, [3, 10]);
 }
 
-/// What shared receives complete to isn't compressed.
+/// A compressed CQ cannot serve an SRQ, so it is refused.
 #[test]
 fn a_compressed_queue_is_refused() {
     let Some(device) = tag_device() else { return };

@@ -59,8 +59,8 @@ fn immediate_data_is_told() {
     assert_eq!((done.result, done.immediate), (Ok(Completed::RecvNoTag), Some(8)));
 }
 
-/// What finds no tag comes whole, and new tags match nothing until the device knows that it was
-/// dealt with.
+/// A message that matches no tag arrives whole in a receive. New tags match nothing until the
+/// device knows that the program handled that message.
 #[test]
 fn what_finds_no_tag_goes_to_a_receive() {
     let Some(device) = tag_device() else { return };
@@ -150,7 +150,7 @@ fn full_lists_and_queues_say_so() {
     scene.matched(10, 0, b"");
     scene.srq.add_tag(1, 9, 1, rejected.data).expect("there is room again");
     assert_eq!(scene.next().0.result, Ok(Completed::TagAdded));
-    // Changes that nobody polled, until there are as many as may be.
+    // Changes that were not polled, up to the limit.
     let mut told = 0;
     let full = loop {
         let wr = TagWr::new(0);
@@ -252,7 +252,7 @@ fn a_message_that_fails_gives_its_tag_back() {
     let Some(device) = tag_device() else { return };
     let mut scene = Scene::new(&device);
     scene.add(&[Tag::exact(4), Tag::exact(5)]);
-    // A key that is none: the read fails, and the connection with it.
+    // An invalid key: the READ fails, and the connection with it.
     let wrong = Rendezvous { from: Remote { addr: 0, rkey: 0xbad00 }, len: 64 };
     scene.post(TagMessageKind::Rendezvous, 4, &wrong.to_bytes(), None);
     assert_eq!(scene.next().0.result, Ok(Completed::TagFound));
@@ -264,7 +264,7 @@ fn a_message_that_fails_gives_its_tag_back() {
     assert_eq!(scene.next().0.id, 60);
 }
 
-/// What the device takes back leaves no place and no frame behind, and the list takes no more.
+/// A change that the device rejects frees its entry and its frame, and the list takes no more.
 #[test]
 fn a_change_that_fails_gives_its_frame_back() {
     let Some(device) = tag_device() else { return };
@@ -288,7 +288,7 @@ fn a_change_that_fails_gives_its_frame_back() {
     assert_eq!((refused, refused.to_errno()), (PostError::State, Errno::EINVAL));
     assert_eq!(scene.srq.remove_tag(25, handles[1]), Err(PostError::State));
     assert_eq!(scene.srq.sync_tags(26), Err(PostError::State));
-    // What is in the list stays.
+    // Entries stay in the list.
     scene.eager(1, b"one");
     scene.matched(10, 1, b"one");
     drop(scene.qp);
@@ -307,7 +307,7 @@ fn a_queue_ends_after_its_queue_pairs() {
     let refused = scene.srq.destroy().expect_err("a queue pair receives from it");
     assert!(matches!(refused.error, Error::Kernel { errno: Errno::EBUSY, .. }), "{refused}");
     scene.srq = refused.object;
-    // It goes on, but for its list.
+    // The queue continues to receive, without its tag list.
     assert_eq!(scene.srq.remove_tag(1, handles[0]), Err(PostError::State));
     scene.eager(2, b"still in the list");
     scene.matched(11, 2, b"still in the list");

@@ -106,8 +106,8 @@ impl Scene {
         self.send(TagMessageKind::Eager, tag, data);
     }
 
-    /// Adds tags, each with a number of its own, which its message has too, and waits until they
-    /// are there.
+    /// Adds tags, numbered in order, which the messages carry too, and waits until they are in the
+    /// list.
     pub(crate) fn add(&mut self, tags: &[Tag]) -> Vec<uverbs::tags::TagHandle> {
         let frames: Vec<_> = tags.iter().map(|_| self.frame()).collect();
         let mut batch = self.srq.tag_batch();

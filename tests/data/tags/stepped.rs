@@ -1,4 +1,4 @@
-//! What comes between two steps of the device.
+//! Tag matching between two steps of the device.
 #![allow(unsafe_code, reason = "writes into a completion that nobody polled")]
 
 use uverbs::provider::AnyCq;
@@ -56,11 +56,11 @@ fn a_message_under_way_keeps_its_frame() {
     scene.idle();
 }
 
-/// Entries of failures have other fields where those of tags say what they are (rdma-core
-/// `mlx5dv.h`, `mlx5_err_cqe`: reserved).
+/// An error CQE has reserved bytes at the offset of the tag matching opcode (rdma-core `mlx5dv.h`,
+/// `mlx5_err_cqe`).
 #[test]
 fn a_failure_tells_of_no_tag() {
-    /// Of an entry: `app` and `app_op`, and the ends of those of 64 bytes.
+    /// Offset of `app` and `app_op` in a CQE of 64 bytes.
     const APP: usize = 40;
     const LEN: usize = 64;
     let Some((hca, mut scene)) = stepped() else { return };

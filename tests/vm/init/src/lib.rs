@@ -1,5 +1,5 @@
-//! What the test machine and its host exchange: the image brings the [`plan`], and [`report`] lines
-//! come out of the second serial port.
+//! Protocol between the test machine and its host: the image holds the [`plan`], and [`report`]
+//! lines come out of the second serial port.
 
 pub mod plan;
 pub mod report;

@@ -2,13 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Where the plan is in the guest.
+/// Path of the plan in the guest.
 pub const PATH: &str = "/vm/plan";
 
 /// A program with its arguments and its limit of time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
-    /// What it is called in reports.
+    /// Name of the program in reports.
     pub name: String,
     /// After so many seconds it is killed, and counts as failed.
     pub seconds: u64,
@@ -27,7 +27,7 @@ pub struct Plan {
     pub setup: Option<Program>,
     /// The programs, run one after the other.
     pub programs: Vec<Program>,
-    /// Whether a shell follows, on the first serial port.
+    /// True to start a shell on the first serial port afterwards.
     pub shell: bool,
 }
 

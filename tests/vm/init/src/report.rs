@@ -9,7 +9,7 @@ pub const PORT: &str = if cfg!(target_arch = "aarch64") { "/dev/ttyS0" } else { 
 /// How a program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// By itself, with this status.
+    /// The program exited with this status.
     Exit(i32),
     /// By a signal, not one of the harness.
     Signal(i32),
@@ -18,7 +18,7 @@ pub enum End {
 }
 
 impl End {
-    /// Whether it counts as passed.
+    /// True if the end counts as passed.
     pub fn is_success(self) -> bool {
         self == Self::Exit(0)
     }

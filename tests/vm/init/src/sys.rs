@@ -49,7 +49,7 @@ pub fn loopback_up() -> Result<()> {
 
 /// Kills every process but this one, which must be the first: only that may kill all.
 pub fn kill_all() {
-    // SAFETY: numbers only. There may be nobody to kill.
+    // SAFETY: passes numbers only. The call may find no process to kill.
     unsafe { libc::kill(-1, libc::SIGKILL) };
 }
 

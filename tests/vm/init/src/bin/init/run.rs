@@ -45,7 +45,7 @@ pub(crate) fn program(
             let limit = Duration::from_secs(program.seconds);
             let mut output = Output { reader, pending: Vec::new(), passed_on: 0, left_out: 0 };
             let end = watch(port, pid, &mut output, started, limit);
-            // What a program left behind would disturb the next.
+            // Processes that a program left behind would disturb the next program.
             sys::kill_all();
             reap(port)?;
             output.close(port);

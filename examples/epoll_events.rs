@@ -1,5 +1,5 @@
 //! A server that sleeps: completions of three clients and asynchronous events, through one epoll,
-//! as in a program with an event loop of its own.
+//! as in a program that has an event loop already.
 //!
 //! `cargo run --example epoll_events`
 
@@ -16,7 +16,7 @@ use uverbs::{CompletionChannel, Context, Frame, Local, Notify, Remote};
 
 const CLIENTS: usize = 3;
 const ROUNDS: usize = 2;
-/// What epoll calls the two files.
+/// Tokens of the two files in epoll.
 const COMPLETIONS: u64 = 0;
 const EVENTS: u64 = 1;
 /// Milliseconds without anything after which the server goes home.

@@ -1,5 +1,5 @@
-//! Lists the RDMA devices of this machine with their ports, or the embedded software HCA where
-//! there is none.
+//! Lists the RDMA devices of this machine with their ports. Lists the embedded software HCA if the
+//! machine has no RDMA device.
 //!
 //! `cargo run --example list_devices`
 

@@ -1,5 +1,5 @@
-//! Many send to one: a server whose four clients share its receives, beside one whose clients have
-//! receives of their own. A busy client uses what the quiet ones leave.
+//! Many send to one: a server whose four clients share its receives, beside one with separate
+//! receives for each client. A busy client uses the receives that quiet ones leave.
 //!
 //! `cargo run --example many_to_one`
 
@@ -12,12 +12,12 @@ use uverbs::{CompletionQueue, Context, QueuePair, SharedReceiveQueue};
 const CLIENTS: usize = 4;
 /// Receives of each client, or four times as many of all.
 const EACH: u32 = 2;
-/// What each client sends, one message after the other.
+/// Number of messages that each client sends, one client after the other.
 const MESSAGES: [usize; CLIENTS] = [5, 1, 1, 1];
 /// The server wants to know when fewer receives are left.
 const LIMIT: u32 = 4;
 
-/// What is kept of a server.
+/// A server's objects.
 struct Server {
     cq: CompletionQueue,
     qps: Vec<QueuePair>,

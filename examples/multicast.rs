@@ -39,7 +39,7 @@ impl Node {
         Ok(self.cq.wait(PATIENCE)?.result.map(drop)?)
     }
 
-    /// What has come, and a new receive for it.
+    /// Returns the message that has arrived, and posts a new receive.
     fn heard(&mut self) -> Outcome<String> {
         let Ok(done) = self.cq.wait(Duration::from_millis(100)) else { return Ok("-".to_owned()) };
         done.result?;

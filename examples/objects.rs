@@ -24,7 +24,7 @@ fn main() -> Outcome {
     let memory = server.pd.expose(64, AccessFlags::empty())?;
     let Remote { addr, rkey: lkey } = memory.remote(0);
     let mut batch = client.qp.batch();
-    // SAFETY: the memory stays registered, and nobody uses it.
+    // SAFETY: the memory stays registered, and the program does not access it.
     unsafe { batch.raw().send(1, Data::One(Sge { addr, len: 8, lkey })) }?;
     batch.ring();
     table.row(&[&"SEND another domain's region", &"device", &ending(&client.done()?)]);

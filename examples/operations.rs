@@ -10,7 +10,7 @@ use std::time::Duration;
 use common::{Outcome, Table, connected, ending, open_to_all, shown};
 use uverbs::{Frame, PostError, QueuePair, Remote};
 
-/// What the client's frame, the server's receive and the server's memory hold before.
+/// Contents of the client's frame, the server's receive and the server's memory beforehand.
 const BEFORE: [&[u8; 8]; 3] = [b"client's", b"receive.", b"server's"];
 
 /// Posts an operation: with the client's frame, at a place in the server's memory.
@@ -76,7 +76,7 @@ fn main() -> Outcome {
 
         let done = client.done()?;
         let frame = done.frame.as_ref().ok_or("each gives its frame back")?.to_vec();
-        // What the server is told of has happened before the client is told.
+        // The server's completion comes before the client's.
         let seen = server.cq.wait(Duration::from_millis(50)).ok();
         let says = seen.as_ref().map_or("nothing".to_owned(), ending);
         let immediate = seen.as_ref().and_then(|seen| seen.immediate);

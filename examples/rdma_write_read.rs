@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut client = context.queue_pair(&pd, &client_cq).build()?;
     let mut server = context.queue_pair(&pd, &server_cq).build()?;
     let client_at = client.prepare(&Local::default())?;
-    // What the peer may do at all; the memory below has rights of its own.
+    // Upper bound of the peer's rights; the memory below has separate rights.
     let access = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ;
     let server_at = server.prepare(&Local { access, ..Local::default() })?;
     server.connect(&client_at)?;

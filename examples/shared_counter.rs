@@ -11,7 +11,7 @@ use common::{End, Outcome, Table, connect, open_to_all};
 use uverbs::{Frame, QueuePair, Remote};
 
 const CLIENTS: u64 = 4;
-/// What each client adds, one by one.
+/// Number of increments by each client, one by one.
 const EACH: u64 = 250;
 
 /// The lock is the second word of the server's memory: 0 is free, else the number of its holder.

@@ -19,7 +19,7 @@ const STATES: [QpState; 5] = [Reset, Init, ReadyToReceive, ReadyToSend, Error];
 fn main() -> Outcome {
     let context = uverbs::device_or_softhca()?.open()?;
 
-    // What the device's answer to a query differs in after each step.
+    // Attributes that differ in the device's answer to a query after each step.
     let mut table = Table::new("step to | sets");
     let mut end = End::new(&context)?;
     for state in &STATES[1..] {

@@ -1,6 +1,6 @@
 //! Receives UDP flows without the network stack: rules steer packets to queue pairs, tag and count
-//! them, and a hash spreads flows over queues. Two ends, each on an open device of its own, and on
-//! the machine's RDMA device or two software HCAs.
+//! them, and a hash spreads flows over queues. The two ends open the device separately. They run on
+//! the machine's RDMA device or on two software HCAs.
 //!
 //! `cargo run --example udp_flow`
 
@@ -17,7 +17,8 @@ use uverbs::softhca::SoftHca;
 use uverbs::softhca::wire::Fabric;
 use uverbs::{CompletionQueue, Context, Device, Slab};
 
-/// Stations of the two ends. Nobody else has these: the second bit says that they are our own.
+/// Stations of the two ends. Their second bit marks locally administered addresses, so no station
+/// on the network has them.
 const SENDER: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const RECEIVER: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 const TO: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 2);
@@ -47,7 +48,7 @@ impl End {
         Ok(self.cq.wait(PATIENCE)?.result.map(drop)?)
     }
 
-    /// What has come, and its rule's tag.
+    /// The packet that has arrived, and the tag of its rule.
     fn heard(&mut self) -> Outcome<Option<(String, u32)>> {
         let Ok(done) = self.cq.wait(Duration::from_millis(100)) else { return Ok(None) };
         done.result?;

@@ -1,5 +1,5 @@
-//! What a WRITE costs by size and by way: one after the other, copied into the work request
-//! (inline), signaled now and then, or chained behind one doorbell.
+//! Cost of a WRITE by size and by way: one after the other, copied into the work request (inline),
+//! signaled now and then, or chained behind one doorbell.
 //!
 //! `cargo run --release --example write_sizes`
 
@@ -21,9 +21,9 @@ const SIZES: [usize; 4] = [8, 64, 512, 4096];
 struct Way {
     name: &'static str,
     inline: bool,
-    /// One of so many makes a completion, which tells of those before it, too.
+    /// One WRITE in `signal` is signaled; its completion stands for those before it, too.
     signal: u64,
-    /// So many are posted by one doorbell.
+    /// Number of WRITEs behind one doorbell.
     chain: u64,
 }
 

@@ -17,7 +17,7 @@ pub(crate) fn samples(stack: &CStack, args: &[String]) -> Result<String, String>
     run(cargo(&target).args(words).arg(&folder))?;
     let folder = folder.to_str().ok_or("a target folder whose name isn't UTF-8")?;
     let mut text = String::new();
-    // Our library finds out by itself whether it needs locks; the name tells the run's.
+    // Our library detects if it needs locks; the C variable only names the run.
     for mode in [THREADS, "MLX5_SINGLE_THREADED"] {
         let env = [(mode, "1"), (OURS, "1"), ("LD_LIBRARY_PATH", folder)];
         text.extend(stack.again(args, &env)?.lines().filter_map(renamed));

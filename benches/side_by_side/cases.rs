@@ -494,7 +494,7 @@ fn polls<P: Shares, const N: usize>(
     let mut add = |name: &'static str, poll: Poll<P>, frames: Frames| {
         let shape = match queue_pairs(case) {
             None => Shape { recvs: POLL_DEPTH, ..shape(2 * POLL_DEPTH) },
-            // With registers of their own there would be thousands of doorbell pages.
+            // Separate registers for each queue pair would need thousands of doorbell pages.
             Some((qps, per_qp)) => Shape {
                 qps,
                 units: (2 * per_qp).max(16),

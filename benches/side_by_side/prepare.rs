@@ -67,7 +67,8 @@ pub(crate) fn run(command: &mut Command) -> Result<String, String> {
 }
 
 impl CStack {
-    /// Prepares it with the shim that is made from `source`, or says why there is none here.
+    /// Prepares the shim that is built from `source`. `Err`: the reason why it cannot be built
+    /// here.
     pub(crate) fn new(source: &str) -> Result<Self, String> {
         let root = debian()?;
         let libraries = std::fs::read_dir(root.join("usr/lib"))

@@ -60,7 +60,7 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     match number("--processors") {
         Some(count) => run(count as usize, plan),
         None => {
-            // A process of its own each, so that no thread of the other case is left.
+            // A new process for each case, so that no thread of the other case is left.
             for count in [1, 2] {
                 let mut child = std::process::Command::new(std::env::current_exe()?);
                 child.args(&args).args(["--processors", &count.to_string()]);

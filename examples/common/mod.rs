@@ -1,4 +1,4 @@
-//! What the course's programs share: connected queue pairs, and tables.
+//! Shared code of the course's programs: connected queue pairs, and tables.
 #![allow(dead_code, unreachable_pub, reason = "each program includes this file and uses its part")]
 
 use std::error::Error;
@@ -22,10 +22,10 @@ pub fn shown(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).chars().map(shown).collect()
 }
 
-/// What a program, or a part of one, ends with.
+/// Result of a program, or of a part of one.
 pub type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// One end of a connection, with a protection domain and a completion queue of its own.
+/// One end of a connection, with a separate protection domain and completion queue.
 pub struct End {
     pub qp: QueuePair,
     pub cq: CompletionQueue,

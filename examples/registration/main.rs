@@ -1,7 +1,7 @@
-//! What registration costs: memory registered once, at its first use and kept (a cache by hand),
-//! for each WRITE, or not at all because the bytes are copied to where memory is registered. And
-//! memory that is registered once for this side alone, and gets a key of its own for each WRITE by
-//! a work request: such a key can be told to a peer, and opens one buffer for as long as wanted.
+//! Cost of registration: memory registered once, at its first use and kept (a cache by hand), for
+//! each WRITE, or never, because the bytes are copied to registered memory. Last, memory is
+//! registered once for this side alone, and a work request makes a new key for each WRITE: such a
+//! key can be told to a peer, and opens one buffer for as long as wanted.
 //!
 //! `cargo run --release --example registration`
 

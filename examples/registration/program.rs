@@ -1,4 +1,4 @@
-//! What the client has, and its WRITE.
+//! The client's objects, and its WRITE.
 #![allow(unsafe_code, reason = "registers memory that the program has, and posts it by its key")]
 
 use std::collections::HashMap;
@@ -50,7 +50,7 @@ impl Program {
             unsafe { raw.lay_out(Wr::new(0).unsignaled(), &layout) }?;
             memory = Sge { addr: 0, len: memory.len, lkey: key };
         }
-        // SAFETY: the caller has the region until this returns, and nobody writes to the buffer.
+        // SAFETY: the caller keeps the region until this returns, and does not write to the buffer.
         unsafe { raw.write(1, Data::One(memory), self.to) }?;
         batch.ring();
         self.client.done()?.result?;

@@ -25,7 +25,7 @@ const RECEIVES: usize = 32;
 /// Makes a hub for so many peers, and sends to each.
 type Hub = fn(&Context, usize) -> Outcome<Found>;
 
-/// What the hub consists of, and what it cost.
+/// Objects of the hub, and their cost.
 struct Found {
     queue_pairs: usize,
     handles: usize,
@@ -47,7 +47,7 @@ fn main() -> Outcome {
     );
     for peers in PEERS {
         for (name, _) in HUBS {
-            // In a process of its own, which has no memory that an earlier hub left.
+            // A new process for each hub, so that it reuses no memory of an earlier one.
             let mut child = Command::new(std::env::current_exe()?);
             let output =
                 child.args([name, &peers.to_string()]).stderr(Stdio::inherit()).output()?;
@@ -82,7 +82,7 @@ fn is_unsupported(error: &(dyn std::error::Error + 'static)) -> bool {
     matches!(error.downcast_ref(), Some(uverbs::Error::Unsupported { .. }))
 }
 
-/// What making something took.
+/// Memory and time that the objects took to make.
 struct Cost {
     mebibytes: f64,
     microseconds: f64,

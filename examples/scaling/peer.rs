@@ -7,7 +7,7 @@ use crate::common::{Outcome, PATIENCE};
 
 /// Bytes of a receive.
 pub(crate) const BYTES: usize = 1024;
-/// What the hub sends to each.
+/// Message that the hub sends to each peer.
 pub(crate) const MESSAGE: &[u8] = b"from the hub";
 
 /// A peer of the hub, with one receive.

@@ -6,7 +6,7 @@ use crate::common::{Outcome, open_to_all};
 use crate::peer::{BYTES, MESSAGE, Other};
 use crate::{Found, Meter, RECEIVES};
 
-/// A connection, and so a queue pair with receives of its own, for each peer.
+/// A connection for each peer, so each has a queue pair with separate receives.
 pub(crate) fn hub(context: &Context, peers: usize) -> Outcome<Found> {
     let (pd, mut cq) = (context.alloc_pd()?, context.create_cq(256)?);
     let port = context.local_port(&open_to_all())?;

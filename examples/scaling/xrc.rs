@@ -49,11 +49,12 @@ struct Node {
     peers: Vec<Listener>,
     qp: QueuePair<Any, XrcIni>,
     target: XrcTarget,
-    /// Of both.
+    /// Endpoints of the queue pair and of the target.
     at: (Endpoint, Endpoint),
 }
 
-/// One of them, with one receive. Each could be a process of its own, if the domain were a file's.
+/// A peer of the machine, with one receive. With a domain made from a file, each peer could be a
+/// process.
 struct Listener {
     srq: SharedReceiveQueue<Any, ForXrc>,
     cq: CompletionQueue,

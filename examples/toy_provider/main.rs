@@ -1,4 +1,5 @@
-//! A provider of one's own: ConnectX's, whose send queues count what they post and ring.
+//! A custom provider: ConnectX's, whose send queues count the work requests that they post and
+//! ring.
 //!
 //! `cargo run --example toy_provider`
 

@@ -25,8 +25,8 @@ impl CountingSq {
     }
 }
 
-/// A tentative position. What was written and isn't rung has not happened, so it is counted here:
-/// a cursor that is dropped takes its count with it.
+/// A tentative position. It counts the work requests written but not rung: a cursor that is dropped
+/// takes its count with it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cursor {
     below: <<Mlx5 as Provider>::Sq as SendOps>::Cursor,

@@ -136,7 +136,7 @@ fn documentation() -> Outcome {
     }
 }
 
-/// Looks for the library's pages, which those of a program with the same name would replace.
+/// Looks for the library's pages: a program of the same name would replace them with its pages.
 fn has_pages_of_the_library() -> Outcome {
     let pages = debian::target().join("doc/uverbs");
     for page in ["struct.QueuePair.html", "c_names/index.html"] {

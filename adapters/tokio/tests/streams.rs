@@ -93,7 +93,7 @@ fn a_read_that_is_dropped_loses_nothing() {
     }));
 }
 
-/// Whether somebody was woken.
+/// Waker that records if it was woken.
 #[derive(Default)]
 struct Flag(AtomicBool);
 

@@ -6,7 +6,7 @@
 //! it lacks does not compile; and an item of the sources that no line names fails
 //! `tables_name_every_item`.
 //!
-//! The layouts are those of 64-bit little-endian Linux and of every other ABI that aligns
+//! The layouts hold on 64-bit little-endian Linux and on every other ABI that aligns
 //! `__aligned_u64` to 8.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,8 +15,7 @@ use std::path::{Path, PathBuf};
 
 mod tables;
 
-/// Struct, field (empty: the whole struct), offset (empty likewise) and size, as a line of
-/// `layout.tsv`.
+/// Struct, field, offset (both empty in the struct's row) and size, as a line of `layout.tsv`.
 type Row = String;
 
 /// Size of what an accessor of a field returns.

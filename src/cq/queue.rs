@@ -271,9 +271,9 @@ impl<P: Provider> CompletionQueue<P> {
         Err(Error::Unmatched { verb: "poll_cq", count })
     }
 
-    /// Takes back the buffers that were in flight on a destroyed queue pair or work queue: those of
-    /// its sends if they completed here, those of its receives if they did. Its completions that
-    /// were not polled yet are dropped.
+    /// Takes back the buffers that were in flight on a destroyed queue pair or work queue. Returns
+    /// the send buffers if its sends completed in this queue, and the receive buffers if its
+    /// receives did. Drops its completions that were not polled yet.
     ///
     /// Each buffer comes with its work request's id. A second call for the same queue pair returns
     /// an empty list.

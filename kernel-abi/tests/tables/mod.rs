@@ -1,4 +1,4 @@
-//! What the crate declares, item by item.
+//! Tables of the crate's items.
 
 pub(crate) mod constants;
 pub(crate) mod structs;

@@ -247,7 +247,7 @@ fn payloads_are_kept_before_and_after() {
     assert_eq!((&attr(0).sent, &attr(0).received), (&None, &None));
     // A driver's output is known as one even where it is short.
     assert_eq!(all[1].attr(0x1001).unwrap().sent.as_deref(), Some(&[0x66; 4][..]));
-    // Of all, only the event file may be skipped by an old kernel.
+    // Only the event file may be skipped by an old kernel.
     let optional = |attr: &&ib_uverbs_attr| attr.flags & 1 == 0;
     let skippable: Vec<_> = all[0].attrs.iter().map(|attr| &attr.before).filter(optional).collect();
     assert_eq!(skippable.iter().map(|attr| attr.attr_id).collect::<Vec<_>>(), [7]);
@@ -298,7 +298,7 @@ fn faults_come_at_the_chosen_call_and_once() {
     assert!(uverbs.door().mmap(4096, 0).is_ok());
     assert_eq!(uverbs.door().mmap(4096, 0).map(drop), Err(Errno::ENOMEM));
     assert_eq!(faulty.pending(), 0);
-    // What failed was not sent.
+    // The failed command was not sent.
     assert_eq!(recorder.take().len(), 4);
 }
 

@@ -1,5 +1,5 @@
-//! What the compiler makes of each fence, compared with the table in docs/FENCES.md; and that table
-//! with rdma-core's barriers.
+//! Compares the compiler's instructions for each fence with the table in docs/FENCES.md, and that
+//! table with rdma-core's barriers.
 //!
 //! `order/fence.rs` and what it imports need nothing but the core library, so they are compiled
 //! alone: for this machine, and for any other whose core library is installed.
@@ -22,7 +22,7 @@ const RDMA_CORE: [(&str, &str, &str); 4] = [
     ("mmio_flush_writes", "sfence", "dsb st"),
 ];
 
-/// What the instructions are that this looks for, by their first letters.
+/// Prefixes of the instructions that count as fences.
 const FENCES: [&str; 8] = ["sfence", "lfence", "mfence", "lock", "xchg", "dmb", "dsb", "isb"];
 
 /// A row of the table: the operation as the probe names it, rdma-core's macro, and the instructions

@@ -83,8 +83,8 @@ fn ud_send_with_inline_data() {
     assert_eq!(av.rgid[15], 1);
     assert_eq!(av.base().as_bytes(), &av.as_bytes()[..16]);
 
-    // The same bytes on an RC queue are other segments: two pointers where the vector was, and so
-    // on.
+    // On an RC queue the same bytes parse to other segments: two data pointers in place of the
+    // address vector, and so on.
     assert!(
         !WqeView::parse(&UD_INLINE, Service::Rc)
             .is_ok_and(|rc| rc.segments().eq(segments.iter().copied()))

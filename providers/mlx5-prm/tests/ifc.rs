@@ -139,7 +139,7 @@ fn every_field_is_where_the_header_has_it() {
     assert!(missing.is_empty(), "in the table and not in this test: {missing:?}");
 }
 
-/// What Linux's header leaves reserved, against rdma-core's (`fixtures/ifc_users.tsv`).
+/// Fields that Linux's header leaves reserved, compared with rdma-core (`fixtures/ifc_users.tsv`).
 #[test]
 fn what_only_users_know_is_where_they_have_it() {
     let fields = [
@@ -156,8 +156,8 @@ fn what_only_users_know_is_where_they_have_it() {
     let text = include_str!("fixtures/ifc_users.tsv").replace('\t', " ");
     assert_eq!(text.lines().collect::<Vec<_>>(), rust);
     // Counted by hand along the same header: `rts2rts_qp_in` up to its `qpc_data_ext`, and
-    // `create_av_qp_mapping_in`; along `tests/test_mlx5_dm_ops.py`, whose bytes are those of the
-    // answer, 16 before its capabilities.
+    // `create_av_qp_mapping_in`. `tests/test_mlx5_dm_ops.py` counts from the answer, 16 bytes
+    // before its capabilities.
     let at = |field: Field| (field.bit() / 8, field.width());
     assert_eq!(at(qp::RTS2RTS_DCI_STREAM_CHANNEL_ID), (264 + 8 + 2, 16));
     assert_eq!((qp::QPC_EXT_MMO.bit(), qp::QPC_EXT_MMO.width()), (8 * (264 + 8) + 2, 1));
@@ -194,7 +194,7 @@ fn commands_statuses_and_events_have_their_numbers() {
     compare("MLX5_CMD_OP_", opcodes.collect(), true);
     let statuses = CmdStatus::ALL.iter().map(|status| (status.name().unwrap(), status.0.into()));
     compare("MLX5_CMD_STAT_", statuses.map(|(name, x)| (name.into(), x)).collect(), true);
-    // Of the events only those that this project's device raises.
+    // Only the events that this project's device raises.
     let events = EventType::ALL.iter().map(|event| (event.name().unwrap(), event.0.into()));
     compare("MLX5_EVENT_TYPE_", events.map(|(name, x)| (name.into(), x)).collect(), false);
     let one = |name: &str| c[name];
@@ -203,7 +203,7 @@ fn commands_statuses_and_events_have_their_numbers() {
     assert_eq!(one("MLX5_PFAULT_SUBTYPE_WQE"), MLX5_PFAULT_SUBTYPE_WQE.into());
     assert_eq!(one("MLX5_PFAULT_SUBTYPE_RDMA"), MLX5_PFAULT_SUBTYPE_RDMA.into());
     let faults = PageFaultType::ALL.iter().map(|kind| (kind.name().unwrap(), kind.0.into()));
-    // Those of requests are flags of Linux's `hw/mlx5/odp.c` and `mlx5_ib.h`: writes, RDMA.
+    // Request page faults are flags of Linux's `hw/mlx5/odp.c` and `mlx5_ib.h`: writes, RDMA.
     let faults = faults.map(|(name, x)| (name.into(), x)).collect::<BTreeMap<String, u32>>();
     let (rdma, wqe) = faults.into_iter().partition(|(name, _)| name.starts_with("RDMA_"));
     compare("MLX5_WQE_PF_TYPE_", wqe, true);
@@ -249,7 +249,7 @@ fn entries_mailboxes_and_events_have_their_offsets() {
 const PARTS: [&str; 4] =
     ["packet_reformat_context_in", "set_action_in", "add_action_in", "copy_action_in"];
 
-/// What all inputs share, and all outputs, is where each of them has it.
+/// The common header of all inputs, and of all outputs, has the same offsets in each.
 #[test]
 fn headers_are_common() {
     let common = header::cmd_in::FIELDS.iter().map(|field| (field, "_in"));

@@ -18,7 +18,7 @@ use uverbs_mlx5_prm::{
 type Row = (String, String, usize, usize);
 
 /// Rows of one structure. `views` are C fields that share the bytes of others and have a method or
-/// a structure of their own; `pad` are Rust fields that spell out C's padding.
+/// a separate structure; `pad` are Rust fields that spell out C's padding.
 macro_rules! rows {
     ($rows:ident: $($name:ident {
         $($field:ident)*

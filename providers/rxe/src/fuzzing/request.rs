@@ -239,7 +239,7 @@ fn fill_rekey(put: &mut impl FnMut(usize, &[u8]), op: &Rekey) {
     }
 }
 
-/// Gives the length, which isn't that of a list or of inline data.
+/// Writes the place's fields and returns the length, which no SGE list or inline data gives.
 fn fill_place(put: &mut impl FnMut(usize, &[u8]), op: &PlaceOp) -> u32 {
     let (PlaceOp::Flush { remote, .. } | PlaceOp::AtomicWrite { remote, .. }) = *op;
     put(24, &remote.addr.to_ne_bytes());

@@ -1,8 +1,8 @@
 //! Model of rdma_rxe: the kernel's side of the rings.
 //!
-//! Written after the kernel's `rxe_queue.h` and `rxe_queue.c`, with numbers of its own and not the
-//! provider's types: the elements that the program produces are consumed by a private index that
-//! this publishes, and the other way round; an index that it loads is masked.
+//! Written after the kernel's `rxe_queue.h` and `rxe_queue.c`, with literal offsets instead of the
+//! provider's types. The program's elements are consumed by a private index that this model
+//! publishes, and completions the other way round. An index that the model loads is masked.
 #![allow(unsafe_code, reason = "shares memory with the provider, as the kernel does")]
 
 use std::collections::HashMap;

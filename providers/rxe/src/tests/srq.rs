@@ -128,7 +128,7 @@ fn completions_of_a_queue_pair_that_goes_free_their_receives() {
     rig.cq.settle();
     assert_eq!(free(&rig.slab), 38);
     assert_eq!(rig.poll(), None);
-    // The other one still brings completions, and without it there are none.
+    // The remaining queue pair still brings completions; without it the CQ is empty.
     let wqe = rig.take().unwrap();
     rig.complete(&wqe);
     assert_eq!(rig.poll(), Some((1, 9)));

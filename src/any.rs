@@ -62,19 +62,19 @@ macro_rules! any {
         /// An open device of any provider.
         #[derive(Debug)]
         pub enum AnyContext {
-            $(#[doc = concat!("Of ", stringify!($variant), ".")] $variant(<$provider as Provider>::Context),)+
+            $(#[doc = stringify!($variant)] $variant(<$provider as Provider>::Context),)+
         }
 
         /// The polling side of a completion queue of any provider.
         #[derive(Debug)]
         pub enum AnyCq {
-            $(#[doc = concat!("Of ", stringify!($variant), ".")] $variant(<$provider as Provider>::Cq),)+
+            $(#[doc = stringify!($variant)] $variant(<$provider as Provider>::Cq),)+
         }
 
         /// An address handle of any provider.
         #[derive(Clone, Debug)]
         pub enum AnyAh {
-            $(#[doc = concat!("Of ", stringify!($variant), ".")] $variant(<$provider as Provider>::Ah),)+
+            $(#[doc = stringify!($variant)] $variant(<$provider as Provider>::Ah),)+
         }
 
         // SAFETY: the provider's own promise.
@@ -144,7 +144,10 @@ macro_rules! any {
                         let sq = unsafe { any!(@same self, $variant) };
                         let ah = match to.ah {
                             AnyAh::$variant(ah) => ah,
-                            #[allow(unreachable_patterns, reason = "with one provider there is no other")]
+                            #[allow(
+                                unreachable_patterns,
+                                reason = "with one provider there is no other"
+                            )]
                             // SAFETY: of the queue's protection domain, says the caller, and so of
                             // its provider.
                             _ => unsafe { std::hint::unreachable_unchecked() },
@@ -219,7 +222,10 @@ macro_rules! any {
                         let sq = unsafe { any!(@same self, $variant) };
                         let ah = match to.ah {
                             AnyAh::$variant(ah) => ah,
-                            #[allow(unreachable_patterns, reason = "with one provider there is no other")]
+                            #[allow(
+                                unreachable_patterns,
+                                reason = "with one provider there is no other"
+                            )]
                             _ => return Err(PostError::ForeignAddress),
                         };
                         let DcDestination { dctn, key, stream, .. } = to;
@@ -520,11 +526,14 @@ macro_rules! any {
             }
         }
     };
-    (@queue $queue:ident, $cursor:ident, $member:ident, $ops:ident, $($variant:ident = $provider:ty),+) => {
+    (
+        @queue $queue:ident, $cursor:ident, $member:ident, $ops:ident,
+        $($variant:ident = $provider:ty),+
+    ) => {
         /// The posting side of a queue of any provider.
         #[derive(Debug)]
         pub enum $queue {
-            $(#[doc = concat!("Of ", stringify!($variant), ".")] $variant(<$provider as Provider>::$member),)+
+            $(#[doc = stringify!($variant)] $variant(<$provider as Provider>::$member),)+
         }
 
         /// A position in a queue of any provider.

@@ -1,4 +1,5 @@
-//! Attributes: of queue pairs by change of state, of devices and ports, and the capabilities they report.
+//! Attributes: of queue pairs by change of state, of devices and ports, and the capabilities they
+//! report.
 
 #[doc(inline)]
 pub use uverbs_core::attr::{

@@ -28,8 +28,8 @@ pub use uverbs_core::queues::work::Checksums;
 /// A queue pair for whole Ethernet frames.
 pub type RawPacketQueuePair<P = crate::Any> = QueuePair<P, RawPacket>;
 
-/// A queue pair for whole packets: it sends any, and receives those that [rules](crate::flow::FlowRule)
-/// [steer](Self::steer) to it. On Linux it needs `CAP_NET_RAW`.
+/// A queue pair for whole packets: it sends any, and receives those that
+/// [rules](crate::flow::FlowRule) [steer](Self::steer) to it. On Linux it needs `CAP_NET_RAW`.
 ///
 /// ```
 /// # let context = uverbs::device("softhca0")?.open()?;
@@ -71,8 +71,8 @@ impl<P: Provider> Batch<'_, P, RawPacket> {
     ///
     /// [`Rejected`] with the unposted data: [`PostError::ShortPacket`] under 14 bytes, or under
     /// 18 where the device wants so many in the work request; [`PostError::BadOperation`] if the
-    /// device doesn't fill in checksums, and for a part of an [indirect key](crate::memory::IndirectKey)
-    /// where it wants the first bytes, which have no address here.
+    /// device doesn't fill in checksums, and for a part of an [indirect
+    /// key](crate::memory::IndirectKey) where it wants the first bytes, which have no address here.
     #[doc(alias = "IBV_WR_SEND")]
     pub fn send_packet<D: Source>(
         &mut self,

@@ -22,9 +22,9 @@ pub use uverbs_core::queues::tag_message::{Rendezvous, TagMessage, TagMessageKin
 #[doc(inline)]
 pub use uverbs_core::queues::tag_work::{Tag, TagHandle, TagHeader, TagInfo, TagWr};
 
-/// Changes of the list of a [queue that matches tags](crate::tags::ForTags): written, but not published.
-/// Dropped or forgotten, they are as if never written; their frames go back to their slabs when the
-/// next batch begins.
+/// Changes of the list of a [queue that matches tags](crate::tags::ForTags): written, but not
+/// published. Dropped or forgotten, they are as if never written; their frames go back to their
+/// slabs when the next batch begins.
 ///
 /// ```no_run
 /// use uverbs::{Frame, SharedReceiveQueue};

@@ -30,8 +30,9 @@ mod sealed {
 /// | goes on after a failed send (SQE) | no | yes | yes | no | no |
 ///
 /// Each UD post names its [destination](crate::Destination), each XRC post one of the peer's
-/// [shared receive queues](crate::xrc::RemoteSrq), each DC post its [target](crate::dc::DcDestination).
-/// [`XrcTarget`](crate::xrc::XrcTarget) and [`DcTarget`](crate::dc::DcTarget) receive for XRC and DC.
+/// [shared receive queues](crate::xrc::RemoteSrq), each DC post its
+/// [target](crate::dc::DcDestination). [`XrcTarget`](crate::xrc::XrcTarget) and
+/// [`DcTarget`](crate::dc::DcTarget) receive for XRC and DC.
 ///
 /// [`RawPacket`] is outside this table: it sends and receives whole Ethernet frames.
 ///
@@ -198,8 +199,8 @@ impl Unreliable for Ud {
 }
 
 /// Initiator of an extended reliable connection (XRC): as [`Rc`], to one
-/// [target](crate::xrc::XrcTarget), and through it to any shared receive queue of the target's domain,
-/// of whichever process. It receives nothing.
+/// [target](crate::xrc::XrcTarget), and through it to any shared receive queue of the target's
+/// domain, of whichever process. It receives nothing.
 #[doc(alias = "IBV_QPT_XRC_SEND")]
 #[derive(Debug)]
 pub enum XrcIni {}
@@ -243,8 +244,8 @@ impl Transport for Dci {
     type Endpoint = DcEndpoint;
 }
 
-/// Whole Ethernet frames: sends any frame, and receives the frames that [rules](crate::flow::FlowRule)
-/// steer to it. ConnectX only, on an Ethernet port.
+/// Whole Ethernet frames: sends any frame, and receives the frames that
+/// [rules](crate::flow::FlowRule) steer to it. ConnectX only, on an Ethernet port.
 #[doc(alias = "IBV_QPT_RAW_PACKET")]
 #[derive(Debug)]
 pub enum RawPacket {}

@@ -344,8 +344,8 @@ impl Id {
         self.channel.ucma().disconnect(self.number)
     }
 
-    /// Tells it of [`CommunicationEstablished`](crate::event::AsyncEventKind), which stands for the peer's
-    /// last message where that was lost.
+    /// Tells it of [`CommunicationEstablished`](crate::event::AsyncEventKind), which stands for the
+    /// peer's last message where that was lost.
     ///
     /// # Errors
     ///

@@ -476,8 +476,8 @@ impl<P: Provider> Completion<'_, P> {
         self.view.qpn()
     }
 
-    /// Tag of the [flow rule](crate::flow::FlowRule::tag) that steered a received raw packet; 0 if the
-    /// rule has no tag. The field holds the queue pair's number in other completions.
+    /// Tag of the [flow rule](crate::flow::FlowRule::tag) that steered a received raw packet; 0 if
+    /// the rule has no tag. The field holds the queue pair's number in other completions.
     #[inline]
     #[must_use]
     #[doc(alias = "ibv_wc_read_flow_tag")]
@@ -503,8 +503,8 @@ impl<P: Provider> Completion<'_, P> {
     }
 
     /// Tag of the message, and whether the device waits for an acknowledgement of unexpected
-    /// messages. Only completions of a [tag-matching SRQ](crate::tags::ForTags) have it; others give
-    /// `None`.
+    /// messages. Only completions of a [tag-matching SRQ](crate::tags::ForTags) have it; others
+    /// give `None`.
     #[must_use]
     #[doc(alias = "ibv_wc_read_tm_info")]
     #[doc(alias = "IBV_WC_TM_SYNC_REQ")]

@@ -100,7 +100,8 @@ impl<P: Provider> DcTarget<P> {
         self.core.handle()
     }
 
-    /// Number of the target in asynchronous events ([`AsyncElement::Qp`](crate::event::AsyncElement)).
+    /// Number of the target in asynchronous events
+    /// ([`AsyncElement::Qp`](crate::event::AsyncElement)).
     #[must_use]
     pub fn event_id(&self) -> u64 {
         self.core.event_id()

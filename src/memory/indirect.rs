@@ -51,8 +51,8 @@ impl<P: Provider> Context<P> {
 
 /// Indirect keys. The queue pair must be built with room for work requests that change keys:
 /// [`send_ops`](crate::QueuePairBuilder::send_ops) with
-/// [`SendOpSet::REKEY`](crate::attr::SendOpSet::REKEY). A layout takes a third of that more for each four
-/// parts beyond four.
+/// [`SendOpSet::REKEY`](crate::attr::SendOpSet::REKEY). A layout takes a third of that more for
+/// each four parts beyond four.
 ///
 /// ```
 /// # let context = uverbs::device("softhca0")?.open()?;

@@ -192,8 +192,8 @@ impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
     /// A hint: devices other than ConnectX, transports other than RC and UC, and queue pairs with
     /// [shared receives](Self::shared_receives) ignore it. Raw posts must then name the program's
     /// memory by its address, which stays mapped until the completion was polled
-    /// ([`RawBatch`](crate::raw::RawBatch)). Parts of an [indirect key](crate::memory::IndirectKey) can't be
-    /// receive buffers: [`PostError::BadOperation`](crate::PostError::BadOperation).
+    /// ([`RawBatch`](crate::raw::RawBatch)). Parts of an [indirect key](crate::memory::IndirectKey)
+    /// can't be receive buffers: [`PostError::BadOperation`](crate::PostError::BadOperation).
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;

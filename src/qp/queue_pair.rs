@@ -116,7 +116,8 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
         self.core().qpn()
     }
 
-    /// Number of the queue pair in asynchronous events ([`AsyncElement::Qp`](crate::event::AsyncElement)).
+    /// Number of the queue pair in asynchronous events
+    /// ([`AsyncElement::Qp`](crate::event::AsyncElement)).
     #[must_use]
     pub fn event_id(&self) -> u64 {
         self.core().event_id()

@@ -105,7 +105,8 @@ impl<'q, P: Provider, Q: RecvOps> RecvBatch<'q, P, Q> {
     /// # let pd = context.alloc_pd()?;
     /// # let mut cq = context.create_cq(256)?;
     /// # let mut qp = context.queue_pair(&pd, &cq).build()?;
-    /// # let local = uverbs::Local { access: uverbs::AccessFlags::REMOTE_WRITE, ..Default::default() };
+    /// # let local =
+    /// #     uverbs::Local { access: uverbs::AccessFlags::REMOTE_WRITE, ..Default::default() };
     /// # let endpoint = qp.prepare(&local)?;
     /// # qp.connect(&endpoint)?;
     /// let memory = pd.expose(64, uverbs::AccessFlags::REMOTE_WRITE)?;

@@ -77,14 +77,14 @@ pub trait Use: sealed::Sealed + Debug + Send + Sync + 'static {}
 pub trait Feeds<T: Transport>: Use {}
 
 /// Marks a shared receive queue that [queue pairs](crate::QueuePair) and [targets of dynamic
-/// connections](crate::dc::DcTarget) use. Receives complete on the completion queue of the queue pair
-/// or target.
+/// connections](crate::dc::DcTarget) use. Receives complete on the completion queue of the queue
+/// pair or target.
 #[derive(Debug)]
 pub enum Plain {}
 
-/// Marks a shared receive queue of an [XRC domain](crate::xrc::XrcDomain). All targets of the domain
-/// receive into it what initiators send to its number. Receives complete on the SRQ's completion
-/// queue.
+/// Marks a shared receive queue of an [XRC domain](crate::xrc::XrcDomain). All targets of the
+/// domain receive into it what initiators send to its number. Receives complete on the SRQ's
+/// completion queue.
 ///
 /// No queue pair can be made with one:
 ///
@@ -100,9 +100,9 @@ pub enum Plain {}
 pub enum ForXrc {}
 
 /// Marks a shared receive queue that matches tags. Messages on its reliable connections begin with
-/// a [header](crate::tags::TagMessage) and go to the buffer of the first matching tag in the queue's
-/// list. Messages without a tag or a match go to receives. All complete on the SRQ's completion
-/// queue. Supported on mlx5 with an InfiniBand port, as with libmlx5.
+/// a [header](crate::tags::TagMessage) and go to the buffer of the first matching tag in the
+/// queue's list. Messages without a tag or a match go to receives. All complete on the SRQ's
+/// completion queue. Supported on mlx5 with an InfiniBand port, as with libmlx5.
 ///
 /// ```
 /// # use uverbs::softhca::{LinkLayer, SoftHca};
@@ -237,7 +237,8 @@ impl<P: Provider, U: Use> SharedReceiveQueue<P, U> {
         self.core.srqn()
     }
 
-    /// Number of the queue in asynchronous events ([`AsyncElement::Srq`](crate::event::AsyncElement)).
+    /// Number of the queue in asynchronous events
+    /// ([`AsyncElement::Srq`](crate::event::AsyncElement)).
     #[must_use]
     pub fn event_id(&self) -> u64 {
         self.core.event_id()
@@ -276,8 +277,8 @@ impl<P: Provider, U: Use> SharedReceiveQueue<P, U> {
     }
 
     /// Sets the limit: when fewer receives than this are left, the device raises
-    /// [`SrqLimitReached`](crate::event::AsyncEventKind::SrqLimitReached), once, and forgets the limit. 0
-    /// forgets it now.
+    /// [`SrqLimitReached`](crate::event::AsyncEventKind::SrqLimitReached), once, and forgets the
+    /// limit. 0 forgets it now.
     ///
     /// # Errors
     ///

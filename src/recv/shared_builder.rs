@@ -92,9 +92,9 @@ impl<P: Provider, U: Use> SharedReceiveQueueBuilder<P, U> {
     }
 
     /// Fewer receives left than this raise
-    /// [`SrqLimitReached`](crate::event::AsyncEventKind::SrqLimitReached), once; 0, unless said otherwise,
-    /// never. An empty queue is below every limit: it may be wiser to set it when receives are
-    /// posted ([`SharedReceiveQueue::set_limit`]).
+    /// [`SrqLimitReached`](crate::event::AsyncEventKind::SrqLimitReached), once; 0, unless said
+    /// otherwise, never. An empty queue is below every limit: it may be wiser to set it when
+    /// receives are posted ([`SharedReceiveQueue::set_limit`]).
     #[must_use]
     pub fn limit(mut self, limit: u32) -> Self {
         self.init.limit = limit;

@@ -20,8 +20,9 @@ use crate::provider::Provider;
 use crate::recv::batch::Receives;
 use crate::{Any, CompletionQueue, Context, Gone, ProtectionDomain, RecvBatch, Refused, Rejected};
 
-/// A work queue: it receives packets that a [queue pair over a table](crate::rss::RssQueuePair) sends
-/// its way. A unique value, as [`RecvQueue`](crate::RecvQueue) is: the thread that owns it posts.
+/// A work queue: it receives packets that a [queue pair over a table](crate::rss::RssQueuePair)
+/// sends its way. A unique value, as [`RecvQueue`](crate::RecvQueue) is: the thread that owns it
+/// posts.
 ///
 /// ```
 /// # let context = uverbs::device("softhca0")?.open()?;
@@ -64,7 +65,8 @@ impl<P: Provider> WorkQueue<P> {
         self.core.wqn()
     }
 
-    /// Number of the queue in asynchronous events ([`AsyncElement::Wq`](crate::event::AsyncElement)).
+    /// Number of the queue in asynchronous events
+    /// ([`AsyncElement::Wq`](crate::event::AsyncElement)).
     #[must_use]
     pub fn event_id(&self) -> u64 {
         self.core.event_id()

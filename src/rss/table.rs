@@ -133,8 +133,8 @@ impl<P: Provider> Context<P> {
     ///
     /// [`Error::Invalid`] for another number than a power of two, and for queues of another open
     /// device; [`Error::Limit`] for more than
-    /// [the device's](crate::rss::RssCaps::max_rwq_indirection_table_size); [`Error::Unsupported`] of a
-    /// device without; the kernel's refusal.
+    /// [the device's](crate::rss::RssCaps::max_rwq_indirection_table_size); [`Error::Unsupported`]
+    /// of a device without; the kernel's refusal.
     #[doc(alias = "ibv_create_rwq_ind_table")]
     pub fn indirection_table(&self, queues: &[&WorkQueue<P>]) -> Result<IndirectionTable, Error> {
         let queues = queues.iter().map(|wq| Arc::clone(wq.core())).collect();

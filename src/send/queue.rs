@@ -311,8 +311,8 @@ type Cursor<P> = <<P as uverbs_core::provider::Provider>::Sq as SendOps>::Cursor
 ///
 /// - a [`Frame`](crate::Frame), [a part of one](crate::Frame::part) or [a chain of
 ///   them](crate::Frame::chain), which the completion gives back;
-/// - a [`SharedFrame`](crate::memory::SharedFrame), a part of one or a chain, to send or write: any number
-///   of handles may be posted, and the completions give nothing back;
+/// - a [`SharedFrame`](crate::memory::SharedFrame), a part of one or a chain, to send or write: any
+///   number of handles may be posted, and the completions give nothing back;
 /// - a [part of exposed memory](crate::ExposedMemory::part), also for answers; the completion gives
 ///   nothing back.
 impl<P: Provider, T: Connected> Batch<'_, P, T> {
@@ -448,7 +448,8 @@ impl<P: Provider, T: Connected> Batch<'_, P, T> {
 /// Safe posts that need a transport with acknowledgements.
 ///
 /// ```compile_fail,E0599
-/// # fn f(batch: &mut uverbs::Batch<'_, uverbs::Any, uverbs::transport::Uc>, frame: uverbs::Frame) {
+/// # use uverbs::{Any, Batch, Frame, transport::Uc};
+/// # fn f(batch: &mut Batch<'_, Any, Uc>, frame: Frame) {
 /// let from = uverbs::Remote { addr: 0, rkey: 0 };
 /// batch.read(1, frame, from).unwrap(); // UC has no READ
 /// # }

@@ -23,7 +23,10 @@ impl<P: Provider, T: Transport> SendQueue<P, T> {
 
 /// Writes each single post for a send queue, and for a queue pair whose send queue does it.
 macro_rules! singles {
-    ($kind:ident; $($(#[$doc:meta])* $name:ident = $batch:ident($($arg:ident: $of:ty),*) or $error:ty;)*) => {
+    (
+        $kind:ident;
+        $($(#[$doc:meta])* $name:ident = $batch:ident($($arg:ident: $of:ty),*) or $error:ty;)*
+    ) => {
         impl<P: Provider, T: $kind> SendQueue<P, T> {$(
             $(#[$doc])*
             #[inline(always)]
@@ -58,7 +61,8 @@ singles! {
     /// # let mut cq = context.create_cq(512)?;
     /// # let mut client = context.queue_pair(&pd, &cq).build()?;
     /// # let mut server = context.queue_pair(&pd, &cq).build()?;
-    /// # let (here, there) = (client.prepare(&Default::default())?, server.prepare(&Default::default())?);
+    /// # let here = client.prepare(&Default::default())?;
+    /// # let there = server.prepare(&Default::default())?;
     /// # (server.connect(&here)?, client.connect(&there)?);
     /// let slab = pd.slab(64, 2)?;
     /// server.post_recv(1, slab.take().unwrap())?;
@@ -122,7 +126,8 @@ singles! {
     /// # Errors
     ///
     /// [`Rejected`] with the frame: [`PostError::BadData`] for one shorter than 8 bytes.
-    post_compare_swap = compare_swap(frame: Frame, remote: Remote, compare: u64, swap: u64) or Rejected;
+    post_compare_swap =
+        compare_swap(frame: Frame, remote: Remote, compare: u64, swap: u64) or Rejected;
 
     /// Posts one fetch-and-add and rings: [`Batch::fetch_add`] in a batch of one.
     ///

@@ -197,7 +197,10 @@ mod tests {
         #[test]
         fn pieces_stay_inside(
             len in 1..9000u32, slots in 1..20u32,
-            steps in prop::collection::vec((0..3u8, 0..9000usize, any::<u16>(), any::<u32>()), 1..200),
+            steps in prop::collection::vec(
+                (0..3u8, 0..9000usize, any::<u16>(), any::<u32>()),
+                1..200,
+            ),
         ) {
             let mut outgoing = Outgoing::new(slots, len, 64, 0, Place::default());
             let mut posted: VecDeque<Piece> = VecDeque::new();

@@ -51,7 +51,8 @@ use crate::{Context, Refused};
 /// # for _ in 0..2 {
 /// let done = cq.wait(wait)?;
 /// # if done.result? != uverbs::Completed::Recv { continue; }
-/// assert_eq!((&done.frame.expect("a receive has one")[..], done.qpn), (&b"hello"[..], target.qpn()));
+/// assert_eq!(done.frame.expect("a receive has one")[..], b"hello"[..]);
+/// assert_eq!(done.qpn, target.qpn());
 /// # }
 /// # Ok::<(), uverbs::Error>(())
 /// ```

@@ -24,9 +24,9 @@ use crate::xrc::XrcDomain;
 use crate::{Any, Context, Endpoint, Local, Refused};
 
 /// A target of an extended reliable connection (XRC TGT). It receives for one initiator
-/// ([`XrcIni`](crate::transport::XrcIni)). Each SEND names a shared receive queue of the domain; RDMA and
-/// atomics access memory exposed in that queue's protection domain. The target posts no work
-/// requests and has no completions.
+/// ([`XrcIni`](crate::transport::XrcIni)). Each SEND names a shared receive queue of the domain;
+/// RDMA and atomics access memory exposed in that queue's protection domain. The target posts no
+/// work requests and has no completions.
 ///
 /// The target belongs to the domain, not to the process that made it. Other processes in the domain
 /// may [open](Context::open_xrc_target) it; the last drop destroys it.
@@ -129,7 +129,8 @@ impl<P: Provider> XrcTarget<P> {
         self.object.qpn()
     }
 
-    /// Number of the target in asynchronous events ([`AsyncElement::Qp`](crate::event::AsyncElement)).
+    /// Number of the target in asynchronous events
+    /// ([`AsyncElement::Qp`](crate::event::AsyncElement)).
     #[must_use]
     pub fn event_id(&self) -> u64 {
         self.object.event_id()

@@ -56,7 +56,12 @@ pub(crate) struct Args {
     size: Option<u64>,
 
     /// Pings [default: 10]
-    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 31))]
+    #[arg(
+        short = 'n',
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u64).range(1..=1 << 31)
+    )]
     iters: Option<u64>,
 
     /// Print each ping

@@ -50,11 +50,21 @@ pub(crate) struct Args {
     size: Option<u64>,
 
     /// Transfers of each side in a round
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=1 << 31))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1000,
+        value_parser = clap::value_parser!(u64).range(1..=1 << 31)
+    )]
     count: u64,
 
     /// Rounds [default: 1]
-    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 31))]
+    #[arg(
+        short = 'n',
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u64).range(1..=1 << 31)
+    )]
     iters: Option<u64>,
 
     /// Write into the other side's memory, as riostream does

@@ -56,7 +56,12 @@ struct Serve {
     #[arg(long, value_enum, default_value_t = Port::Ib)]
     port: Port,
     /// Makes its GUID, LID and MAC address; each further device has the next
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(LAST)))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..=i64::from(LAST))
+    )]
     number: u16,
     /// Write a line for every command, doorbell and interrupt; - is standard error. Of several
     /// devices each line begins with the device's number

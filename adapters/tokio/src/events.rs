@@ -51,8 +51,8 @@ impl<P: Provider> Events<P> {
     ///
     /// # Errors
     ///
-    /// As [`AsyncEvents::try_next`](uverbs::event::AsyncEvents::try_next). The device's removal is an
-    /// event, [`DeviceFatal`](uverbs::event::AsyncEventKind::DeviceFatal), the last one.
+    /// As [`AsyncEvents::try_next`](uverbs::event::AsyncEvents::try_next). The device's removal is
+    /// an event, [`DeviceFatal`](uverbs::event::AsyncEventKind::DeviceFatal), the last one.
     pub async fn next(&self) -> Result<AsyncEvent, Error> {
         loop {
             let mut ready = self.file.readable().await.map_err(|error| system("epoll", &error))?;

@@ -45,7 +45,13 @@ pub(crate) struct Options {
     port: u16,
 
     /// Seconds that a server waits for its client
-    #[arg(long, value_name = "SECONDS", default_value = "60", allow_negative_numbers = true, value_parser = parse_timeout)]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value = "60",
+        allow_negative_numbers = true,
+        value_parser = parse_timeout
+    )]
     wait: Duration,
 
     #[command(flatten)]
@@ -61,11 +67,23 @@ pub(crate) struct Options {
     all: bool,
 
     /// Messages to measure; with --qps, on each queue pair [default: lat 10000, bw --duration 2]
-    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 40), conflicts_with = "duration")]
+    #[arg(
+        short = 'n',
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u64).range(1..=1 << 40),
+        conflicts_with = "duration"
+    )]
     iters: Option<u64>,
 
     /// Seconds to measure, instead of a number of messages
-    #[arg(short = 'D', long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = parse_timeout)]
+    #[arg(
+        short = 'D',
+        long,
+        value_name = "SECONDS",
+        allow_negative_numbers = true,
+        value_parser = parse_timeout
+    )]
     duration: Option<Duration>,
 
     /// Messages to warm up with, not measured [default: a tenth of --iters, 1000 at most]
@@ -73,7 +91,13 @@ pub(crate) struct Options {
     warmup: Option<u64>,
 
     /// Carry messages of up to so many bytes in the work request [default: lat 220, bw 0]
-    #[arg(short = 'I', long, visible_alias = "inline_size", value_name = "BYTES", value_parser = parse_bytes)]
+    #[arg(
+        short = 'I',
+        long,
+        visible_alias = "inline_size",
+        value_name = "BYTES",
+        value_parser = parse_bytes
+    )]
     inline: Option<u64>,
 
     /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: the port's]
@@ -99,7 +123,14 @@ pub(crate) struct Options {
     rx_depth: Option<u32>,
 
     /// bw: queue pairs
-    #[arg(short, long, visible_alias = "qp", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16384))]
+    #[arg(
+        short,
+        long,
+        visible_alias = "qp",
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=16384)
+    )]
     qps: u32,
 
     /// bw: a completion for each so many messages, not for all [default: 100, but no more than
@@ -108,7 +139,13 @@ pub(crate) struct Options {
     cq_mod: Option<u32>,
 
     /// bw: messages that are posted with one doorbell [default: 1]
-    #[arg(short = 'l', long, visible_alias = "post_list", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(
+        short = 'l',
+        long,
+        visible_alias = "post_list",
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     post_list: Option<u32>,
 
     /// bw: both ends send
@@ -117,15 +154,32 @@ pub(crate) struct Options {
 
     /// Acknowledgement timeout of the queue pairs: 4.096 us times two to this, 0 for never
     /// [default: 14; on the software HCA 19]
-    #[arg(short = 'u', long, value_name = "CODE", value_parser = clap::value_parser!(u8).range(..32))]
+    #[arg(
+        short = 'u',
+        long,
+        value_name = "CODE",
+        value_parser = clap::value_parser!(u8).range(..32)
+    )]
     qp_timeout: Option<u8>,
 
     /// Service level
-    #[arg(short = 'S', long, value_name = "SL", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..16))]
+    #[arg(
+        short = 'S',
+        long,
+        value_name = "SL",
+        default_value_t = 0,
+        value_parser = clap::value_parser!(u8).range(..16)
+    )]
     sl: u8,
 
     /// Traffic class (DSCP and ECN on RoCE v2)
-    #[arg(short = 'T', long, visible_aliases = ["tclass", "tos"], value_name = "CLASS", default_value_t = 0)]
+    #[arg(
+        short = 'T',
+        long,
+        visible_aliases = ["tclass", "tos"],
+        value_name = "CLASS",
+        default_value_t = 0
+    )]
     traffic_class: u8,
 
     /// Transport. UC has write and send, UD has send of one packet; XRC and DC (of ConnectX) have
@@ -161,7 +215,13 @@ pub(crate) struct Options {
     check: bool,
 
     /// Seconds to wait for a completion, a message, or an answer of the other process
-    #[arg(long, value_name = "SECONDS", default_value = "10", allow_negative_numbers = true, value_parser = parse_timeout)]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value = "10",
+        allow_negative_numbers = true,
+        value_parser = parse_timeout
+    )]
     timeout: Duration,
 
     /// Print one JSON document with everything, and nothing else, on stdout

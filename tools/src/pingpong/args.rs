@@ -84,7 +84,12 @@ pub(crate) struct Args {
     size: Option<u64>,
 
     /// Iterations to measure [default: 10000; with another process 1000]
-    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
+    #[arg(
+        short = 'n',
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u64).range(1..=1 << 40)
+    )]
     iters: Option<u64>,
 
     /// Iterations before those, verified but not measured [default: a tenth of --iters, 1000 at
@@ -93,7 +98,13 @@ pub(crate) struct Args {
     warmup: Option<u64>,
 
     /// Carry messages of up to so many bytes in the work request itself; 0 never does [default: 64]
-    #[arg(short = 'I', long, visible_alias = "inline_size", value_name = "BYTES", value_parser = parse_bytes)]
+    #[arg(
+        short = 'I',
+        long,
+        visible_alias = "inline_size",
+        value_name = "BYTES",
+        value_parser = parse_bytes
+    )]
     inline: Option<u64>,
 
     #[command(flatten)]
@@ -109,7 +120,12 @@ pub(crate) struct Args {
     rx_depth: Option<u32>,
 
     /// Service level, 0 to 15, with another process [default: 0]
-    #[arg(short = 'S', long, value_name = "SL", value_parser = clap::value_parser!(u8).range(..=15))]
+    #[arg(
+        short = 'S',
+        long,
+        value_name = "SL",
+        value_parser = clap::value_parser!(u8).range(..=15)
+    )]
     sl: Option<u8>,
 
     /// With another process: check the first byte of each page of each message; the client must be
@@ -118,7 +134,12 @@ pub(crate) struct Args {
     chk: bool,
 
     /// Seconds that the server waits for a client [default: 600]
-    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = parse_timeout)]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        allow_negative_numbers = true,
+        value_parser = parse_timeout
+    )]
     wait: Option<Duration>,
 
     /// Sleep until a completion comes, instead of polling for it (ibv_rc_pingpong's -e)
@@ -130,7 +151,13 @@ pub(crate) struct Args {
     doorbell: Doorbell,
 
     /// Seconds to wait for a message; fractions are fine
-    #[arg(long, value_name = "SECONDS", default_value = "10", allow_negative_numbers = true, value_parser = parse_timeout)]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value = "10",
+        allow_negative_numbers = true,
+        value_parser = parse_timeout
+    )]
     timeout: Duration,
 
     /// Print one JSON object, and nothing else, on stdout

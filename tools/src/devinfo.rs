@@ -23,7 +23,8 @@ use crate::base::select;
     uverbs devinfo\n  \
     uverbs devinfo -d mlx5_0 -i 1 -v\n  \
     uverbs devinfo --json | jq '.devices[0].ports[0].state'\n\n\
-    EXIT STATUS: 0, 1 when a device can't be opened or asked, 2 for a device or port that isn't there.")]
+    EXIT STATUS: 0, 1 when a device can't be opened or asked, 2 for a device or port that isn't \
+    there.")]
 pub(crate) struct Args {
     /// The device; all of them without it
     #[arg(short = 'd', long, value_name = "NAME")]
@@ -347,7 +348,12 @@ impl PortInfo {
         let mut map = Map::from_iter([("port".to_owned(), self.number.into())]);
         insert(&mut map, &self.fields);
         if !self.gids.is_empty() || !self.pkeys.is_empty() {
-            let gid = |entry: &Gid| json!({ "index": entry.index, "gid": entry.gid, "type": entry.kind, "netdev_ifindex": entry.ifindex });
+            let gid = |entry: &Gid| {
+                json!({
+                    "index": entry.index, "gid": entry.gid, "type": entry.kind,
+                    "netdev_ifindex": entry.ifindex
+                })
+            };
             map.insert("gids".to_owned(), self.gids.iter().map(gid).collect());
             let pkey = |&(index, pkey): &(u16, u16)| json!({ "index": index, "pkey": pkey });
             map.insert("pkeys".to_owned(), self.pkeys.iter().map(pkey).collect());

@@ -164,7 +164,9 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(256))]
 
         #[test]
-        fn every_value_is_in_one_bucket(values in proptest::collection::vec(1u64..100_000_000_000, 1..200)) {
+        fn every_value_is_in_one_bucket(
+            values in proptest::collection::vec(1u64..100_000_000_000, 1..200),
+        ) {
             let recorded = record(&values);
             let buckets = buckets(&recorded);
             prop_assert!(!buckets.is_empty() && buckets.len() <= ROWS);

@@ -56,7 +56,8 @@ impl fmt::Display for Mismatch {
         let Self { iteration, from, offset, wanted, got } = self;
         write!(
             f,
-            "iteration {iteration}: the data of the {from} is wrong at offset {offset}: wanted {wanted:#04x}, got {got:#04x}"
+            "iteration {iteration}: the data of the {from} is wrong at offset {offset}: wanted \
+            {wanted:#04x}, got {got:#04x}"
         )
     }
 }
@@ -78,7 +79,8 @@ impl fmt::Display for WrongWord {
         let Self { iteration, what, of, wanted, got } = self;
         write!(
             f,
-            "iteration {iteration}: {what} of the {of} is wrong at offset 0: wanted {wanted:#018x}, got {got:#018x}"
+            "iteration {iteration}: {what} of the {of} is wrong at offset 0: wanted \
+            {wanted:#018x}, got {got:#018x}"
         )
     }
 }
@@ -176,7 +178,8 @@ mod tests {
         /// A single changed byte is found, with its offset.
         #[test]
         fn a_corrupt_byte_is_reported(
-            iteration: u64, server: bool, last: Option<u8>, len in 1usize..300, at: prop::sample::Index, flip in 1u8..,
+            iteration: u64, server: bool, last: Option<u8>, len in 1usize..300,
+            at: prop::sample::Index, flip in 1u8..,
         ) {
             let pattern = pattern(iteration, server, last);
             let mut message = vec![0xcc; len];
@@ -193,10 +196,14 @@ mod tests {
         /// Messages of another iteration, of the other side, or displaced by a byte or word are
         /// found.
         #[test]
-        fn the_wrong_message_is_found(iteration in 0u64..1 << 40, len in 24usize..300, shift in 1usize..9) {
+        fn the_wrong_message_is_found(
+            iteration in 0u64..1 << 40, len in 24usize..300, shift in 1usize..9,
+        ) {
             let right = Pattern::new(iteration, Who::Client);
             let mut message = vec![0; len];
-            for wrong in [Pattern::new(iteration + 1, Who::Client), Pattern::new(iteration, Who::Server)] {
+            for wrong in
+                [Pattern::new(iteration + 1, Who::Client), Pattern::new(iteration, Who::Server)]
+            {
                 wrong.fill(&mut message);
                 prop_assert!(right.check(&message).is_err());
             }
@@ -217,7 +224,8 @@ mod tests {
         assert_eq!(
             text,
             format!(
-                "iteration 7: the data of the server is wrong at offset 17: wanted {wanted:#04x}, got {:#04x}",
+                "iteration 7: the data of the server is wrong at offset 17: wanted {wanted:#04x}, \
+                got {:#04x}",
                 !wanted
             )
         );

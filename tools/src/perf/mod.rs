@@ -59,17 +59,20 @@ const AFTER: &str = "\
 WHAT IS MEASURED:\n  \
     write lat, send lat: half the round trip, from before the post until the answer was seen, by \
     its last byte in memory (write) or its completion (send).\n\n  \
-    read lat, atomic lat: one operation, from before the post until its completion was polled.\n\n  \
+    read lat, atomic lat: one operation, from before the post until its completion was \
+    polled.\n\n  \
     bw: messages complete over the time from the first post to the last completion, and in each of \
     many short intervals, so that jitter shows.\n\n  \
     Every sample of lat goes into a histogram (HdrHistogram, three digits). It is a closed loop: a \
     stall is one sample, not as many as would have been sent meanwhile (coordinated omission). A \
-    percentile that has too few samples above it is shown as `-`. The clock's own cost is told, and \
+    percentile that has too few samples above it is shown as `-`. The clock's own cost is told, \
+    and \
     not taken off. Messages of a queue pair all go from one place in memory to one, as in \
     perftest.\n\n\
 TWO PROCESSES:\n  \
     The server waits for one client, which must be started with the same operation, test, \
-    --connection, --size (or --all), --qps, --bidirectional and --check; what differs is refused by \
+    --connection, --size (or --all), --qps, --bidirectional and --check; what differs is refused \
+    by \
     name. The client measures and records. The exchange is plain text without any \
     authentication: for networks you trust.\n\n\
 PERFTEST:\n  \

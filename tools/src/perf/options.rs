@@ -489,7 +489,8 @@ mod tests {
     fn the_letters_of_perftest_are_understood() {
         let plan = plan(
             Family::Write,
-            "bw -d mlx5_0 -i 2 -x 3 -s 4K -n 5 -t 64 -q 4 -I 32 -Q 16 -l 8 -m 1024 -u 10 -S 3 -b -p 1 -F -c rc host",
+            "bw -d mlx5_0 -i 2 -x 3 -s 4K -n 5 -t 64 -q 4 -I 32 -Q 16 -l 8 -m 1024 -u 10 -S 3 -b \
+            -p 1 -F -c rc host",
         );
         let Plan { shape, sizes, role, device, .. } = plan.unwrap();
         assert_eq!((sizes, device), (vec![4096], Some("mlx5_0".to_owned())));

@@ -231,7 +231,8 @@ impl Record {
     }
 
     fn parse(bytes: &[u8]) -> Result<Self, String> {
-        const TEACH: &str = "a recording is made by `uverbs perf write lat --out FILE`, and likewise for the others";
+        const TEACH: &str = "a recording is made by `uverbs perf write lat --out FILE`, and \
+            likewise for the others";
         let document: Value = serde_json::from_slice(bytes)
             .map_err(|error| format!("this is no recording, nor any JSON ({error}); {TEACH}"))?;
         match document.get("kind").and_then(Value::as_str) {
@@ -242,7 +243,8 @@ impl Record {
             }
             None if document.get("program").is_some_and(|program| program == "uverbs pingpong") => {
                 return Err(format!(
-                    "this is a report of `uverbs pingpong`, which keeps no samples to compare; {TEACH}"
+                    "this is a report of `uverbs pingpong`, which keeps no samples to compare; \
+                    {TEACH}"
                 ));
             }
             None => return Err(format!("this is JSON, but no recording; {TEACH}")),
@@ -251,7 +253,8 @@ impl Record {
             Some(FORMAT) => {}
             Some(format) => {
                 return Err(format!(
-                    "a recording of format {format}, and this uverbs knows format {FORMAT} (use the version that made it)"
+                    "a recording of format {format}, and this uverbs knows format {FORMAT} (use \
+                    the version that made it)"
                 ));
             }
             None => return Err("a recording without a format: something cut it".to_owned()),
@@ -264,7 +267,8 @@ impl Record {
                     let samples = latency.histogram()?.len();
                     if samples != latency.samples {
                         return Err(format!(
-                            "a recording that something has changed: its histogram has {samples} samples, not {}",
+                            "a recording that something has changed: its histogram has {samples} \
+                            samples, not {}",
                             latency.samples
                         ));
                     }
@@ -285,17 +289,23 @@ fn method(shape: &Shape, two_processes: bool) -> Vec<String> {
             says.push("from before the post until the completion was polled".to_owned());
         }
         (Test::Lat, false) => says.push(
-            "half the time from before the post until the answer was seen (write: its last byte in memory; send: its completion)"
+            "half the time from before the post until the answer was seen (write: its last byte \
+            in memory; send: its completion)"
                 .to_owned(),
         ),
         (Test::Bw, _) => says.push(
-            "messages complete over the time from the first post to the last completion; what no completion tells of counts with the next that does"
+            "messages complete over the time from the first post to the last completion; what no \
+            completion tells of counts with the next that does"
                 .to_owned(),
         ),
     }
     if shape.test == Test::Lat {
         says.push("every sample is in the histogram, to three digits".to_owned());
-        says.push("closed loop: a stall is one sample, not as many as would have been sent meanwhile (coordinated omission)".to_owned());
+        says.push(
+            "closed loop: a stall is one sample, not as many as would have been sent \
+            meanwhile (coordinated omission)"
+                .to_owned(),
+        );
         says.push(
             "the cost of reading the clock is in each sample; nothing is taken off".to_owned(),
         );

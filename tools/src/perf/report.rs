@@ -38,7 +38,8 @@ pub(super) fn header(record: &Record, utf8: bool) -> String {
         let s = if *qps == 1 { "" } else { "s" };
         let _ = writeln!(
             text,
-            "  {:9}  {qps} queue pair{s}, {tx_depth} outstanding, {post_list} a doorbell, a completion for {cq_mod}",
+            "  {:9}  {qps} queue pair{s}, {tx_depth} outstanding, {post_list} a doorbell, a \
+            completion for {cq_mod}",
             ""
         );
     }

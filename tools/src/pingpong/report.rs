@@ -106,7 +106,8 @@ impl Report {
             let of = self.config.iters + self.config.warmup;
             let _ = writeln!(
                 text,
-                "\ninterrupted after {} of {of} iterations: the figures are of what was measured until then",
+                "\ninterrupted after {} of {of} iterations: the figures are of what was measured \
+                until then",
                 self.counts.verified / 2
             );
         }
@@ -122,7 +123,8 @@ impl Report {
         // Writing to a string cannot fail, here and below.
         let _ = writeln!(
             text,
-            "{opcode} ping-pong over {connection}, {size} bytes, {iters} iterations after {warmup} of \
+            "{opcode} ping-pong over {connection}, {size} bytes, {iters} iterations after \
+            {warmup} of \
              warm-up"
         );
         for (who, about) in [("client", &self.client), ("server", &self.server)] {

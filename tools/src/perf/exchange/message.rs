@@ -102,7 +102,8 @@ mod tests {
 
         #[test]
         fn hands_survive_their_text(
-            qpn in 0u32..1 << 24, psn in 0u32..1 << 24, addr: u64, rkey: u32, number in 0usize..1 << 16,
+            qpn in 0u32..1 << 24, psn in 0u32..1 << 24, addr: u64, rkey: u32,
+            number in 0usize..1 << 16,
         ) {
             let gid = Some(Gid([9; 16]));
             let endpoint = Endpoint { lid: 0, qpn, psn, mtu: Mtu::Mtu1024, rd_atomic: 4, gid };

@@ -171,7 +171,8 @@ fn what_differs_is_named_on_both_sides() {
             let error = control.agree(&shape("bw"), 4096, &NEVER).unwrap_err();
             assert_eq!(
                 error.to_string(),
-                "the client measures something else: test bw here and lat there, --size 4096 here and 64 there, \
+                "the client measures something else: test bw here and lat there, --size 4096 here \
+                and 64 there, \
                  --check false here and true there"
             );
         },

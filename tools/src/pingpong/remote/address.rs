@@ -141,7 +141,9 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_an_address_or_an_error(bytes in proptest::collection::vec(any::<u8>(), LEN)) {
+        fn any_bytes_are_an_address_or_an_error(
+            bytes in proptest::collection::vec(any::<u8>(), LEN),
+        ) {
             let bytes: [u8; LEN] = bytes.try_into().unwrap();
             if let Ok(address) = Address::decode(&bytes) {
                 prop_assert_eq!(address.encode(), bytes.map(|byte| byte.to_ascii_lowercase()));

@@ -92,7 +92,8 @@ impl Report {
             false => "",
         };
         format!(
-            "{interrupted}{} bytes in {seconds:.2} seconds = {:.2} Mbit/sec\n{} iters in {seconds:.2} seconds = {:.2} usec/iter\n",
+            "{interrupted}{} bytes in {seconds:.2} seconds = {:.2} Mbit/sec\n{} iters in \
+            {seconds:.2} seconds = {:.2} usec/iter\n",
             self.bytes,
             self.bits_per_s / 1e6,
             self.iterations,

@@ -79,7 +79,8 @@ impl Plan {
                 "--exact" | "--nocapture" => {}
                 other => {
                     return Err(format!(
-                        "{other}: the arguments are --quick, --only <part of a case's name>, --variant <name>"
+                        "{other}: the arguments are --quick, --only <part of a case's name>, \
+                        --variant <name>"
                     ));
                 }
             }

@@ -4,7 +4,7 @@
 //! or descriptor.
 #![allow(
     unsafe_code,
-    reason = "the fake device reads and writes through the addresses of a command, as the kernel does"
+    reason = "the fake device accesses memory at a command's addresses, as the kernel does"
 )]
 
 use std::os::fd::{AsFd, IntoRawFd};

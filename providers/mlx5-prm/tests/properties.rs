@@ -140,7 +140,8 @@ proptest! {
 
     #[test]
     fn sends_on_every_transport(
-        opcode in proptest::sample::select(vec![Opcode::SEND, Opcode::SEND_IMM, Opcode::SEND_INVAL]),
+        opcode in
+            proptest::sample::select(vec![Opcode::SEND, Opcode::SEND_IMM, Opcode::SEND_INVAL]),
         mut av in any_of::<mlx5_wqe_av>(),
         mut base in any_of::<mlx5_base_av>(),
         xrc in any_of::<mlx5_wqe_xrc_seg>(),
@@ -237,7 +238,8 @@ proptest! {
         let last = (!bsf.is_empty()).then_some(Segment::Opaque(&bsf[..]));
 
         let body = [&head[..], klms.as_bytes(), &bsf].concat();
-        let want: Vec<_> = first.into_iter().chain(klms.iter().map(Segment::Klm)).chain(last).collect();
+        let want: Vec<_> =
+            first.into_iter().chain(klms.iter().map(Segment::Klm)).chain(last).collect();
         check(Opcode::UMR, 0, &body, Service::Xrc, &want);
 
         let block = mlx5_wqe_umr_repeat_block_seg {
@@ -284,7 +286,9 @@ proptest! {
         }
         check(Opcode::FLOW_TBL_ACCESS, 0, &[flow.as_bytes(), argument.as_bytes()].concat(),
             Service::Rc, &[Segment::FlowUpdate(&flow), Segment::HeaderModifyArgument(&argument)]);
-        for opcode in [Opcode::NOP, Opcode::FMR, Opcode::LOCAL_INVAL, Opcode::CONFIG_CMD, Opcode::MMO] {
+        for opcode in
+            [Opcode::NOP, Opcode::FMR, Opcode::LOCAL_INVAL, Opcode::CONFIG_CMD, Opcode::MMO]
+        {
             check(opcode, 0, rest.as_bytes(), Service::Ud, &[Segment::Opaque(rest.as_bytes())]);
             check(opcode, 0, &[], Service::Ud, &[]);
         }

@@ -324,7 +324,8 @@ fn queries() -> Vec<Case> {
             "what was set",
             source,
             Want::Is(
-                "mtu 3, qpn 0x50, psn 0x100 0x100, port 1, retries 7 7, timeout 14, reads 1 1, timer 12, rights 0xe",
+                "mtu 3, qpn 0x50, psn 0x100 0x100, port 1, retries 7 7, timeout 14, reads 1 1, \
+                timer 12, rights 0xe",
             ),
             |rig| {
                 rig.bring_to(IB_QPS_RTS)?;
@@ -332,7 +333,8 @@ fn queries() -> Vec<Case> {
                 rig.send(&cmd)?;
                 let qp: ib_uverbs_query_qp_resp = rig.answer(&cmd, UVERBS_ATTR_CORE_OUT);
                 Ok(format!(
-                    "mtu {}, qpn {:#x}, psn {:#x} {:#x}, port {}, retries {} {}, timeout {}, reads {} {}, timer {}, rights {:#x}",
+                    "mtu {}, qpn {:#x}, psn {:#x} {:#x}, port {}, retries {} {}, timeout {}, \
+                    reads {} {}, timer {}, rights {:#x}",
                     qp.path_mtu,
                     qp.dest_qp_num,
                     qp.rq_psn,

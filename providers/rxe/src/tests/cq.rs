@@ -365,7 +365,10 @@ proptest! {
                 Step::Poll => {
                     let got = poll(&mut rig);
                     let has_frame = got.as_ref().is_some_and(|(.., frame)| frame.is_some());
-                    prop_assert_eq!(got.map(|(id, recv, _)| (id, recv)), completed.front().copied());
+                    prop_assert_eq!(
+                        got.map(|(id, recv, _)| (id, recv)),
+                        completed.front().copied()
+                    );
                     prop_assert_eq!(has_frame, completed.pop_front().is_some());
                 }
                 Step::Publish => rig.cq.publish(),

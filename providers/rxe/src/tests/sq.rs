@@ -457,7 +457,9 @@ proptest! {
     /// Whatever index the kernel's side shows, no slot is used twice, and the queue says that it is
     /// full in time.
     #[test]
-    fn a_wild_consumer_index_overwrites_nothing(indexes in proptest::collection::vec(any::<u32>(), 40)) {
+    fn a_wild_consumer_index_overwrites_nothing(
+        indexes in proptest::collection::vec(any::<u32>(), 40),
+    ) {
         let mut rig = Rig::new(15);
         let slab = rig.slab(64, 40);
         let mut posted = 0;

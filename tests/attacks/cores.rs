@@ -1,5 +1,5 @@
-//! Safe programs that tell lies to what keeps the library's bookkeeping: keys, windows, cores, and
-//! the sides that a provider makes.
+//! Safe programs that mislead the library's bookkeeping: keys, windows, cores, and the sides that a
+//! provider makes.
 
 use std::sync::Barrier;
 
@@ -83,8 +83,8 @@ fn a_window_takes_no_other_key_over() {
     assert_eq!(memory.load(0), Ok(u64::from_ne_bytes([7; 8])));
 }
 
-/// A bind that is noted and never posted opens nothing: the device still has the key before, for
-/// the memory before if there is any.
+/// A bind that is noted and never posted opens nothing: the device keeps the earlier key, for the
+/// earlier memory if the window had any.
 #[test]
 fn a_bind_that_was_only_noted_opens_nothing() {
     for kind in [WindowKind::Type2, WindowKind::Type1] {
@@ -115,7 +115,8 @@ fn a_bind_that_was_only_noted_opens_nothing() {
     }
 }
 
-/// A layout that is noted and never posted names what the device has: nothing, or the one before.
+/// A layout that is noted and never posted has no effect: the device keeps the earlier layout, if
+/// any.
 #[test]
 fn a_layout_that_was_only_noted_reaches_nothing() {
     if not_on_rxe(NO_KEYS) {
@@ -187,7 +188,7 @@ fn packet_of(
     places.map(|at| {
         let part = key.part(at, 64).unwrap();
         let mut batch = qp.batch();
-        // Never rung: what would be in the work request is the question.
+        // The batch is never rung: the test asks if the post writes a work request.
         batch.send_packet(2, part, Checksums::AsTheyAre).err().map(|rejected| rejected.error)
     })
 }

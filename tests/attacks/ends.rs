@@ -145,7 +145,7 @@ fn tags_work_on_after_a_refused_end() {
     assert_eq!(free(&slab), 8);
 }
 
-/// A rule or a membership that outlives its queue pair ends nothing of the next one's.
+/// A rule or a membership that outlives its queue pair leaves the next queue pair's alone.
 #[test]
 fn what_outlives_its_queue_pair_ends_nothing_elses() {
     if !only_on_softhca("it makes raw packets") {
@@ -164,7 +164,7 @@ fn what_outlives_its_queue_pair_ends_nothing_elses() {
         .eth(EthMatch { dst: Some(MacAddr([2, 0, 0, 0, 9, 1]).into()), ..EthMatch::default() });
     let mut first = raw();
     let flow = first.steer(&rule).unwrap();
-    // As in the kernel, what is attached goes first.
+    // The kernel refuses to destroy a queue pair with attachments, so they go first.
     let first = first.destroy().expect_err("a rule is attached").object;
     let mut second = raw();
     let other = second.steer(&rule).unwrap();
@@ -252,7 +252,7 @@ fn batches_that_were_never_rung_lose_no_frame() {
     }
 }
 
-/// A device that goes while it writes: what comes back is written no more.
+/// A device that is unplugged while it writes: frames that came back are not written any more.
 #[test]
 fn frames_of_a_device_that_went_stay_as_they_are() {
     if !only_on_softhca("the test removes the device") {

@@ -20,7 +20,7 @@ use uverbs::attr::InitAttr;
 use uverbs::memory::SharedFrame;
 use uverbs::{AccessFlags, CompletionQueue, Context, Frame, QueuePair, Slab};
 
-/// Long enough for the device to do what it was told.
+/// Long enough for the device to carry out all work requests.
 const WHILE: Duration = Duration::from_millis(100);
 
 fn free(slab: &Slab) -> usize {

@@ -1,5 +1,5 @@
-//! Queues that end in the middle of messages, after each step of a device: what comes back is
-//! written no more.
+//! Queues that end in the middle of messages, after each step of a device: memory that came back is
+//! not written any more.
 
 use crate::free;
 use common::{impatient, only_on_softhca, soft};

@@ -1,11 +1,11 @@
-//! `docs/UNSAFE.md` lists the public safe functions of the types that keep bookkeeping: a new one
-//! fails here until somebody has asked what a lie to it does, and listed it.
+//! `docs/UNSAFE.md` lists the public safe functions of the types that keep bookkeeping. A new
+//! function fails here until somebody has considered its misuse and listed it.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Folders whose types keep what safe posts and polls lean on.
+/// Folders with the types that safe posts and polls rely on.
 const FOLDERS: [&str; 8] = [
     "providers/core/src/memory",
     "providers/core/src/objects",
@@ -43,7 +43,7 @@ fn word(text: &str) -> String {
     text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
 }
 
-/// The type of an inherent `impl`; `None` of a trait's, whose functions stand with the trait.
+/// The type of an inherent `impl`. `None` for a trait's `impl`: the trait declares its functions.
 fn implemented(line: &str) -> Option<String> {
     let rest = line.strip_prefix("impl")?;
     let mut depth = 0;

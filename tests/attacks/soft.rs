@@ -149,7 +149,7 @@ fn no_fault_breaks_the_devices_thread() {
     }
 }
 
-/// A stepped device whose clock jumps to its end goes on.
+/// A stepped device works on after its clock jumps to the maximum.
 #[test]
 fn a_clock_at_its_end_breaks_nothing() {
     if !only_on_softhca("it makes devices") {

@@ -10,8 +10,8 @@ use super::Side;
 /// Opcode of a NOP (PRM, "Opcodes").
 const NOP: u8 = 0;
 
-/// Posts one: a NOP in whose place the device, `client`'s own, has the operation. It completes as
-/// `Completed::Other(0)`.
+/// Posts a placement: a NOP, which the device (`client`'s, and no other program's) carries out as
+/// the operation. It completes as `Completed::Other(0)`.
 pub fn place(hca: &SoftHca, client: &mut Side, id: u64, operation: Placement) {
     let AnySq::Mlx5(sq) = client.qp.send_queue().provider() else {
         panic!("not the mlx5 provider's");

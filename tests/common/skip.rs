@@ -1,5 +1,4 @@
-//! How a test says that it doesn't run here. Test trees that aren't beside this one include the
-//! file by its path.
+//! Skips a test, with the reason. Test trees outside this folder include the file by its path.
 #![allow(unreachable_pub, reason = "a crate exports it, others include the file")]
 
 use std::io::Write as _;

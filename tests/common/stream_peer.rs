@@ -38,7 +38,7 @@ pub struct Raw {
 }
 
 impl Raw {
-    /// Connects with these private data, of which the list's address and key are set.
+    /// Connects with `hello` as private data, in which it sets the list's address and key.
     pub fn connect(device: &Device, to: SocketAddr, hello: &[u8]) -> Result<Self, Error> {
         let channel = EventChannel::of(device)?;
         let route = Connector::new(to).limit(LIMIT).resolve_on(channel)?;
@@ -83,7 +83,7 @@ impl Raw {
     pub fn tell(&mut self, imm: u32, bytes: &[u8]) {
         // The queues don't run full; how it went is for the other end to say.
         match self.post(imm, bytes) {
-            // siw takes nothing behind a failure.
+            // siw rejects posts after a failure.
             Err(PostError::State | PostError::Refused) if self.is_iwarp => return,
             posted => posted.unwrap(),
         }
@@ -92,7 +92,7 @@ impl Raw {
             match self.cq.wait(Duration::from_millis(100)) {
                 Ok(done) if done.id == 1000 => return,
                 Ok(_) => {}
-                // Its kernel flushes once: what was posted just then never completes.
+                // siw's kernel flushes once: a later post never completes.
                 Err(_) if self.is_iwarp && self.connection.is_closed(Duration::ZERO).unwrap() => {
                     return;
                 }
@@ -124,7 +124,7 @@ pub fn hello() -> [u8; 40] {
 /// Bytes of each buffer and messages on their way: the least there are.
 const BUFFER: u32 = 2048;
 const UNREAD: u16 = 16;
-/// In the peer's memory: the end of its list, and a place where it takes bytes.
+/// Layout of the peer's memory: the end of its list, and the buffer that takes bytes.
 const LIST_END: usize = 2 * 16;
 const PLACE: usize = 2048;
 
@@ -135,9 +135,9 @@ struct Account {
     read: u64,
     /// Messages of no bytes, since one that had some.
     empty: u64,
-    /// The stream told of an error, or was told to end.
+    /// The stream reported an error, or the peer ended it.
     over: bool,
-    /// The longest place that it was told of.
+    /// Length of the longest buffer that the peer offered.
     place: usize,
 }
 
@@ -152,7 +152,7 @@ impl Account {
         }
     }
 
-    /// Reads what came. Whether bytes that the peer told of are left.
+    /// Reads the bytes that arrived. Returns true if announced bytes are left.
     fn reads(&mut self, stream: &mut RdmaStream, buffer: &mut [u8]) -> bool {
         use ErrorKind::{TimedOut, WouldBlock};
         match stream.read(buffer) {
@@ -162,8 +162,8 @@ impl Account {
         self.read < self.said
     }
 
-    /// The stream took no more than it has room for, and of the peer's memory changed only what the
-    /// peer had named.
+    /// Checks that the stream took no more than its buffer, and changed only memory that the peer
+    /// had named.
     fn check(&self, list: &ExposedMemory) {
         let mut memory = vec![0; list.len()];
         list.read(0, &mut memory).unwrap();
@@ -177,8 +177,8 @@ impl Account {
     }
 }
 
-/// A peer that sends messages, and writes into the memory that it was told of: reads and writes of
-/// the stream end in bytes or errors, and within their limits.
+/// A peer that sends any messages, and writes into the memory that it was offered: reads and writes
+/// of the stream end in bytes or errors, within their limits.
 pub fn messages(device: &Device, ip: IpAddr, data: &[u8]) {
     let least = options(device).mappings(1).send_buffer(BUFFER).recv_buffer(BUFFER).recvs(UNREAD);
     let (listener, at) = listen(&least, ip);

@@ -9,7 +9,7 @@ use common::{LIMIT, Side, is_rxe, local, only_on_softhca, pair_with, soft};
 use uverbs::softhca::SoftHca;
 use uverbs::{CompletionQueue, CqeSize, Errno, Error, Mlx5, Notify, WorkCompletion};
 
-/// Two sides whose client may have more in its queue than fits a small one.
+/// Two sides. The client's send queue is larger than a small CQ.
 fn sides() -> (Side, Side) {
     pair_with(&local(), |builder| builder.max_send_wr(16).max_recv_wr(16).overcommit())
 }
@@ -49,7 +49,7 @@ fn completions_stay_in_turn_whatever_the_size_becomes() {
     let (mut client, mut server) = sides();
     let mut waiting: VecDeque<u64> = VecDeque::new();
     let mut number = 0;
-    // Over the end of every ring that comes up, with none, some and many in the queue.
+    // Resizes past the end of every ring, with an empty, a short and a long queue.
     for (round, size) in
         [600, 40, 2000, 16, 17, 63, 64, 100, 31, 512, 33].into_iter().cycle().take(66).enumerate()
     {

@@ -1,5 +1,4 @@
-//! Completion queue entries of special kinds: those that bring a message along, and compressed
-//! ones.
+//! Special completion queue entries: inline ones, which carry the message, and compressed ones.
 #![allow(unsafe_code, reason = "raw posts are part of what is tested")]
 
 use common::{End, LIMIT, is_rxe, local, not_on_rxe, only_on_softhca, pattern, soft};
@@ -11,7 +10,7 @@ use uverbs::{
     ProtectionDomain, QueuePair, Status, WorkCompletion, Wr,
 };
 
-/// Around what entries have room for.
+/// Message lengths around the capacities of inline entries.
 const SIZES: [usize; 12] = [0, 1, 7, 8, 31, 32, 33, 63, 64, 65, 100, 300];
 const ENTRIES: [CqeSize; 2] = [CqeSize::Bytes64, CqeSize::Bytes128];
 
@@ -359,8 +358,8 @@ fn a_reset_takes_all_of_it_back() {
     }
 }
 
-/// A queue pair that is its own peer, with compressed completions of receives; the software HCA
-/// does nothing until it is told to.
+/// A queue pair connected to itself, with compressed receive completions. The software HCA runs
+/// only when stepped.
 struct Compressed {
     hca: SoftHca,
     qp: QueuePair,

@@ -1,5 +1,5 @@
-//! Completion channels: what is armed tells, what waits sleeps, and nothing of a queue that is gone
-//! is told.
+//! Completion channels: an armed CQ sends an event, a wait sleeps, and a destroyed CQ sends no
+//! event.
 #![allow(unsafe_code, reason = "puts another file under a channel's descriptor")]
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
@@ -15,7 +15,7 @@ use uverbs::{
     ProtectionDomain, QueuePair, Slab, Wr,
 };
 
-/// Long enough for a completion that comes to come.
+/// Long enough for a completion to arrive.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A queue pair that is connected to itself, and whose receives complete on a queue with a channel.
@@ -180,7 +180,7 @@ fn a_server_of_eight_that_waits_does_nothing_while_nothing_comes() {
         sides.push((qp, sent));
     }
     let mut received = received;
-    // Not by `wait`, which asks each queue pair why nothing came.
+    // `wait` is not used here: it asks the kernel for the state of each queue pair.
     received.arm(Notify::Any).unwrap();
     assert!(received.poll(1).next().is_none());
     let before = usage();

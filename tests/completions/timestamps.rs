@@ -37,7 +37,7 @@ fn completions_tell_when_they_were() {
         assert!(last <= received && received <= sent, "{last} {received} {sent}");
         last = sent;
     }
-    // A quarter of a second by the device's clock, as far as the machine's own says so at all.
+    // A quarter of a second by the device's clock, within the accuracy of the system's clock.
     let begun = Instant::now();
     std::thread::sleep(Duration::from_millis(250));
     server.expect(11, 8);

@@ -1,4 +1,4 @@
-//! The connection manager: what comes of connecting by address, when all goes well and when not.
+//! The connection manager: connecting by address, with its successes and failures.
 //!
 //! It needs an IP address at the device under test: Linux's rdma_cm answers, or the software HCA's
 //! own connection manager.
@@ -216,7 +216,7 @@ fn an_address_that_leads_nowhere_is_an_error_within_the_limit() {
     assert_eq!(error.to_errno(), Errno::ETIMEDOUT, "{error}");
     let text = error.to_string();
     assert!(text.contains(&nobody.to_string()) && text.contains("within 500ms"), "{text}");
-    // An own address that is another machine's.
+    // Source address of another machine.
     let error = bind(&device, nobody).unwrap_err();
     assert_eq!(error.to_errno(), Errno::EADDRNOTAVAIL, "{error}");
 }
@@ -236,7 +236,7 @@ fn an_infiniband_address_is_of_no_ethernet_port() {
     let builder = Listener::builder_ib(addr).limit(LIMIT);
     let error = builder.listen_on(EventChannel::of(&device).unwrap()).unwrap_err();
     assert_eq!((error.verb(), error.to_errno()), (Some("rdma_bind_addr"), Errno::ENODEV));
-    // Over RoCE Linux begins, and tells by an event what came of it.
+    // Over RoCE Linux begins to connect, and reports the failure by an event.
     if std::env::var_os("UVERBS_TEST_DEVICE").is_some() && !is_siw() {
         return;
     }
@@ -332,7 +332,7 @@ fn a_peer_that_dies_is_noticed() {
     let (tell, told) = mpsc::channel();
     let server = serve(listener, Param::default(), move |_, mut connection| {
         tell.send(()).unwrap();
-        // Its file says so to an event loop, too.
+        // The connection's file becomes readable for an event loop, too.
         let mut files = [PollFd::new(connection.as_fd(), PollFlags::POLLIN)];
         let limit = PollTimeout::try_from(LIMIT).unwrap();
         assert_eq!(poll(&mut files, limit), Ok(1), "nothing came");
@@ -493,7 +493,7 @@ fn datagram_peers_find_each_other_event_by_event() {
     assert_eq!(&received.frame.unwrap()[GRH_LEN..], b"a datagram");
 }
 
-/// A member of a group: its id, what keeps the membership, and a queue pair that receives.
+/// A member of a group: its id, the membership, and a queue pair that receives.
 struct Member {
     end: End,
     qp: QueuePair<uverbs::Any, Ud>,

@@ -67,7 +67,7 @@ fn an_event_of_the_programs_own_comes_in_order() {
     }
     assert!(channel.try_next().unwrap().is_none());
 
-    // Ethernet has no subnet administration, and an id without a device nothing at all.
+    // Ethernet has no subnet administration, and an id without a device supports no services.
     let error = first.resolve_service(ServiceKey::Name("disks")).unwrap_err();
     assert_eq!(error.to_errno(), Errno::EINVAL, "{error}");
     first.bind((ip, 0).into()).unwrap();

@@ -162,7 +162,7 @@ fn vendors_options_go_both_ways() {
     assert!(matches!(error, Error::Limit { limit: 0xff_ffff, .. }), "{error}");
 }
 
-/// A port of one space is another's, too, and a request comes to the listener of its space.
+/// Port spaces have separate ports, and a request goes to the listener in its space.
 #[test]
 fn ports_are_of_their_space() {
     let Some((device, ip)) = device_with_address() else { return };
@@ -271,7 +271,7 @@ fn a_path_has_its_time() {
     refused(id.resolve_route(LIMIT).unwrap_err());
 }
 
-/// IPoIB's ids are at addresses of its interfaces, which Ethernet's are not.
+/// IPoIB port space needs addresses of IPoIB interfaces, which Ethernet's are not.
 #[test]
 fn the_space_of_ipoib_is_infinibands() {
     let Some((device, ip)) = device_with_address() else { return };

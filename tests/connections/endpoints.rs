@@ -108,7 +108,7 @@ fn what_goes_wrong_is_told_within_its_limit() {
     let Error::Connection(error) = error else { panic!("{error}") };
     let ConnectionErrorKind::Rejected { private_data, .. } = error.kind else { panic!("{error}") };
     assert!(is_private_data(&private_data, b"no"));
-    // A peer that says nothing, a queue that is full, a peer that goes.
+    // A peer that sends no answer, a queue that is full, a peer that goes.
     let mut endpoint = reach(&device, &at).connect(&Param::default()).unwrap();
     let peer = server.join().unwrap();
     assert!(matches!(endpoint.recv_completion(short), Err(Error::TimedOut { .. })));

@@ -13,7 +13,7 @@ use uverbs::{Context, Device, Errno, PostError, ProtectionDomain, QueuePair, Rem
 /// Somewhere in the peer's memory: no READ gets there.
 const SOMEWHERE: Remote = Remote { addr: 0x1000, rkey: 7 };
 
-/// A connection manager whose peers serve no READs, say the events of connections that stand.
+/// A connection manager that changes events: peers of established connections serve no READs.
 #[derive(Debug)]
 struct Unserved(Arc<dyn CmDoor>);
 
@@ -41,7 +41,7 @@ impl CmDoor for Unserved {
     }
 }
 
-/// One side: a queue pair, and what it was made of.
+/// One side: a queue pair with its parents.
 fn end(device: &Device) -> (QueuePair, ProtectionDomain, Context) {
     let context = device.open().unwrap();
     let pd = context.alloc_pd().unwrap();
@@ -106,8 +106,8 @@ fn a_server_knows_that_its_client_serves_no_reads() {
     client.join().unwrap();
 }
 
-/// siw's own acceptance always serves what was asked for (`siw_cm.c`, `siw_accept`); other devices'
-/// may not, so that here the event is changed.
+/// siw's acceptance always serves the requested READs (`siw_cm.c`, `siw_accept`). Other devices may
+/// not, so the test changes the event.
 #[test]
 fn a_client_knows_that_its_server_serves_no_reads() {
     if !is_siw() {

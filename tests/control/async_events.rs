@@ -1,5 +1,5 @@
-//! Asynchronous events: each names what it happened to, comes to those whom it concerns, and is not
-//! heard of after its object is gone.
+//! Asynchronous events: each names its object, reaches the contexts it concerns, and is not
+//! delivered after the object is gone.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use uverbs::event::{AsyncElement, AsyncEventKind};
 use uverbs::softhca::SoftHca;
 use uverbs::{AccessFlags, Context, Endpoint, Error, Remote, RnrTimer, Status};
 
-/// No event for so long means that none will come.
+/// Time without an event after which none is expected.
 const SILENCE: Duration = Duration::from_millis(300);
 
 /// The next event of a context, in time.

@@ -1,5 +1,5 @@
-//! Wrong input, dead peers, full queues: each ends in a typed error that says what was wrong, and
-//! nothing is lost.
+//! Wrong input, dead peers, full queues: each ends in a typed error that names the fault, and no
+//! work request is lost.
 #![allow(unsafe_code, reason = "raw posts are part of what is tested")]
 
 use std::sync::Arc;
@@ -154,7 +154,7 @@ fn buffers_of_no_size_or_of_too_much() {
         pd.slab(1, 0).unwrap_err(),
         pd.slab(1 << 31, 1).unwrap_err(),
         pd.expose(0, AccessFlags::empty()).unwrap_err(),
-        // SAFETY: nothing is registered.
+        // SAFETY: zero bytes are registered.
         unsafe { pd.register(std::ptr::dangling_mut(), 0, AccessFlags::empty()) }.unwrap_err(),
     ] {
         assert!(matches!(error, Error::Limit { verb: "reg_mr", .. }), "{error:?}");

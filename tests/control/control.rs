@@ -1,5 +1,4 @@
-//! The control path: what a device tells of itself, registration, events, and the ways around the
-//! library.
+//! The control path: device attributes, registration, events, and the ways around the library.
 #![allow(unsafe_code, reason = "raw posts and registrations are part of what is tested")]
 
 use std::os::fd::AsFd;
@@ -211,7 +210,7 @@ impl<W: UverbsDoor + 'static> DeviceSource for Wrapped<W> {
     }
 }
 
-/// The next completion, a success, by polling alone: a wait that lasts asks the kernel whether the
+/// Takes the next completion, a success, by polling alone: a long wait would ask the kernel if the
 /// device is still there.
 fn polled(side: &mut Side) {
     let (start, mut place) = (Instant::now(), [WorkCompletion::default()]);

@@ -1,4 +1,5 @@
-//! Enhanced connection establishment: what queue pairs say of it, and agree on.
+//! Enhanced connection establishment: options that queue pairs report, and that two of them agree
+//! on.
 
 use common::{is_rxe, local, not_on_rxe, only_on_softhca, soft};
 use uverbs::attr::Ece;

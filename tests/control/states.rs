@@ -106,7 +106,8 @@ fn a_key_that_changes_locks_out_who_has_the_old_one() {
 
 #[test]
 fn a_controlled_key_is_the_senders_own() {
-    // IBTA vol 1, 10.2.5: a post whose key has the highest bit goes out with the queue pair's.
+    // IBTA vol 1, 10.2.5: if the post's Q_Key has the highest bit set, the queue pair's Q_Key is
+    // sent.
     if common::not_on_rxe("its kernel sends whatever key the post has") {
         return;
     }

@@ -1,4 +1,4 @@
-//! Dynamic connections: initiators, targets, what goes between them, and what is refused.
+//! Dynamic connections: initiators, targets, their messages, and refused posts.
 #![allow(unsafe_code, reason = "raw posts are part of what is tested")]
 
 use common::{LIMIT, device, done, filled, impatient, is_rxe, local, pattern};

@@ -50,7 +50,7 @@ fn pair(streams: Option<DciStreams>) -> Option<Pair> {
 }
 
 impl Pair {
-    /// A WRITE by a stream, which fails where there is no memory.
+    /// A WRITE by a stream. It fails if `good` is false: its address is not registered.
     fn write(&mut self, id: u64, stream: u16, good: bool) {
         let nowhere = Remote { addr: 0, rkey: 0 };
         let remote = if good { self.memory.remote(id as usize * 8) } else { nowhere };
@@ -117,7 +117,7 @@ fn as_many_errors_as_it_was_made_for_stop_the_initiator() {
 #[test]
 fn without_streams_one_error_stops_the_initiator() {
     let Some(mut pair) = pair(None) else { return };
-    // Named all the same, they mean nothing.
+    // Posts may still name streams, which have no effect.
     pair.write(1, 3, true);
     assert_eq!(pair.status(1), Ok(Completed::Write));
     let refused = pair.qp.reset_stream(3).expect_err("it has none");

@@ -1,4 +1,4 @@
-//! Multicast groups: members, who gets what, and what is refused.
+//! Multicast groups: members, delivery, and refused requests.
 
 use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::time::Duration;
@@ -63,8 +63,8 @@ impl Node {
     }
 }
 
-/// A group that the node's port reaches, another one for each number; and what lets its packets in
-/// where the port is a network interface's.
+/// A group within the port's reach, another one for each number. If the port is a network
+/// interface's, the socket makes the interface accept the group's packets.
 fn group(node: &Node, number: u8) -> (MulticastGroup, Option<UdpSocket>) {
     let infiniband = node.context.query_port(1).unwrap().link_layer == LinkLayer::InfiniBand;
     let own = node.at.gid.unwrap_or_default();
@@ -152,7 +152,7 @@ fn who_left_gets_no_more() {
         node.expect(2);
     }
     one.send("to both", &to);
-    // A member gets what it sends itself.
+    // A member receives its own messages, too.
     assert_eq!((one.received().1, other.received().1), ("to both".into(), "to both".into()));
     second.detach().expect("detach");
     one.send("to one", &to);

@@ -1,5 +1,5 @@
-//! FLUSH and ATOMIC WRITE: what devices say of them and refuse, and what soft-RoCE does. The
-//! software HCA's engine is tested in `providers/softhca/src/hca/tests/wire/placement.rs`.
+//! FLUSH and ATOMIC WRITE: capabilities, refusals, and soft-RoCE's behaviour.
+//! `providers/softhca/src/hca/tests/wire/placement.rs` tests the software HCA's engine.
 
 use uverbs::attr::DeviceCaps;
 use uverbs::placement::{FlushLevel, PlacementTypes};

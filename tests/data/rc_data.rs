@@ -5,7 +5,7 @@ use common::{Side, pair, pair_with, pattern};
 use uverbs::raw::{Data, Sge};
 use uverbs::{AccessFlags, Completed, DoorbellMode, ExposedMemory, Wr};
 
-/// Around nothing, one packet, several packets, and many.
+/// Message lengths around zero, one packet, several packets, and many.
 const SIZES: [usize; 12] = [0, 1, 15, 16, 17, 255, 4095, 4096, 4097, 8192, 65_537, 1 << 20];
 
 fn exposed(side: &Side, len: usize) -> ExposedMemory {

@@ -250,7 +250,7 @@ fn completions_tell_tag_queue_and_vlan() {
             break (done.packet().vlan_tag, done.flow_tag(), done.byte_len());
         }
     };
-    // Padded to 60 bytes, of which the tag is not in the buffer.
+    // Padded to 60 bytes; the buffer lacks the tag's 4.
     assert_eq!(done, (Some(0x2123), 0x54321, 56));
     flow.destroy().expect("destroy_flow");
     spread.destroy().expect("destroy_qp");
@@ -289,7 +289,7 @@ fn a_table_keeps_its_queues() {
     drop(table);
     let Queue { wq: last, cq: mut last_cq } = queues.pop().expect("two");
     let Queue { wq: first, cq: mut first_cq } = queues.pop().expect("two");
-    // The kernel doesn't destroy what a table has.
+    // The kernel refuses to destroy a queue that a table uses.
     let refused = first.destroy().expect_err("a table has it");
     assert_eq!(refused.error.errno(), Some(Errno::EBUSY));
     let first = refused.object;

@@ -1,5 +1,5 @@
-//! Shared receive queues: several queue pairs receive into the buffers of one, and what was posted
-//! comes back in every order of ends.
+//! Shared receive queues: several queue pairs receive into the buffers of one queue, and posted
+//! buffers come back in every order of destruction.
 #![allow(unsafe_code, reason = "raw posts are part of what is tested")]
 
 use std::collections::HashSet;
@@ -181,7 +181,7 @@ fn unreliable_queue_pairs_share_it_too() {
             let mut batch = ud.batch();
             batch.send_inline_to(round, b"to one", &to).unwrap();
             batch.ring();
-            // A datagram's header is in front, of which queue pair the receive ever was.
+            // A datagram's GRH comes first, whichever queue pair used the receive before.
             GRH_LEN
         };
         assert_eq!(done(&mut cq).id, round);
@@ -349,7 +349,7 @@ fn a_queue_that_ends_before_its_completions_are_polled_gives_each_frame_once() {
     client.qp.post_send_inline(1, b"one").unwrap();
     client.done();
     let gone: Vec<_> = server.qps.drain(..).map(|qp| qp.destroy().expect("it goes")).collect();
-    // The completion queue has learnt of nothing yet; its completion finds nothing any more.
+    // The CQ has not been polled: it finds the completion of a queue that is gone.
     let frames = server.srq.destroy().expect("nobody uses it now");
     assert_eq!(frames.len(), 3);
     assert!(server.cq.reclaim(&gone[0]).is_empty());

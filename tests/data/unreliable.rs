@@ -1,4 +1,4 @@
-//! UC and UD: what they carry, what they refuse, and where a datagram came from.
+//! UC and UD: operations, refusals, and the origin of a datagram.
 #![allow(unsafe_code, reason = "raw posts are part of what is tested")]
 
 use std::time::Duration;
@@ -179,7 +179,7 @@ fn many_destinations_in_one_batch() {
     for (number, to) in to.iter().enumerate() {
         batch.send_inline_to(number as u64, &[number as u8; 40], to).unwrap();
     }
-    // The batch needs none of them any more: what does is the work request.
+    // The work request keeps the address handle alive, so the batch does not need it any more.
     drop(to);
     batch.ring();
     for (number, spoke) in spokes.iter_mut().enumerate() {

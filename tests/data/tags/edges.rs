@@ -1,4 +1,4 @@
-//! Changes and messages at the edges: what is too long, empty, too late, never rung.
+//! Edge cases of changes and messages: too long, empty, too late, never rung.
 #![allow(unsafe_code, reason = "raw posts are part of what is tested")]
 
 use uverbs::raw::Sge;
@@ -50,7 +50,8 @@ fn tags_whose_changes_tell_nothing_leave_no_place() {
     }
 }
 
-/// A place is free when nothing more is to come of it, also of a removal that is too late.
+/// An entry is free once its last completion arrived, including that for a removal that came too
+/// late.
 #[test]
 fn a_place_waits_for_its_removal() {
     let Some(device) = tag_device() else { return };
@@ -81,7 +82,7 @@ fn a_place_waits_for_its_removal() {
     assert_eq!(scene.next().0.frame.expect("the tag's").len(), 77);
 }
 
-/// The device was told what was rung, and nothing else.
+/// The device's counter covers rung batches only.
 #[test]
 fn a_count_that_is_never_rung_is_not_told() {
     let Some(device) = tag_device() else { return };
@@ -100,7 +101,7 @@ fn a_count_that_is_never_rung_is_not_told() {
     scene.srq.add_tag(3, 5, 4, frame).expect("add");
     let (added, info) = scene.next();
     assert_eq!((added.result, info), (Ok(Completed::TagAdded), in_step));
-    // Far behind what came, so it should be told soon.
+    // Far behind the messages that arrived, so the device should be told soon.
     scene.srq.sync_tags(TagWr::new(5).dealt_with(0xc000)).expect("sync");
     scene.next();
     scene.receive(6);
@@ -109,7 +110,8 @@ fn a_count_that_is_never_rung_is_not_told() {
     assert_eq!(scene.next().1, wants_sync);
 }
 
-/// A batch that was never rung isn't among what a queue held.
+/// Requests of a batch that was never rung are not among the buffers that a destroyed queue
+/// returns.
 #[test]
 fn a_destroyed_queue_held_what_was_rung() {
     let Some(device) = tag_device() else { return };

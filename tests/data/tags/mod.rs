@@ -1,4 +1,4 @@
-//! Shared receive queues that match tags: where messages go, what completes, and how it ends.
+//! Shared receive queues that match tags: delivery of messages, completions, and destruction.
 #![allow(unsafe_code, reason = "raw posts are part of what is tested")]
 
 mod edges;
@@ -22,7 +22,7 @@ fn a_message_goes_to_the_first_tag_that_matches() {
         scene.matched(id, tag, &data);
     }
     scene.idle();
-    // A tag with a bit that isn't compared matches nothing.
+    // A tag with a bit outside of its mask matches no message.
     scene.receive(1);
     scene.add(&[Tag::masked(0x103, 0xff)]);
     scene.eager(0x103, b"no");
@@ -87,7 +87,7 @@ fn what_finds_no_tag_goes_to_a_receive() {
     scene.eager(5, b"second");
     let second = whole(TagMessageKind::Eager, 5, b"second");
     scene.message(2, Completed::RecvUnexpected, &second);
-    // One is not all of them; and unsignaled nothing is told.
+    // One of several is reported as handled. An unsignaled sync has no completion.
     scene.srq.sync_tags(TagWr::new(30).dealt_with(1)).expect("sync");
     assert_eq!(scene.next().0.result, Ok(Completed::TagsSynced));
     scene.eager(5, b"third");

@@ -29,7 +29,7 @@ pub(crate) struct Scene {
     pub(crate) context: Context,
 }
 
-/// A completion, and what it tells of tags.
+/// A completion, and its tag information.
 pub(crate) type Told = (WorkCompletion, Option<TagInfo>);
 
 /// The device under test, if it matches tags: here one with an InfiniBand port.
@@ -48,7 +48,7 @@ pub(crate) fn tag_device() -> Option<Device> {
     None
 }
 
-/// That a device without says so by name.
+/// Checks that a device without tag matching refuses it by name.
 pub(crate) fn refuses(context: &Context) {
     let pd = context.alloc_pd().expect("alloc_pd");
     let cq = context.create_cq(512).expect("create_cq");
@@ -149,7 +149,7 @@ impl Scene {
         }
     }
 
-    /// The next one, which tells of a message that is there.
+    /// Takes the next completion, which is for a message that has arrived.
     pub(crate) fn message(&mut self, id: u64, result: Completed, data: &[u8]) -> Option<TagInfo> {
         let (done, info) = self.next();
         assert_eq!((done.id, done.result, done.is_recv), (id, Ok(result), true));
@@ -158,7 +158,7 @@ impl Scene {
         info
     }
 
-    /// All that is told of a message which takes a tag and is as long.
+    /// Checks the completions of a message that matches a tag and fits its buffer.
     pub(crate) fn matched(&mut self, id: u64, tag: u64, data: &[u8]) {
         let header = Some(TagHeader { tag, app_ctx: 0xabcd });
         if data.len() + HEADER > 4096 {
@@ -174,7 +174,7 @@ impl Scene {
         }
     }
 
-    /// Fails the queue pair by which the list is changed: the one that was made before the scene's.
+    /// Fails the internal queue pair that changes the list: the one made before the scene's.
     pub(crate) fn fail_changes(&self) {
         let attr = ib_uverbs_modify_qp {
             qp_handle: self.qp.handle() - 1,

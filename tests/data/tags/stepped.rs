@@ -9,7 +9,7 @@ use uverbs::{AccessFlags, Completed, Status};
 use super::scene::{Scene, Told};
 use common::{only_on_softhca, pattern, soft};
 
-/// A scene on a device that does nothing until it is told to.
+/// A scene on a device that runs only when stepped.
 fn stepped() -> Option<(SoftHca, Scene)> {
     if !only_on_softhca("the test steps the device") {
         return None;

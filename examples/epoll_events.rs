@@ -24,7 +24,7 @@ const PATIENCE: u16 = 2000;
 
 fn main() -> Outcome {
     let context = uverbs::device_or_softhca()?.open()?;
-    // One file for the completion queues of all clients, one for what happens to objects.
+    // One file for the completion queues of all clients, one for the device's asynchronous events.
     let channel = context.create_comp_channel()?;
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
     epoll.add(&channel, EpollEvent::new(EpollFlags::EPOLLIN, COMPLETIONS))?;
@@ -41,7 +41,7 @@ fn main() -> Outcome {
         while let Some(frame) = slab.take() {
             server.qp.post_recv(0, frame)?;
         }
-        // From now on it tells of its next completion, once.
+        // The next completion, and only that, sends an event.
         server.cq.arm(Notify::Any)?;
         servers.push(server);
         clients.push(client);
@@ -74,7 +74,7 @@ fn serve(
                     table.row(&[&"asynchronous events", &format!("{:?}", event.kind), &whose]);
                     any = true;
                 }
-                // A readable file may have nothing to give.
+                // A readable file may still have no event.
                 if any {
                     break 'sleep;
                 }
@@ -85,7 +85,7 @@ fn serve(
                     continue;
                 };
                 let End { cq, qp, .. } = &mut servers[of];
-                // Armed anew before it is polled: what comes after the poll is told of.
+                // Armed before it is polled, so that a completion after the poll sends an event.
                 cq.arm(Notify::Any)?;
                 let mut arrived: Vec<Frame> = Vec::new();
                 cq.poll_with(16, |mut done| {
@@ -108,8 +108,8 @@ fn serve(
     Ok(())
 }
 
-/// The clients, each when the server has read what the one before said. Then the last one writes
-/// where it may not.
+/// The clients. Each begins when the server has read the message of the one before. The last one
+/// then writes without permission.
 fn talk(mut clients: Vec<End>, turns: &Receiver<()>) -> Outcome {
     for round in 0..ROUNDS {
         for (number, client) in clients.iter_mut().enumerate() {

@@ -1,5 +1,5 @@
-//! Every object made and torn down, and what each protects: the second table does what an object
-//! is there to prevent, and shows who refuses.
+//! Makes and tears down every object. The second table does what each object is there to prevent,
+//! and shows if the library or the device refuses.
 //!
 //! `cargo run --example objects`
 #![allow(unsafe_code, reason = "goes around the library, to see the device refuse")]
@@ -69,7 +69,7 @@ fn made_and_torn_down(context: &Context) -> Outcome {
     // SAFETY: the memory is never freed, and nothing refers to it.
     let region = unsafe { pd.register(page, 4096, AccessFlags::LOCAL_WRITE) }?;
 
-    // The library keeps what is used alive, so these two ask the kernel behind its back.
+    // The library keeps used objects alive, so these two ask the kernel directly.
     let kernel = context.provider().core().uverbs();
     // SAFETY: queue pair, handle and region use it, so the kernel refuses.
     let early_pd = unsafe { kernel.dealloc_pd(pd.handle()) };

@@ -1,5 +1,5 @@
-//! SEND, WRITE, WRITE with immediate data, READ and atomics compared: who takes part, who is told,
-//! and where the bytes go.
+//! SEND, WRITE, WRITE with immediate data, READ and atomics compared: sides that take part,
+//! completions, and the place of the bytes.
 //!
 //! `cargo run --example operations`
 
@@ -16,8 +16,8 @@ const BEFORE: [&[u8; 8]; 3] = [b"client's", b"receive.", b"server's"];
 /// Posts an operation: with the client's frame, at a place in the server's memory.
 type Post = fn(&mut QueuePair, Frame, Remote) -> Result<(), PostError>;
 
-/// Each operation, and what frame, receive and memory hold after it. An atomic works on a number,
-/// whose lowest byte is the first one on this machine.
+/// Each operation, with the later contents of frame, receive and memory. An atomic works on a
+/// number, whose lowest byte is the first one on this machine.
 const OPERATIONS: [(&str, Post, [&[u8]; 3]); 7] = [
     ("SEND", |qp, frame, _| Ok(qp.post_send(1, frame)?), [b"client's", b"client's", b"server's"]),
     (

@@ -16,7 +16,7 @@ use uverbs::{Context, Endpoint, ExposedMemory, Remote};
 
 const LEN: usize = 20;
 
-/// A step, who took it, what completed, and the bytes then.
+/// A step, its actor, the completion, and the bytes then.
 type Seen = (u32, &'static str, String, String);
 
 fn main() -> Outcome {
@@ -53,7 +53,7 @@ fn server(context: &Context, stream: TcpStream) -> Outcome<Vec<Seen>> {
     let sent = side.done(1, "server")?;
     side.memory.write(0, b"RDMA read operation ")?;
     side.tell("read")?;
-    // The client reads and writes meanwhile; this side does nothing but wait for its word.
+    // The client reads and writes meanwhile; this side only waits for its message.
     side.hear("written")?;
     let mut bytes = [0; LEN];
     side.memory.read(0, &mut bytes)?;
@@ -83,7 +83,7 @@ struct Side {
 }
 
 impl Side {
-    /// Tells the other side where this one is, hears the same of it, and connects.
+    /// Exchanges endpoints and memory with the other side, and connects.
     fn new(context: &Context, stream: TcpStream) -> Outcome<Self> {
         stream.set_read_timeout(Some(PATIENCE))?;
         let mut end = End::new(context)?;

@@ -1,5 +1,5 @@
-//! RDMA WRITE and READ: the client works on the server's memory, and the server does nothing about
-//! it.
+//! RDMA WRITE and READ: the client works on the server's memory, and the server's program takes no
+//! part.
 //!
 //! `cargo run --example rdma_write_read`
 
@@ -26,8 +26,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     server.connect(&client_at)?;
     client.connect(&server_at)?;
 
-    // The server exposes memory with the rights it means to give. Address and key are what the
-    // client has to be told; here `remote` gives both.
+    // The server exposes memory with the rights that it grants. The client needs its address and
+    // key; here `remote` gives both.
     let memory = pd.expose(4096, AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ)?;
     let there = memory.remote(128);
 

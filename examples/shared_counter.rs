@@ -1,5 +1,5 @@
 //! A counter in the server's memory that four clients add to, in four ways: by fetch-and-add, by
-//! compare-and-swap, behind a lock, and with nothing of the kind, which loses additions.
+//! compare-and-swap, behind a lock, and by READ and WRITE, which lose additions.
 //!
 //! `cargo run --example shared_counter`
 
@@ -34,7 +34,7 @@ const WAYS: [(&str, bool, Way); 4] = [
     }),
     ("compare and swap", true, |client| {
         let mut old = 0;
-        // It succeeds if the counter is that; else it says what the counter is.
+        // The swap succeeds if the counter is `old`; otherwise it returns the counter's value.
         while let Some(now) = client.swap(client.counter, old, old + 1)? {
             old = now;
         }
@@ -51,7 +51,7 @@ const WAYS: [(&str, bool, Way); 4] = [
 ];
 
 impl Client {
-    /// Posts what brings back a word, and waits for it.
+    /// Posts an operation that returns a word, and waits for it.
     fn ask(&mut self, post: impl Fn(&mut QueuePair, Frame) -> uverbs::Result<()>) -> Outcome<u64> {
         self.operations += 1;
         post(&mut self.end.qp, self.frame.take().ok_or("it came back each time")?)?;
@@ -62,7 +62,7 @@ impl Client {
         Ok(u64::from_ne_bytes(*word.ok_or("an answer has eight bytes")?))
     }
 
-    /// Compares and swaps: gives what was there, if that is something else.
+    /// Compares and swaps. Returns the value found if it differs from `compare`.
     fn swap(&mut self, at: Remote, compare: u64, swap: u64) -> Outcome<Option<u64>> {
         let found = self.ask(|qp, frame| Ok(qp.post_compare_swap(1, frame, at, compare, swap)?))?;
         Ok(Some(found).filter(|found| *found != compare))

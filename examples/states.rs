@@ -1,5 +1,5 @@
-//! A queue pair's states: what each step sets, which steps there are, what can be posted in each
-//! state, and what a wrong attribute leads to.
+//! A queue pair's states: attributes that each step sets, possible steps, posts in each state, and
+//! the effect of a wrong attribute.
 //!
 //! `cargo run --example states`
 

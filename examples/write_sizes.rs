@@ -13,7 +13,7 @@ use uverbs::{PostError, Remote, Wr};
 
 /// WRITEs of each measurement.
 const COUNT: u64 = 256;
-/// At most so many are under way.
+/// Maximum of outstanding WRITEs.
 const WINDOW: u64 = 64;
 const SIZES: [usize; 4] = [8, 64, 512, 4096];
 
@@ -81,7 +81,8 @@ fn main() -> Outcome {
     Ok(())
 }
 
-/// Posts [`COUNT`] WRITEs, and waits for the last. Gives nothing if they are too long.
+/// Posts [`COUNT`] WRITEs, and waits for the last. Returns `None` if they are too long to be
+/// inline.
 fn measure(
     client: &mut End,
     way: &Way,

@@ -16,7 +16,7 @@ use crate::common::{End, Outcome};
 pub(crate) struct Program {
     pub(crate) client: End,
     pub(crate) to: Remote,
-    /// `None` of a device without: soft-RoCE.
+    /// `None` on a device without indirect keys: soft-RoCE.
     pub(crate) key: Option<IndirectKey>,
     pub(crate) once: Vec<MemoryRegion>,
     pub(crate) cache: HashMap<usize, MemoryRegion>,

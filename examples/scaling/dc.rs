@@ -38,7 +38,7 @@ pub(crate) fn hub(context: &Context, peers: usize) -> Outcome<Found> {
 /// A peer that whoever knows its key connects to, with one receive.
 struct Target {
     at: DcEndpoint,
-    // The target goes before what it receives from.
+    // The target is dropped before the queues that it receives from.
     _target: DcTarget,
     _srq: SharedReceiveQueue,
     cq: CompletionQueue,

@@ -1,5 +1,5 @@
-//! How transports scale with the number of peers: what a hub needs to send to each of them and to
-//! receive from any of them.
+//! Scaling of transports with the number of peers: the objects that a hub needs to send to each of
+//! them and to receive from any of them.
 //!
 //! `cargo run --release --example scaling`
 
@@ -88,7 +88,7 @@ struct Cost {
     microseconds: f64,
 }
 
-/// Measures what is made from now on.
+/// Measures the objects made from now on.
 struct Meter {
     before: f64,
     start: Instant,

@@ -1,4 +1,4 @@
-//! The peers of RC's and UD's hubs, and what all peers have in common.
+//! The peers of RC's and UD's hubs, and code that all peers share.
 
 use uverbs::transport::Transport;
 use uverbs::{Any, CompletionQueue, Context, GRH_LEN, QueuePair};

@@ -17,7 +17,7 @@ use uverbs_core::provider::{ContextOps, CqInit, NewQp, NewSrq, Provider, QpInit,
 use crate::provider::Counting;
 use crate::send_queue::CountingSq;
 
-/// An open device: what makes the objects.
+/// An open device, which makes the objects.
 #[derive(Debug)]
 pub(crate) struct CountingContext {
     pub(crate) below: <Mlx5 as Provider>::Context,

@@ -1,9 +1,10 @@
-//! The provider: a name, and which types its parts have. Only context and send queue are ours.
+//! The provider: its name, and the types of its parts. Only context and send queue are new.
 //!
 //! # Safety
 //!
-//! Safe posts lean on what a provider answers, so its traits are unsafe. Here everything is handed
-//! to the provider below and comes from there, or is refused: most of what is optional.
+//! Safe posts rely on a provider's answers, so its traits are unsafe. This provider hands
+//! everything to the provider below and returns its answers, or refuses: most of the optional
+//! methods.
 #![allow(unsafe_code, reason = "promises that the parts belong together")]
 
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //!
-//! As in `provider.rs`; the counts are ours, and nothing leans on them.
+//! As in `provider.rs`; no other code relies on the counts.
 #![allow(unsafe_code, reason = "hands on a queue's unsafe methods")]
 
 use uverbs::raw::Rekey;

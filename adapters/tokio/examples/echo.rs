@@ -1,5 +1,5 @@
-//! A server of eight connections and their clients, each a task, on one thread: what arrives at the
-//! server goes back. Nothing is polled while nothing comes.
+//! A server of eight connections and their clients, each a task, on one thread: the server sends
+//! back each message. No task polls while no message arrives.
 //!
 //! `cargo run -p uverbs-tokio --example echo [DEVICE]`
 
@@ -44,7 +44,7 @@ impl End {
             let message = self.receive().await?;
             self.qp.post_send_inline(0, &message)?;
         }
-        // The last answer is on its way until its send completes.
+        // The last answer is in flight until its send completes.
         while self.completions.next().await?.is_recv {}
         Ok(())
     }
@@ -68,7 +68,7 @@ async fn main() -> Result<(), Error> {
     };
     let context = device.open()?;
     let pd = context.alloc_pd()?;
-    // One file for all queues, one for what happens to the device.
+    // One file for all queues, one for the device's asynchronous events.
     let channel = Channel::new(&context)?;
     let events = Events::new(&context)?;
     println!("{CONNECTIONS} connections on {}", device.name());

@@ -28,8 +28,8 @@ impl AsRawFd for File {
 
 /// A completion channel that tokio watches. A cheap handle.
 ///
-/// Any number of queues report to it, and any number of tasks wait for them: whichever is woken
-/// reads the file, and wakes the others for theirs.
+/// Any number of queues report to it, and any number of tasks wait for them: the first task woken
+/// reads the file, and wakes the others for their events.
 #[derive(Clone, Debug)]
 pub struct Channel {
     shared: Arc<Shared>,

@@ -18,7 +18,7 @@ use uverbs::stream as sync;
 
 use crate::watch::watch;
 
-/// A stream or a listener, whose one file stays open and the same as long as it lives.
+/// A stream or a listener: its file stays open, with one descriptor, as long as it lives.
 #[derive(Debug)]
 struct File<T>(T);
 
@@ -28,8 +28,8 @@ impl<T: AsFd> AsRawFd for File<T> {
     }
 }
 
-/// The tasks that wait at a stream: one that reads, one that writes. The file tells of both at
-/// once, so both are woken.
+/// The tasks that wait at a stream: one that reads, one that writes. The file signals both at once,
+/// so both are woken.
 #[derive(Debug, Default)]
 struct Sleepers([Mutex<Option<Waker>>; 2]);
 
@@ -69,7 +69,7 @@ const WRITER: usize = 1;
 pub struct RdmaStream {
     file: AsyncFd<File<sync::RdmaStream>>,
     sleepers: Arc<Sleepers>,
-    /// The sleepers as who is woken by the file.
+    /// Waker for tokio's reactor, which wakes the sleepers.
     waker: Waker,
     shut: bool,
 }
@@ -127,7 +127,7 @@ impl RdmaStream {
         &self.file.get_ref().0
     }
 
-    /// Does what `attempt` says, or has this task woken when it is worth another try.
+    /// Runs `attempt`, or has this task woken when another try may succeed.
     fn poll<T>(
         &self,
         who: usize,
@@ -135,7 +135,8 @@ impl RdmaStream {
         mut attempt: impl FnMut(&sync::RdmaStream) -> io::Result<T>,
     ) -> Poll<io::Result<T>> {
         let stream = self.inner();
-        // Before the attempt: what another task sees from here on is told to this one.
+        // Registered before the attempt: an event that another task takes from here on wakes this
+        // one.
         self.sleepers.set(who, context.waker());
         let before = stream.activity();
         let done = loop {

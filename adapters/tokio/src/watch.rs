@@ -1,9 +1,9 @@
-//! Putting a file under tokio's watch.
+//! Registers a file with tokio's reactor.
 //!
 //! # Safety
 //!
-//! tokio keeps the number of a file's descriptor, which must stay that file's. Both files here are
-//! kept open by the handle that stands beside the number, and have one descriptor for good.
+//! tokio keeps the number of a file's descriptor, which must stay valid. The handle beside the
+//! number keeps either file open, with the same descriptor.
 #![allow(unsafe_code, reason = "a reactor knows a file by its number")]
 
 use std::os::fd::AsRawFd;

@@ -103,8 +103,8 @@ impl Wake for Flag {
     }
 }
 
-/// The reader sees the room for which the writer waits, before the reactor looks at the file: the
-/// file then says nothing more, and the writer is woken all the same.
+/// The reader sees the room that the writer waits for, before the reactor reads the file. The file
+/// signals nothing more, and yet the writer is woken.
 #[test]
 fn a_task_that_sees_what_another_waits_for_wakes_it() {
     Builder::new_current_thread().enable_all().build().unwrap().block_on(within(async {
@@ -116,7 +116,7 @@ fn a_task_that_sees_what_another_waits_for_wakes_it() {
         let woken = Arc::<Flag>::default();
         let waker = Waker::from(Arc::clone(&woken));
         let mut writer = Context::from_waker(&waker);
-        // Until the peer has confirmed, nothing goes.
+        // No byte is sent before the peer has confirmed.
         server.write_all(&[7]).await.unwrap();
         let mut sent = 1;
         while let Poll::Ready(count) = Pin::new(&mut server).poll_write(&mut writer, &[7; 9000]) {

@@ -1,5 +1,5 @@
-//! Tasks that wait: each wakes for its own, a dropped wait loses nothing, and nothing runs while
-//! nothing comes.
+//! Tasks that wait: each wakes for its own event, a dropped wait loses none, and no task runs
+//! without an event.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -100,7 +100,7 @@ fn a_wait_that_is_dropped_loses_nothing() {
         let mut one = Loop::new(&context, &pd, &channel);
         let mut other = Loop::new(&context, &pd, &channel);
         for round in 0..100 {
-            // Dropped while it is armed and asleep, with nothing there, or with something.
+            // Dropped while it is armed and asleep, with or without a completion.
             let early = timeout(Duration::from_millis(round % 3), one.completions.next()).await;
             assert!(early.is_err(), "nothing was sent");
             one.message(round);
@@ -144,7 +144,7 @@ fn a_server_of_eight_sleeps_while_nothing_comes() {
         sleep(Duration::from_millis(500)).await;
         let after = usage();
         let (switches, micros) = (after.0 - before.0, after.1 - before.1);
-        // One for the timer, and what tokio's clock may need.
+        // One sleep for the timer, and some that tokio's clock may need.
         assert!(switches <= 10, "{switches} sleeps");
         assert!(micros <= 50_000, "{micros} us of processor time in 500000 of waiting");
         for task in &mut tasks {

@@ -1,9 +1,9 @@
-//! `cargo bench --bench entries`: what polling a completion takes, and how many bytes of the
-//! completion queue the device writes for it: whole entries, compressed ones, and those that bring
-//! their message along.
+//! `cargo bench --bench entries`: time to poll a completion, and bytes that the device writes for
+//! it to the completion queue: whole entries, compressed ones, and inline ones, which carry the
+//! message.
 //!
-//! The device is a software HCA that works between two measurements, on the same thread: what it
-//! writes is in the processor's cache, and the bus, which shorter entries spare, isn't measured.
+//! The device is a software HCA that works between two measurements, on the same thread: its writes
+//! are in the processor's cache. The bus, which shorter entries relieve, is not measured.
 
 use std::time::Instant;
 

@@ -4,13 +4,13 @@
 //! ratios, `docs/CONTROL-PATH.md` says what they mean; calls and memory are counted by
 //! `tests/c-stack/tests/control_path`.
 //!
-//! The device is the software HCA that `tests/c-stack` puts in the kernel's place, for both: ours
-//! reaches it by the real door, as C does. What it takes to answer is the same for both, is told
-//! apart, and says nothing of a real kernel.
+//! The device is the software HCA that `tests/c-stack` puts in the kernel's place, for both
+//! libraries: ours uses the kernel interface, as C does. The device's share of the time is the same
+//! for both; it is measured separately, and says nothing about a real kernel.
 //!
 //! # Safety
 //!
-//! The shim's one function takes two numbers; the preloaded library's gives one.
+//! The shim's function takes two numbers; the preloaded library's returns one.
 #![allow(unsafe_code, reason = "calls C by address")]
 
 mod ours;
@@ -59,7 +59,7 @@ const STEPS: [(Step, &str); 11] = [
     (Step::Close, "close"),
 ];
 
-/// One side: what carries out a step.
+/// One library: a function that carries out a step.
 type Side<'a> = &'a mut dyn FnMut(Step, usize);
 
 /// Nanoseconds of one operation.
@@ -67,7 +67,7 @@ type Side<'a> = &'a mut dyn FnMut(Step, usize);
 struct Time {
     /// From call to return.
     all: f64,
-    /// Without what the device took to answer.
+    /// Time in the library, without the device's share.
     library: f64,
 }
 
@@ -113,7 +113,7 @@ fn main() {
 }
 
 fn load(path: &std::ffi::CStr) -> *mut c_void {
-    // SAFETY: a C string; what the library does when it is loaded is the C stack's.
+    // SAFETY: a C string; the C stack's library may run its constructors.
     let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
     assert!(!library.is_null(), "{path:?} can't be loaded");
     library

@@ -43,7 +43,7 @@ impl Ours {
         }
     }
 
-    /// One step, so many times.
+    /// Carries out one step `count` times.
     pub(crate) fn step(&mut self, step: Step, count: usize) -> Result<(), Error> {
         let missing = || Error::NoSuchDevice { name: "any".to_owned(), available: Vec::new() };
         if step == Step::Open {

@@ -51,12 +51,12 @@ pub(crate) fn is_counting() -> bool {
     request(RUNNING_ON_VALGRIND, 0) != 0
 }
 
-/// Forgets what was counted.
+/// Resets the counts.
 pub(crate) fn forget() {
     request(ZERO_STATS, 0);
 }
 
-/// Counts what `work` does.
+/// Counts the instructions of `work`.
 #[inline(always)]
 pub(crate) fn count<T>(work: impl FnOnce() -> T) -> T {
     request(TOGGLE_COLLECT, 0);

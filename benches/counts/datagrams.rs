@@ -1,6 +1,6 @@
-//! Datagrams, which a queue pair sends to itself: posts, and polls of what came.
+//! Datagrams that a queue pair sends to itself: posts, and polls of their completions.
 //!
-//! What isn't counted a stepped software HCA does.
+//! A stepped software HCA works outside of the counted instructions.
 
 use uverbs::raw::{Data, SendOp, Sge};
 use uverbs::softhca::SoftHca;
@@ -166,7 +166,7 @@ impl Side {
         }
     }
 
-    /// The device sends what was posted, of which so many are signaled.
+    /// Lets the device send the posted datagrams, `signaled` of which complete.
     fn deliver(&mut self, signaled: usize) {
         self.hca.step_until_idle(MANY);
         let Self { sends, frames, .. } = self;

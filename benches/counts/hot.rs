@@ -5,7 +5,8 @@
 //!
 //! # Safety
 //!
-//! Posts memory by key that the caller keeps registered; the device is null and touches none.
+//! Posts memory by keys that the caller keeps registered. The device is null and accesses no
+//! memory.
 #![allow(unsafe_code, reason = "raw posts are what is looked at")]
 
 use uverbs::raw::{Data, Sge};

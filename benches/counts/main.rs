@@ -1,4 +1,4 @@
-//! Instructions per operation of the data path, and the machine code that they are.
+//! Instructions per operation of the data path, and their machine code.
 //!
 //! `cargo xtask counts` runs this program under callgrind and compares what it counts with
 //! `instructions.tsv`; and it takes the functions of `hot.rs` out of it and compares them with
@@ -10,7 +10,7 @@
 //!
 //! # Safety
 //!
-//! Raw posts name memory that lives as long as what posts them, and that the device never touches.
+//! Raw posts name memory that outlives the queue pair, and that the device never accesses.
 #![allow(unsafe_code, reason = "posts by key, to ring alone")]
 
 mod callgrind;
@@ -38,8 +38,8 @@ use crate::ours::{Bench, Shape, Side};
 
 /// Work requests or completions in a round.
 const OPS: u32 = 64;
-/// Rounds before those that are counted, and those. Together they go around the rings, so that the
-/// ends are in the counts.
+/// Rounds before the counted ones, and counted rounds. Together they go around the rings, so that
+/// the counts include the rings' ends.
 const WARM: u32 = 4;
 const ROUNDS: u32 = 16;
 
@@ -80,8 +80,8 @@ fn main() {
     }
 }
 
-/// Counts rounds of `ops` operations each: prepares, does what is counted, clears up. The name
-/// takes along what to divide by.
+/// Counts rounds of `ops` operations each: prepares, runs the counted part, cleans up. The count's
+/// name holds the divisor.
 fn count<S>(
     name: &str,
     ops: u32,
@@ -181,7 +181,7 @@ enum Kind {
     Nothing,
 }
 
-/// A way to poll: so many times, giving the completions seen.
+/// A way to poll: polls so many times, and returns the number of completions.
 type Poll<P> = fn(&mut Side<P>, usize) -> usize;
 
 fn polls<P: Bench, const N: usize>(context: &Context<P>, prefix: &str, case: &str, kind: Kind) {
@@ -191,7 +191,7 @@ fn polls<P: Bench, const N: usize>(context: &Context<P>, prefix: &str, case: &st
         ("into", Side::poll_into::<N>),
         ("owned", Side::poll_owned::<N>),
     ];
-    // As many polls as there are completions give them all; with nothing there each is one.
+    // `OPS / N` polls take all completions; on an empty CQ each poll is an operation.
     let (polls, wanted) = match kind {
         Kind::Nothing => (OPS as usize, 0),
         _ => (OPS as usize / N, OPS as usize),
@@ -219,7 +219,7 @@ fn polls<P: Bench, const N: usize>(context: &Context<P>, prefix: &str, case: &st
     }
 }
 
-/// The functions whose machine code is looked at, by the same rules.
+/// The functions whose machine code is compared, called under the same rules.
 fn functions(context: &Context<Mlx5>) {
     let mut one = side(context);
     let sge = one.area.sge(0, PAYLOAD);

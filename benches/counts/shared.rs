@@ -1,7 +1,7 @@
-//! Receives of a shared queue: posts to it, and polls of what came, on a reliable connection of a
-//! queue pair to itself.
+//! Receives of a shared queue: posts to it, and polls of their completions, on an RC queue pair
+//! that is connected to itself.
 //!
-//! What isn't counted a stepped software HCA does.
+//! A stepped software HCA works outside of the counted instructions.
 
 use uverbs::raw::Sge;
 use uverbs::softhca::SoftHca;

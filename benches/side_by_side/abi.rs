@@ -25,7 +25,7 @@ pub(crate) fn samples(stack: &CStack, args: &[String]) -> Result<String, String>
     Ok(text)
 }
 
-/// A sample of the C loops; `None` of any other line.
+/// A sample of the C loops; `None` for any other line.
 fn renamed(line: &str) -> Option<String> {
     let mut words: Vec<&str> = line.split(' ').collect();
     let name = format!("abi{}", words.get(2)?.strip_prefix('c')?);

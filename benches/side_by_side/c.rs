@@ -55,7 +55,7 @@ pub(crate) struct Shim {
 impl Shim {
     pub(crate) fn load(path: &Path) -> Result<Self, String> {
         let name = CString::new(path.as_os_str().as_encoded_bytes()).map_err(|e| e.to_string())?;
-        // SAFETY: a C string; what the library does when it is loaded is the C stack's.
+        // SAFETY: a C string; the C stack's library may run its constructors.
         let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) };
         if library.is_null() {
             // SAFETY: says why the last call failed; null or a C string.

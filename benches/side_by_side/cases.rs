@@ -1,4 +1,4 @@
-//! The cases: what is posted or polled, by which variants, in which rounds.
+//! The cases: operation, variants, and rounds.
 
 use std::path::Path;
 
@@ -48,7 +48,7 @@ pub(crate) const POSTS: u32 = 32;
 /// Depth requested of libibverbs. Its ring, 16 KiB, then tells how large ours is made; it fits a
 /// first-level cache.
 pub(crate) const DEPTH: u32 = 32;
-/// The ring where there is no C stack to compare with: what it would have.
+/// Size of the ring if there is no C stack to compare with: C's size.
 const UNITS: u32 = 256;
 pub(crate) const CQES: u32 = 128;
 /// Work requests that fit a queue in the cases that poll: more than a round has.
@@ -114,7 +114,7 @@ impl Variant {
     }
 }
 
-/// Names of our variants, by provider and by what is called.
+/// Names of our variants, by provider and by API.
 pub(crate) struct Names {
     pub(crate) raw: &'static str,
     /// With the queue kept on its thread.
@@ -248,7 +248,7 @@ fn queue_pairs(case: &str) -> Option<(u32, u32)> {
     Some((qps, MANY.div_ceil(qps)))
 }
 
-/// The C stack's variants; gives the size of its send queue in WQEBBs.
+/// The C stack's variants. Returns the size of its send queue in WQEBBs.
 fn c_variants(
     variants: &mut Vec<Variant>,
     shim: Shim,
@@ -416,7 +416,7 @@ enum Frames {
     Kept,
 }
 
-/// Times `post`, a block of work requests; `retire` is outside of what is timed.
+/// Times `post`, a block of work requests. `retire` is not timed.
 fn add_posts<P: Shares>(
     variants: &mut Vec<Variant>,
     name: &'static str,
@@ -483,7 +483,7 @@ fn recvs<P: Shares, const N: usize>(
     add_posts(variants, names.owned, new(), Frames::Moved, safe, retire);
 }
 
-/// A way to poll: so many times, giving the completions seen.
+/// A way to poll: polls so many times, and returns the number of completions.
 type Poll<P> = fn(&mut Side<P>, usize) -> usize;
 
 fn polls<P: Shares, const N: usize>(
@@ -542,7 +542,7 @@ fn polls<P: Shares, const N: usize>(
     }
 }
 
-/// Polls behind an arm, as one makes them who goes to sleep if there is nothing.
+/// Polls after arming, as a program does before it sleeps on an empty queue.
 fn arms<P: Shares, const N: usize>(
     variants: &mut Vec<Variant>,
     context: &Context<P>,

@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //!
-//! As in `ours.rs`: the device never looks at what is posted.
+//! As in `ours.rs`: the device never reads a work request.
 #![allow(unsafe_code, reason = "raw posts are what is measured")]
 
 use uverbs::provider::SendOps as _;

@@ -1,9 +1,9 @@
-//! The harness in the device's place: it writes completions, and never reads work requests.
+//! The harness in place of a device: it writes completions, and never reads work requests.
 //!
 //! # Safety
 //!
-//! Writes entries of a completion queue's ring, and reads links of a shared receive queue's,
-//! whose addresses and sizes their owner gave.
+//! Writes entries of a CQ's ring, and reads links of an SRQ's ring, at addresses and sizes that
+//! their owner gave.
 #![allow(unsafe_code, reason = "reads and writes rings where the device would")]
 
 use uverbs_mlx5_prm::cqe::{CqeOpcode, MLX5_CQE_OWNER_MASK, mlx5_cqe64};
@@ -18,7 +18,7 @@ pub(crate) struct CqRing {
     entries: u32,
     stride: usize,
     pi: u32,
-    /// Receives completed: what the device counts them by.
+    /// The device's counter of completed receives.
     received: u16,
 }
 

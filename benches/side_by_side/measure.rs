@@ -1,4 +1,4 @@
-//! Time, and what is made of many measurements.
+//! Time, and statistics over many measurements.
 //!
 //! # Safety
 //!
@@ -11,7 +11,7 @@
 
 use std::time::{Duration, Instant};
 
-/// A clock that counts in ticks, and what it costs to look at it.
+/// A clock that counts in ticks, and the cost of reading it.
 #[derive(Debug)]
 pub(crate) struct Clock {
     ticks_per_ns: f64,
@@ -25,8 +25,8 @@ mod ticks {
 
     #[inline(always)]
     pub(super) fn start() -> u64 {
-        // SAFETY: in every x86-64 processor, as the next ones. What came before is done, and
-        // nothing that follows has begun.
+        // SAFETY: in every x86-64 processor, as the next instructions. Earlier instructions are
+        // done, and no later one has begun.
         unsafe { _mm_mfence() };
         // SAFETY: as above.
         unsafe { _mm_lfence() };
@@ -40,8 +40,8 @@ mod ticks {
     #[inline(always)]
     pub(super) fn stop() -> u64 {
         let mut aux = 0;
-        // SAFETY: in every x86-64 processor of the last fifteen years; it waits for what came
-        // before.
+        // SAFETY: in every x86-64 processor of the last fifteen years; it waits for earlier
+        // instructions.
         let now = unsafe { __rdtscp(&mut aux) };
         // SAFETY: as in `start`.
         unsafe { _mm_lfence() };
@@ -49,7 +49,7 @@ mod ticks {
     }
 
     pub(super) fn flush(line: *const u8) {
-        // SAFETY: the caller's memory; nothing but the cache's state changes.
+        // SAFETY: the caller's memory; only the cache's state changes.
         unsafe { _mm_clflush(line) };
     }
 
@@ -97,7 +97,7 @@ impl Clock {
         Self { ticks_per_ns: ticks as f64 / time.as_nanos() as f64, overhead: empty[500] }
     }
 
-    /// The ticks that `work` takes, without those that looking at the clock takes.
+    /// Returns the ticks that `work` takes, without the cost of reading the clock.
     #[inline(always)]
     pub(crate) fn time(&self, work: impl FnOnce()) -> u64 {
         let start = ticks::start();
@@ -116,7 +116,7 @@ pub(crate) fn make_cold(lines: impl Iterator<Item = *const u8>) {
     ticks::settle();
 }
 
-/// Keeps the process on the processor it is on, so that caches and time stamps are of one core.
+/// Pins the process to its current processor, so that caches and time stamps belong to one core.
 pub(crate) fn pin() -> Option<usize> {
     // SAFETY: no arguments.
     let here = unsafe { libc::sched_getcpu() };

@@ -1,8 +1,8 @@
-//! The operations that are timed, each raw and by safe calls.
+//! The timed operations, each raw and by safe calls.
 //!
 //! # Safety
 //!
-//! As in `ours.rs`: the device never looks at what is posted.
+//! As in `ours.rs`: the device never reads a work request.
 #![allow(unsafe_code, reason = "raw posts are what is measured")]
 
 use uverbs::provider::Provider;
@@ -51,7 +51,7 @@ impl Area {
 
 /// One operation of the benchmark, raw and by safe calls.
 pub(crate) trait Op {
-    /// WQEBBs of its WQE.
+    /// WQEBBs of the operation's WQE.
     const UNITS: u32 = 1;
     /// The operation has a safe call.
     const SAFE: bool = true;
@@ -65,8 +65,8 @@ pub(crate) trait Op {
         area: &Area,
     ) -> Result<(), PostError>;
 
-    /// Raw, of a piece of memory that only the caller knows, as a safe call's frame is; of none
-    /// where the operation takes none.
+    /// The raw post, with memory that is not predictable, as a safe call's frame. Ignores it if the
+    /// operation has no data.
     #[inline(always)]
     fn piece<P: Provider>(
         batch: &mut Batch<'_, P>,
@@ -79,7 +79,7 @@ pub(crate) trait Op {
         Self::raw(batch, wr, id, area)
     }
 
-    /// With a frame; none where the operation takes none.
+    /// The safe post with a frame. Ignores it if the operation has no data.
     fn safe<P: Provider>(
         batch: &mut Batch<'_, P>,
         wr: Wr,

@@ -2,8 +2,8 @@
 //!
 //! # Safety
 //!
-//! The device never looks at what is posted, so the promises about its accesses hold of themselves.
-//! Completions are written by the harness, for work requests that were posted.
+//! The device never reads a work request, so it accesses no memory. The harness writes completions
+//! for posted work requests only.
 #![allow(unsafe_code, reason = "raw posts are what is measured")]
 
 use std::hint::black_box;
@@ -179,7 +179,7 @@ impl<P: Bench> Side<P> {
         self.ring.complete(uidx, qpn, Event::Recv);
     }
 
-    /// Has frames for so many posts.
+    /// Takes frames for so many posts.
     pub(crate) fn stock(&mut self, count: usize) {
         while self.frames.len() < count {
             self.frames.push(self.slab.take().expect("a free frame"));
@@ -206,7 +206,7 @@ impl<P: Bench> Side<P> {
         }
     }
 
-    /// Polls all there is; outside of what is timed.
+    /// Polls all completions, outside of the timed part.
     pub(crate) fn drain(&mut self) -> usize {
         let Self { cq, frames, .. } = self;
         let mut seen = 0;
@@ -492,7 +492,7 @@ impl<P: Bench> Side<P> {
         seen
     }
 
-    /// Uses what the polls added up, so that nothing of it is left out.
+    /// Uses the sum of the polls, so that the compiler keeps them.
     pub(crate) fn finish(&self) {
         black_box(self.sum);
     }

@@ -26,7 +26,7 @@ pub(crate) fn target() -> Result<PathBuf, String> {
     program.ancestors().nth(3).map(Path::to_path_buf).ok_or_else(|| "no target folder".to_owned())
 }
 
-/// The folder with the unpacked packages: what the environment names, or what the project's chores
+/// The folder with the unpacked packages: the environment's, or the one that the project's chores
 /// fetched.
 fn debian() -> Result<PathBuf, String> {
     let is_there = |root: &PathBuf| root.join("usr/include/infiniband/verbs.h").exists();
@@ -54,7 +54,7 @@ pub(crate) fn cargo(target: &Path) -> Command {
     command
 }
 
-/// Runs a command to its end. Gives what it prints.
+/// Runs a command to its end. Returns its output.
 pub(crate) fn run(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     match command.stdin(Stdio::null()).output() {
@@ -100,7 +100,7 @@ impl CStack {
         Ok(Self { shim, preload, libraries })
     }
 
-    /// This program once more, on the C stack, and what it prints.
+    /// Runs this program once more, on the C stack, and returns its output.
     pub(crate) fn again(&self, args: &[String], env: &[(&str, &str)]) -> Result<String, String> {
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
         let mut command = Command::new(program);

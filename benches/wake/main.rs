@@ -30,7 +30,7 @@ struct Plan {
     pace: Pace,
 }
 
-/// The device's pace, where it isn't the default.
+/// The device's pace, where it differs from the default.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pace {
     spin: Option<Duration>,

@@ -1,5 +1,5 @@
-//! UDP sockets over loopback: a call for each message, on either side. The receiver says now and
-//! then how far it is, as it has to where nothing else keeps its buffer from overflowing.
+//! UDP sockets over loopback: a call for each message, on either side. The receiver confirms from
+//! time to time, as it must if no protocol keeps its buffer from overflowing.
 
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
@@ -8,8 +8,8 @@ use crate::{Fallible, Figures, Peer, Plan, SIZES, SMALL, heard, processor};
 
 /// Longest datagram here: an even part of all sizes.
 const LONGEST: usize = 1 << 15;
-/// Bytes under way, and messages: what a receive buffer of usual size (208 KiB) holds, in which
-/// each message counts for several hundred bytes more than it has.
+/// Bytes and messages in flight: as many as a receive buffer of usual size (208 KiB) holds, where
+/// each message counts for several hundred bytes more than its length.
 const UNDER_WAY: usize = 1 << 16;
 const MESSAGES: usize = 64;
 
@@ -38,7 +38,7 @@ fn take(socket: &UdpSocket, count: usize, piece: usize) -> Fallible<()> {
     Ok(())
 }
 
-/// Sends so many datagrams; bytes per second until the other side has them.
+/// Sends so many datagrams. Returns bytes per second until the other side has them.
 fn give(socket: &UdpSocket, count: usize, piece: usize) -> Fallible<f64> {
     let (bytes, often) = (vec![7; piece], often(piece));
     let mut unanswered = count.div_ceil(often);

@@ -12,7 +12,7 @@ fn tuned(stream: TcpStream) -> Fallible<TcpStream> {
     Ok(stream)
 }
 
-/// Reads so many bytes, and says so with one.
+/// Reads so many bytes, and confirms them with one byte.
 fn take(stream: &mut TcpStream, mut left: usize, piece: usize) -> Fallible<()> {
     let mut bytes = vec![0; piece.max(1 << 16)];
     while left > 0 {
@@ -24,7 +24,7 @@ fn take(stream: &mut TcpStream, mut left: usize, piece: usize) -> Fallible<()> {
     Ok(stream.write_all(&[1])?)
 }
 
-/// Sends so many bytes in pieces; bytes per second until the other side has them.
+/// Sends so many bytes in pieces. Returns bytes per second until the other side has them.
 fn give(stream: &mut TcpStream, count: usize, piece: usize) -> Fallible<f64> {
     let bytes = vec![7; piece];
     let start = Instant::now();

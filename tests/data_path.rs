@@ -111,7 +111,7 @@ fn forbid_system_calls() -> bool {
     const fn statement(code: u32, k: u32) -> libc::sock_filter {
         libc::sock_filter { code: code as u16, jt: 0, jf: 0, k }
     }
-    /// Goes on after `skip` more statements if the number is this one, else after the next.
+    /// Continues after `skip` more statements if the number is this one, else after the next.
     const fn equal(number: libc::c_long, skip: u8) -> libc::sock_filter {
         let jf = if skip == 0 { 1 } else { 0 };
         let code = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
@@ -226,8 +226,8 @@ fn posting_and_polling_meet_no_page_fault() {
     let real = std::env::var_os("UVERBS_TEST_DEVICE").is_some();
     let device = if real { device() } else { soft(&awake()) };
     work_on(pair_on(&device, &device, &common::local(), |builder| builder), |rounds| {
-        // The system may take a page away at any time to see whether it is used (NUMA balancing,
-        // reclaim). What the library does it does in each of these.
+        // The system may take a page away at any time (NUMA balancing, reclaim). A fault of the
+        // library itself would occur in each run.
         let mut faults = || {
             let before = page_faults();
             rounds();

@@ -1,5 +1,5 @@
-//! Every fence is needed and none is missing: traffic over a memory that keeps no order but what
-//! was asked for (docs/FENCES.md), with all orders kept, and with each one taken away.
+//! Every fence is needed and none is missing: traffic over a memory that keeps only the requested
+//! orders (docs/FENCES.md), with all fences, and with each one removed.
 #![allow(
     unsafe_code,
     reason = "posts by address, so that no reference to what the device writes exists"
@@ -29,7 +29,7 @@ const ENTRIES: usize = 7;
 /// Bytes of a message at most, and of inline data.
 const LONGEST: usize = 120;
 const INLINE: usize = 64;
-/// Polls that find nothing before work is given up for lost.
+/// Empty polls after which work counts as lost.
 const PATIENCE: usize = 300;
 
 /// Offsets in each side's memory of places of [`PLACE`] bytes, one for each work request of a
@@ -44,7 +44,7 @@ const MEMORY: usize = 0x1000;
 /// How it showed that an order was missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Found {
-    /// The device complained: a doorbell ahead of its record.
+    /// The device found a doorbell ahead of its record.
     Complaint,
     /// Work was never done.
     Lost,
@@ -54,7 +54,7 @@ enum Found {
     Contents,
     /// A load of a completion could have come after its place was given back.
     LateLoad,
-    /// A post found no room where there had to be some.
+    /// A post found the queue full, though it must have room.
     Refused,
 }
 
@@ -100,7 +100,7 @@ impl Side {
         Self { qp, sends, receives, memory, posted: 0 }
     }
 
-    /// Puts what this side shares with the device into the adversary's hands.
+    /// Puts this side's memory that the device shares under the adversary's control.
     fn hand_over(&mut self, adversary: &Adversary, memory: DoorbellMemory) {
         let sq = self.qp.send_queue().provider().raw_parts();
         let rq = self.qp.recv_queue().provider().raw_parts();
@@ -158,7 +158,7 @@ enum Kind {
     CompareSwap,
 }
 
-/// A work request and what must come of it.
+/// A work request and its expected completion.
 struct Request {
     id: u64,
     kind: Kind,
@@ -188,7 +188,7 @@ impl Request {
 
 /// One run over one seed.
 struct Run {
-    // First: it is dropped before what it watches.
+    // First: it is dropped before the memory that it watches.
     adversary: Adversary,
     hca: SoftHca,
     sides: [Side; 2],
@@ -239,8 +239,8 @@ impl Run {
         Ok(self.sides.each_mut().map(Side::turns).as_flattened().iter().copied().min().unwrap_or(0))
     }
 
-    /// Some batches of one side, with the other side's receives, not waited for between; then all
-    /// that must come of them.
+    /// Posts some batches of one side, with the other side's receives, without waiting; then takes
+    /// all their completions.
     fn phase(&mut self, from: usize) -> Result<(), Found> {
         let mut requests: Vec<Request> = Vec::new();
         for _ in 0..1 + self.choices.below(4) {
@@ -414,8 +414,7 @@ impl Run {
         if holds { Ok(()) } else { Err(Found::Contents) }
     }
 
-    /// The next completion, which must be the one wanted: number, what was done, bytes, immediate
-    /// data.
+    /// Takes the next completion, which must match: number, operation, bytes, immediate data.
     fn wait(
         &mut self,
         side: usize,

@@ -1,4 +1,4 @@
-//! A process that forks: what its child drops is the parent's still.
+//! A process that forks: objects that its child drops stay the parent's.
 #![allow(unsafe_code, reason = "forks, and maps memory at chosen places")]
 
 use std::ffi::c_void;
@@ -13,8 +13,8 @@ use uverbs::{AccessFlags, Error};
 /// Seconds until a child that hangs is ended.
 const PATIENCE: u32 = 60;
 
-/// Runs `child` in a forked child: 0 is well. It prints nothing and doesn't panic, since other
-/// threads may have held locks.
+/// Runs `child` in a forked child: status 0 is success. It prints nothing and doesn't panic, since
+/// other threads may have held locks.
 fn in_child(child: impl FnOnce() -> i32) {
     // SAFETY: only this thread goes on in the child, which allocates (glibc keeps its locks usable)
     // and takes no other lock.

@@ -1,9 +1,9 @@
-//! A software HCA that sleeps is woken by all that gives it work, and nothing that is stored
-//! meanwhile is lost.
+//! A software HCA that sleeps is woken by each kind of work, and loses no doorbell stored
+//! meanwhile.
 //!
-//! These devices sleep at once, and without anything that wakes them for longer than any wait here
-//! lasts: a wake-up that gets lost is a timeout. Where the system refuses userfaultfd they look at
-//! their doorbells now and then, and pass as well.
+//! These devices sleep at once, and longer than any wait here lasts: a lost wake-up is a timeout.
+//! If the system refuses userfaultfd, they check their doorbells periodically, and the tests pass
+//! as well.
 #![allow(unsafe_code, reason = "forks")]
 
 use std::thread;
@@ -239,7 +239,7 @@ fn devices_by_name_are_the_same_for_all_and_reach_each_other() {
     assert_eq!((first.name(), again.name(), second.name()), ("softhca0", "softhca0", "softhca1"));
     assert_eq!(first.node_guid(), again.node_guid());
     assert_ne!(first.node_guid(), second.node_guid());
-    // As two parts of a program that know nothing of each other.
+    // Two parts of a program that are independent of each other.
     for other in [again, second] {
         let (mut client, mut server) =
             pair_on(&first, &other, &Local::default(), |builder| builder);

@@ -1,5 +1,5 @@
-//! Devices, domains and regions of others, by descriptor and handle: what is shared, what is not,
-//! and that nothing of another's ends here.
+//! Devices, domains and regions imported by descriptor and handle: objects that are shared, objects
+//! that are not, and imports whose end leaves the original alive.
 #![allow(unsafe_code, reason = "imports domains, posts by key, and takes descriptors by number")]
 
 use std::fs::File;
@@ -53,7 +53,8 @@ fn sent(file: &OwnedFd) -> OwnedFd {
     receive(&to).0
 }
 
-/// soft-RoCE's driver can't tell what it said when the file was opened: refused by name.
+/// soft-RoCE's driver cannot repeat its answer to the opening of the file, so the import is refused
+/// by name.
 fn refused_on_rxe() -> bool {
     if !is_rxe() {
         return false;
@@ -65,7 +66,7 @@ fn refused_on_rxe() -> bool {
     true
 }
 
-/// An open device and what another has of it.
+/// An open device and its import.
 struct Shared {
     owner: Context,
     pd: ProtectionDomain,
@@ -143,7 +144,7 @@ fn a_domain_and_a_region_are_shared() {
     let to = Remote { addr: region.addr(), rkey: region.rkey() };
     batch.write_inline(1, b"no", to).unwrap();
     batch.ring();
-    // Both ends are one queue pair: whichever end fails first flushes the other.
+    // Both ends are one queue pair: the end that fails first flushes the other.
     cq.wait(LIMIT).unwrap().result.unwrap_err();
     let mut bytes = [0; 2];
     memory.read(0, &mut bytes).unwrap();
@@ -382,7 +383,7 @@ fn two_processes_share_a_device() {
     send(&ours, &owner.export().unwrap(), &handles);
     assert!(child.wait().unwrap().success(), "the other process");
     assert_eq!(read(&memory), pattern(2048, 7), "its device moved this process's bytes");
-    // And this one goes on.
+    // The importing side still works.
     let (mut qp, mut cq) = loopback(&owner, &pd);
     memory.write(0, &pattern(2048, 8)).unwrap();
     copy(&mut qp, &mut cq, &pd, memory.handle());

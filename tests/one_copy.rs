@@ -1,5 +1,5 @@
-//! Payload that one process copies out of another's memory: what happens where the kernel forbids
-//! it, and when the other process is killed meanwhile.
+//! Payload that one process copies out of another's memory: the kernel forbids it, or the other
+//! process is killed meanwhile.
 #![cfg(feature = "softhca")]
 #![allow(
     unsafe_code,
@@ -17,7 +17,7 @@ use uverbs::softhca::wire::SharedStats;
 use uverbs::softhca::{Carrier, SoftHca, Udp};
 use uverbs::{AccessFlags, AckTimeout, Local, MemoryRegion, Remote, Status};
 
-/// Tells a child of this program what it is to be.
+/// Variable that tells a child of this program its role.
 const ROLE: &str = "UVERBS_TEST_ROLE";
 /// Bytes that are moved at once, and the memory of each side.
 const LEN: usize = 1 << 20;
@@ -100,14 +100,14 @@ fn say(line: impl std::fmt::Display) {
     println!("said {line}");
 }
 
-/// The child's part: does what the lines of its standard input say.
+/// Body of the child: carries out the lines of its standard input.
 #[test]
 fn other_process() {
     let Ok(role) = std::env::var(ROLE) else { return };
     if role == "hidden" {
         hide();
     }
-    // An address that no process has after this one: whoever outlives it may call again.
+    // An address that no later process has: a survivor may connect to it again.
     let [_, high, mid, low] = std::process::id().to_be_bytes();
     let hca = on(Udp::at(Ipv4Addr::new(127, 64 + high, mid, low).into()));
     let mut place = Place::on(&hca, &impatient());
@@ -208,10 +208,10 @@ impl Drop for Other {
     }
 }
 
-/// Two processes that are connected, neither of which has the right to read just any process.
+/// Starts and connects two processes. Neither has the right to read any process.
 fn two(roles: [&str; 2]) -> [Other; 2] {
-    // SAFETY: takes a capability from what this thread starts from here on (capabilities(7)). Who
-    // has none may not, and needs not.
+    // SAFETY: takes a capability from processes that this thread starts from here on
+    // (capabilities(7)). The call fails harmlessly if the thread lacks the right.
     unsafe { libc::prctl(libc::PR_CAPBSET_DROP, SYS_PTRACE) };
     let [mut one, mut other] = roles.map(Other::start);
     let cards = [one.card.clone(), other.card.clone()];
@@ -221,7 +221,7 @@ fn two(roles: [&str; 2]) -> [Other; 2] {
     [one, other]
 }
 
-/// The first one WRITEs and READs a MiB. Gives what each lent for it.
+/// The first process WRITEs and READs a MiB. Returns the messages that each lent for it.
 fn exchange([one, other]: &mut [Other; 2]) -> [u64; 2] {
     let before = [one.stats()[0], other.stats()[0]];
     assert_eq!(one.ask("exchange"), "exchanged");
@@ -302,7 +302,7 @@ fn post(place: &mut Place, remote: Remote, reads: bool) {
     batch.ring();
 }
 
-/// The one who is left has READs and WRITEs under way, and is written to.
+/// The surviving process has READs and WRITEs in flight, and is written to.
 #[test]
 fn a_process_killed_amid_copies_is_a_dead_link() {
     if skipped() {

@@ -1,5 +1,5 @@
-//! Variables of the environment and the files that they name, where the user who sets them lacks
-//! rights of the program.
+//! Environment variables and the files that they name: a privileged program ignores the variables
+//! of an unprivileged user.
 #![forbid(unsafe_code)]
 
 use std::fs::Permissions;
@@ -16,7 +16,7 @@ use uverbs_core::environment::Variable;
 const CHILD: &str = "UVERBS_TEST_PRIVILEGED";
 /// Status of a child that is not privileged, though its file is set-user-ID.
 const NO_SETUID: i32 = 77;
-/// A user who owns nothing.
+/// A user without files.
 const NOBODY: u32 = 65534;
 
 /// Body of the child process: opens a device, and tells if the environment counts.

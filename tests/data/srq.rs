@@ -349,7 +349,7 @@ fn a_queue_that_ends_before_its_completions_are_polled_gives_each_frame_once() {
     client.qp.post_send_inline(1, b"one").unwrap();
     client.done();
     let gone: Vec<_> = server.qps.drain(..).map(|qp| qp.destroy().expect("it goes")).collect();
-    // The CQ has not been polled: it finds the completion of a queue that is gone.
+    // The CQ was not polled: its completion finds the queue gone.
     let frames = server.srq.destroy().expect("nobody uses it now");
     assert_eq!(frames.len(), 3);
     assert!(server.cq.reclaim(&gone[0]).is_empty());

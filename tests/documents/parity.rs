@@ -16,7 +16,7 @@ fn functions() -> Vec<String> {
     text.lines().map(|line| line.split('\t').next().unwrap_or_default().to_owned()).collect()
 }
 
-/// A row: whether it is here, and how or why not. One row may be of several functions.
+/// A row: functions, support, and the way or the reason. One row may cover several functions.
 #[derive(Clone)]
 struct Row {
     here: String,

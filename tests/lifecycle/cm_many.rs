@@ -1,4 +1,5 @@
-//! Many connections: a thousand one after the other, two hundred at once, and nothing left of them.
+//! Many connections: a thousand one after the other, two hundred at once; all their objects are
+//! freed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -72,8 +73,8 @@ fn listen(device: &Device, ip: IpAddr) -> (Listener, SocketAddr) {
     (listener, addr)
 }
 
-/// Each is opened, carries a message, and is closed. On siw none is sent: its kernel may overlook
-/// the first one until there is another (`siw_cm.c`, `siw_accept`).
+/// Opens each connection, sends a message, and closes it. On siw no message is sent: its kernel may
+/// overlook the first one until there is another (`siw_cm.c`, `siw_accept`).
 fn in_a_row(device: &Device, ip: IpAddr, count: usize) {
     let (listener, addr) = listen(device, ip);
     let talks = !is_siw();
@@ -173,7 +174,7 @@ fn of_many_connections_nothing_is_left() {
     settled(&hca, &device, |_| before.clone());
 }
 
-/// Waits until what is left is what is wanted, and gives it.
+/// Waits until the objects in use are those wanted, and returns them.
 fn settled(hca: &SoftHca, device: &Device, wanted: impl Fn(&Left) -> Left) -> Left {
     let start = Instant::now();
     loop {

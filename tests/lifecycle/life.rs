@@ -1,7 +1,7 @@
-//! Many objects, one after the other and from several threads: nothing is left of any.
+//! Many objects, one after the other and from several threads: all are freed.
 //!
-//! `UVERBS_TEST_OBJECTS` is how many of each, and behind a comma how many of the rarer ones; ten
-//! thousand unless said otherwise. Where it is set, what each kind took is printed.
+//! `UVERBS_TEST_OBJECTS` is the number of each kind, and behind a comma of the rarer ones; the
+//! default is ten thousand. If it is set, the time of each kind is printed.
 
 use std::fs;
 use std::io::Write as _;
@@ -193,7 +193,7 @@ fn churn(context: &Context, kinds: &[&[Kind]], count: usize) {
             make(&mut rig, index);
         }
         if asked().is_some() && count > THREADS {
-            // Past the harness, which shows only what a failing test prints.
+            // Written to the file directly: the harness shows the output of failing tests only.
             let took = start.elapsed().as_secs_f64();
             let _ = writeln!(std::io::stderr(), "{count} {name} in {took:.1} s");
         }
@@ -232,8 +232,8 @@ fn leaves_nothing(kinds: &[&[Kind]], count: usize) {
     let _alone = crate::counting();
     let hca = SoftHca::builder().build().unwrap();
     let device = if on_softhca() { soft(&hca) } else { common::device() };
-    // Once before: what is made for good at the first use, by this process or by the kernel, is no
-    // leak.
+    // One round beforehand: objects that this process or the kernel keeps after the first use are
+    // no leak.
     churn(&device.open().unwrap(), kinds, THREADS);
     let open = descriptors();
     let before = tracked(&device);

@@ -15,7 +15,7 @@ use uverbs::{
     AccessFlags, Context, Device, Errno, Frame, GidType, Local, PortState, WorkCompletion,
 };
 
-/// Runs a program of iproute2, and answers what it printed.
+/// Runs a program of iproute2, and returns its output.
 fn run(program: &str, arguments: &str) -> Result<String, String> {
     let done = Command::new(program).args(arguments.split(' ')).output();
     match done {
@@ -267,8 +267,8 @@ fn a_device_that_is_deleted_in_mid_traffic_is_let_go_with_its_last_file() {
         drop((gone, slab, cq, pd, context));
         drop((client, device));
     }
-    // Up to 7.2 it waits for the last descriptor and mapping, so that it ends means that none is
-    // left.
+    // Up to 7.2 the deletion waits for the last descriptor and mapping, so its end shows that all
+    // are closed.
     eventually("the deletion is done", || delete.try_wait().unwrap().is_some());
     assert!(delete.wait().unwrap().success());
     assert!(!std::path::Path::new(&format!("/sys/class/infiniband/{}", link.name)).exists());

@@ -1,4 +1,4 @@
-//! Objects, connections and devices that come and go, and leave nothing open.
+//! Objects, connections and devices that come and go, and are freed completely.
 
 mod cm_many;
 mod life;

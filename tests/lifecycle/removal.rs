@@ -84,7 +84,7 @@ fn complete(name: &str, slab: &Slab) {
     assert_eq!(frames.len(), FRAMES, "{name}: frames");
 }
 
-/// After what the device had written before it went, a wait says that it is gone, at once.
+/// Drains the completions that the device wrote; then a wait returns `DeviceGone` at once.
 fn nothing_more(name: &str, cq: &mut CompletionQueue) {
     let started = Instant::now();
     let written = std::iter::from_fn(|| match cq.wait(LIMIT) {
@@ -115,8 +115,8 @@ impl<T: Transport> End<T> {
         Ok(())
     }
 
-    /// Every verb says why it can't; then the queue pair counts as destroyed, and what was in
-    /// flight comes back.
+    /// Checks that every verb returns the error; then the queue pair counts as destroyed, and work
+    /// requests in flight come back.
     fn end(self, name: &str) {
         let Self { mut qp, mut cq, slab } = self;
         eio(name, "query_qp", qp.query());
@@ -185,7 +185,7 @@ macro_rules! connected {
 
 connected!(Rc, Uc);
 
-/// Datagrams, one end of which is in a group.
+/// Datagrams between two queue pairs, one of them in a multicast group.
 struct Datagrams(End<Ud>, End<Ud>, Destination, Option<uverbs::multicast::MulticastMembership>);
 
 impl Datagrams {
@@ -479,7 +479,7 @@ fn every_other_object_says_so_and_ends() {
     let mut fresh = make.end::<Rc>(None);
     let handle = make.end::<Ud>(None);
     thread::scope(|scope| {
-        // One who waits for events of the channel, one for asynchronous ones, one who was first.
+        // One thread waits for events of the channel, one for asynchronous events.
         let events = scope.spawn(|| {
             let error = channel.next_within(HUNG).expect_err("no queue has anything");
             assert!(matches!(error, Error::DeviceGone { .. }), "{error:?}");

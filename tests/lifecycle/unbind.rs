@@ -17,7 +17,7 @@ use uverbs::{AccessFlags, AckTimeout, Context, Errno, Error, Local, PostError, Q
 
 /// Rounds of traffic before the driver goes.
 const ROUNDS: u64 = 20;
-/// No completion for so long means that none will come.
+/// Time without a completion after which none is expected.
 const SILENCE: Duration = Duration::from_secs(5);
 
 /// How traffic ended.
@@ -29,7 +29,7 @@ enum End {
     Completion(Status),
 }
 
-/// Statuses of what is sent while the kernel destroys the objects of the context, newest first: the
+/// Statuses of sends while the kernel destroys the objects of the context, newest first: the
 /// receive's memory goes before the queue pair that has the receive.
 const HALF_GONE: [Status; 3] = [Status::LocalProtection, Status::RemoteOperation, Status::Flushed];
 
@@ -73,7 +73,7 @@ fn is_gone(context: &Context) {
     }
 }
 
-/// Waits for the event that says so; others may come before it.
+/// Waits for the fatal event; others may come before it.
 fn fatal_event(context: &Context) {
     loop {
         let event = context.async_event(LIMIT).unwrap().expect("an event tells of it");
@@ -102,8 +102,8 @@ fn a_device_that_goes_in_mid_traffic_ends_in_typed_errors() {
         watcher.join().expect("the event came");
         end
     });
-    // Doorbells lead nowhere, so nothing completes any more. Whoever notices that the device is
-    // gone may say so.
+    // Doorbells have no effect, so no work request completes any more. Any call that notices the
+    // removal may report it.
     match &end {
         End::Wait(Error::TimedOut { .. }) => {}
         End::Wait(error) => assert_eq!(error.errno(), Some(Errno::EIO), "{error}"),
@@ -157,7 +157,7 @@ fn a_peer_whose_device_goes_is_a_failed_completion() {
     }
     is_gone(&server.context);
     drop(server);
-    // The other device knows nothing of it.
+    // The other device is unaffected.
     assert_eq!(client.context.query_port(1).unwrap().state, uverbs::PortState::Active);
     let gone = client.qp.destroy().unwrap();
     client.cq.reclaim(&gone);

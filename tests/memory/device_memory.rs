@@ -1,4 +1,4 @@
-//! Device memory: copies in and out, regions over it, and where it ends.
+//! Device memory: copies in and out, regions over it, and its limits.
 #![allow(unsafe_code, reason = "posts by address and key")]
 
 use common::{Side, is_rxe, local, pair, pattern};

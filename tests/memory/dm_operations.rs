@@ -1,4 +1,4 @@
-//! Operations on device memory: what an access of the processor's does at their addresses.
+//! Operations on device memory: effects of a processor's access at their addresses.
 
 use std::sync::Arc;
 use std::thread;

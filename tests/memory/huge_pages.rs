@@ -1,4 +1,4 @@
-//! Large memory is asked for in huge pages: frames and what peers reach.
+//! Large memory is allocated in huge pages: frames and exposed memory.
 
 use std::fs;
 

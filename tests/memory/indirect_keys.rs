@@ -1,5 +1,5 @@
-//! Indirect keys: what one range of addresses over scattered memory reads and writes, how it is
-//! taken away, and what is refused.
+//! Indirect keys: reads and writes through one range of addresses over scattered memory,
+//! invalidation, and refusals.
 
 use common::{LIMIT, Side, local, pair_with, pattern, soft};
 use uverbs::attr::SendOpSet;
@@ -58,7 +58,7 @@ fn unmap(side: &mut Side, key: &IndirectKey) {
     assert_eq!(side.done().result, Ok(Completed::Rekey));
 }
 
-/// Posts one work request, and gives what came of it.
+/// Posts one work request, and returns its completion.
 fn post(side: &mut Side, one: impl FnOnce(&mut Batch<'_>)) -> WorkCompletion {
     let mut batch = side.qp.batch();
     one(&mut batch);
@@ -194,7 +194,7 @@ fn what_a_key_does_not_name_is_refused() {
     if common::not_on_rxe(NO_KEYS) {
         return;
     }
-    // Over the end, far out, and by who may only read.
+    // Past the end, far outside, and without the right to write.
     for (offset, access) in [(35, BOTH), (1 << 40, BOTH), (0, AccessFlags::REMOTE_READ)] {
         let (mut client, mut server) = pair();
         let memory = filled(&server, 4096, 1);
@@ -270,7 +270,7 @@ fn an_invalidated_key_in_use_is_an_error() {
     }
 }
 
-/// The key keeps it, also while nothing but a work request has the key.
+/// The key keeps its memory alive, also while only a work request holds the key.
 #[test]
 fn memory_stays_while_a_key_names_it() {
     if common::not_on_rxe(NO_KEYS) {
@@ -403,7 +403,7 @@ fn as_many_parts_as_there_can_be() {
     assert_eq!(small.done().result, Ok(Completed::Rekey));
 }
 
-/// By raw posts a program can name what isn't its domain's, or isn't there.
+/// A raw post can name memory of another domain, or none.
 #[test]
 #[allow(unsafe_code, reason = "raw posts, over exposed memory that lives until the end")]
 fn a_part_that_is_not_the_domains_is_refused_by_the_device() {
@@ -479,8 +479,8 @@ fn a_device_without_them_says_so() {
     assert!(matches!(refused, Err(Error::Unsupported { verb: "alloc_mw", .. })), "{refused:?}");
 }
 
-/// Polling copies what comes in a completion to the address that the work request names, which in a
-/// key counts from its beginning.
+/// Polling copies an inline CQE's data to the address that the work request names; a key's
+/// addresses count from its beginning.
 #[test]
 fn what_a_completion_brings_is_not_copied_to_a_key() {
     if common::not_on_rxe(NO_KEYS) {
@@ -502,7 +502,7 @@ fn what_a_completion_brings_is_not_copied_to_a_key() {
     assert_eq!(swapped.unwrap_err().error, refused);
     batch.ring();
     assert_eq!(client.qp.post_recv(4, part()).unwrap_err().error, refused);
-    // The other way nothing is copied.
+    // Without inline CQEs nothing is copied, and the receive works.
     server.qp.post_recv(5, server.pd.slab(64, 1).unwrap().take().unwrap()).unwrap();
     let mut batch = client.qp.batch();
     batch.send(6, part()).unwrap();

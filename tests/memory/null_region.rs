@@ -1,4 +1,4 @@
-//! The region of no memory: what is received into it is gone, what is sent from it is zeros.
+//! The null region: it discards received data, and sends zeros.
 #![allow(unsafe_code, reason = "posts by address and key")]
 
 use common::{Side, is_rxe, local, pair, pair_with};

@@ -20,7 +20,7 @@ fn a_batch_that_is_dropped_posts_nothing_and_loses_no_frame() {
         for _ in 0..4 {
             batch.send(9, slab.take().expect("all are back")).unwrap();
         }
-        // The next batch takes back what this one held.
+        // The next batch takes back the frames of this one.
         let _ = client.qp.batch();
         assert_eq!(free(&slab), 4);
     }
@@ -122,7 +122,7 @@ fn dropping_a_queue_pair_gives_its_frames_back_to_the_slab() {
         qp.post_recv(id, slab.take().unwrap()).unwrap();
     }
     drop(qp);
-    // The polling side learns of it at the next poll that finds nothing.
+    // The polling side is informed at the next empty poll.
     assert_eq!(cq.poll_with(1, |_| ()), 0);
     assert_eq!(free(&slab), 8);
     drop(client);
@@ -306,8 +306,8 @@ fn what_is_posted_after_the_failure_of_an_idle_queue_pair_is_flushed() {
 
 #[test]
 fn a_reset_forgets_sends_that_the_peer_never_took() {
-    // 3 of 40 runs on Linux 7.2. Whether rxe's timers of before the reset do it, or we, isn't known
-    // yet.
+    // 3 of 40 runs on Linux 7.2. The cause is not known yet: rxe's timers from before the reset, or
+    // this library.
     if common::not_on_rxe(
         "reset in the middle of RNR retries, a connection now and then carries nothing afterwards",
     ) {

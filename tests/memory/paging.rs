@@ -1,4 +1,4 @@
-//! On-demand paging: what isn't pinned is faulted in, and what can't be is an error.
+//! On-demand paging: pages that are not pinned are faulted in, or the work request fails.
 #![allow(unsafe_code, reason = "maps and registers memory by address")]
 
 use common::{Side, page_size, pair, pattern, soft};

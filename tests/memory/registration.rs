@@ -161,7 +161,7 @@ fn bytes_are_sent_from_where_they_are() {
     let done = client.done();
     assert_eq!(done.result, Ok(Completed::Send));
     assert!(done.frame.is_none(), "nothing comes back");
-    // A part; what is not there is left out.
+    // A part; bytes beyond the end are left out.
     let part = registered.part(99_990..200_000);
     assert_eq!(part[..], bytes[99_990..]);
     assert!(part.part(20..).is_empty() && registered.part(7..7).is_empty());
@@ -174,7 +174,7 @@ fn bytes_are_sent_from_where_they_are() {
     let mut there = [0; 16];
     memory.read(0, &mut there).unwrap();
     assert_eq!((&there[2..12], &there[12..]), (&bytes[99_990..], &[0; 4][..]));
-    // A post keeps what it needs.
+    // A post keeps its memory alive.
     server.expect(4, 100_000);
     drop(bytes);
     send(&mut client, 5, registered);

@@ -1,4 +1,4 @@
-//! Memory windows: what they open to a peer, how they are taken away, and what is refused.
+//! Memory windows: access that they give to a peer, invalidation, and refusals.
 
 use common::{LIMIT, Side, local, pair_with, pattern, soft};
 use uverbs::attr::SendOpSet;
@@ -49,7 +49,7 @@ fn unbind(side: &mut Side, window: &mut MemoryWindow) {
     assert_eq!(side.done().result, Ok(Completed::Rekey));
 }
 
-/// Writes by a key, and gives what came of it.
+/// Writes by a key, and returns the completion.
 fn write(side: &mut Side, bytes: &[u8], to: Remote) -> WorkCompletion {
     side.qp.post_write_inline(60, bytes, to).unwrap();
     side.wait()
@@ -84,7 +84,7 @@ fn a_window_opens_its_range_and_no_more() {
         if kind == WindowKind::Type1 && common::not_on_rxe(RXE_RANGE) || common::is_rxe() {
             continue;
         }
-        // One byte over its end. The region's own key opens nothing.
+        // One byte past its end. The region's key itself gives no access.
         let done = write(&mut client, &[1; 2], window.remote(&memory, 4096 + 99));
         assert_eq!(status(&done), Some(Status::RemoteAccess), "{kind:?}");
         memory.read(4096 + 99, &mut there[..2]).unwrap();
@@ -227,7 +227,7 @@ fn type_2_is_bound_once_and_undo_gives_the_key_back() {
     let (mut client, mut server) = pair();
     let memory = closed(&server, 4096);
     let mut window = server.pd.alloc_window(WindowKind::Type2).unwrap();
-    // A batch that is dropped binds nothing.
+    // A dropped batch binds no window.
     let first = window.rkey();
     let mut batch = server.qp.batch();
     batch.bind(1, &mut window, &memory.part(0, 8).unwrap(), BOTH).unwrap();
@@ -336,7 +336,7 @@ fn bad_binds_are_refused_at_once() {
     assert_eq!(batch.local_invalidate(1, window.rkey()), Err(PostError::BadOperation));
 }
 
-/// By raw posts a program can name what its region doesn't have.
+/// A raw post can name a range outside of the region.
 #[test]
 #[allow(unsafe_code, reason = "raw posts, over exposed memory that lives until the end")]
 fn a_window_bound_outside_of_its_region_is_refused_by_the_device() {

@@ -26,12 +26,12 @@ impl Choices {
         first + self.below(last - first + 1)
     }
 
-    /// True so many times in a hundred.
+    /// Returns true with a chance of so many percent.
     pub(crate) fn percent(&mut self, chance: usize) -> bool {
         self.below(100) < chance
     }
 
-    /// A place in a list of this length; `None` for an empty one.
+    /// Returns a random index of a list of this length; `None` for an empty one.
     pub(crate) fn index(&mut self, len: usize) -> Option<usize> {
         (len > 0).then(|| self.below(len))
     }

@@ -26,7 +26,7 @@ impl World {
         self.pairs[pair].sent = Default::default();
     }
 
-    /// A shared queue is destroyed: what no message was received into comes back.
+    /// Destroys a shared queue: receives without a message come back.
     pub(crate) fn end_shared(&mut self, side: usize, srq: SharedReceiveQueue, queue: Queue) {
         self.frames.begin(queue);
         let back: Vec<(Id, Frame)> = match srq.destroy() {

@@ -101,10 +101,10 @@ impl World {
         format!("pair {pair} is renewed, from end {first}: {how}")
     }
 
-    /// Both ends are closed: nothing of the connection is written any more.
+    /// Settles a connection whose ends are both closed: the device writes no more for it.
     pub(crate) fn settle_pair(&mut self, pair: usize, how: &str) {
         if how.contains("forgotten") {
-            // It takes what the other one had sent.
+            // A forgotten queue pair still takes the messages that the other end had sent.
             self.settle();
         }
         self.memories.settle(pair);
@@ -208,8 +208,8 @@ impl World {
         }
     }
 
-    /// Keeps a work request of which completions may still tell, but nothing sure. Its frames are
-    /// `returning`, or the device's for good.
+    /// Keeps a work request that may still complete, or not. Its frames are `returning`, or the
+    /// device's for good.
     fn loosen(&mut self, (id, mut work): (Id, Work), returning: bool) {
         self.let_go(&work);
         if let Hold::Shared(address) = &work.hold {

@@ -35,7 +35,7 @@ pub(crate) enum Place {
 /// Knowledge of a frame, free or not.
 struct Known {
     place: Place,
-    /// All its bytes, beyond its length too; `None` after a message that was cut off.
+    /// All its bytes, beyond its length too; `None` after a truncated message.
     bytes: Option<Vec<u8>>,
     len: usize,
 }
@@ -72,7 +72,7 @@ impl Frames {
         if let (Place::Free, Some(bytes)) = (place, &known.bytes) {
             assert_eq!(*frame, bytes[..], "a free frame was written");
         }
-        // Not always, so that what is written late shows in old bytes, too.
+        // Most times only, so that late writes show in old bytes, too.
         if choices.percent(80) {
             frame.copy_from_slice(&choices.bytes(FRAME));
         }
@@ -138,7 +138,8 @@ impl Frames {
         all
     }
 
-    /// Writes bytes to a chain: so many to the first one, and the rest, if there is room.
+    /// Writes bytes to a chain: `first` bytes to the first frame, and the rest to the others, if
+    /// they fit.
     pub(crate) fn write(&mut self, frame: &mut Frame, bytes: &[u8], first: usize) {
         let (mut left, mut most) = (bytes, first);
         let mut next = Some(frame);
@@ -180,7 +181,7 @@ impl Frames {
         addresses.iter().for_each(|address| self.known(*address).len = FRAME);
     }
 
-    /// Notes what a work request did to frames.
+    /// Notes the effect of a work request on its frames.
     pub(crate) fn arrive(&mut self, addresses: &[usize], arrival: &Arrival) {
         match arrival {
             Arrival::Same => {}
@@ -211,7 +212,7 @@ impl Frames {
         }
     }
 
-    /// Takes back what a work request held. It must be the frames that were posted with it.
+    /// Takes back a work request's frames. They must be the frames that were posted with it.
     pub(crate) fn back(&mut self, side: usize, mut frame: Frame, posted: &[usize], work: Id) {
         assert_eq!(addresses(&frame), posted, "other frames than {work} was posted with");
         let mut next = Some(&mut frame);
@@ -239,7 +240,7 @@ impl Frames {
         }
     }
 
-    /// A batch of the queue begins: what an earlier one was not rung with is free.
+    /// A batch of the queue begins: requests that an earlier batch wrote and did not ring are free.
     pub(crate) fn begin(&mut self, queue: Queue) {
         self.unrung(queue, Place::Free);
     }
@@ -331,8 +332,8 @@ impl Frames {
         }
     }
 
-    /// Takes all free frames, compares them with the model, and puts them back. None is missing:
-    /// with `settled` none that is still to come from a queue pair that is gone.
+    /// Takes all free frames, compares them with the model, and puts them back. None is missing;
+    /// with `settled`, none is still to come from a destroyed queue pair.
     pub(crate) fn audit(&mut self, choices: &mut Choices, settled: bool) {
         let mut free = Vec::new();
         for slab in 0..self.slabs.len() {
@@ -360,7 +361,7 @@ impl Frames {
     }
 }
 
-/// Compares a frame with what is known of it; what isn't, is from now on.
+/// Compares a frame with the model; unknown bytes become known.
 fn check(frame: &mut Frame, known: &mut Known) {
     let Some(bytes) = &known.bytes else {
         known.len = frame.len();

@@ -1,4 +1,4 @@
-//! Programs that come and go within a step, and what may be done to the halves of a queue pair.
+//! Programs that come and go within a step, and operations on the halves of a queue pair.
 
 use uverbs::attr::InitAttr;
 use uverbs::{AccessFlags, Frame, QueuePair};

@@ -1,4 +1,4 @@
-//! Memory windows and indirect keys: what they open to whom, and who gives and takes them.
+//! Memory windows and indirect keys: their memory, their users, and their binds.
 
 use std::collections::BTreeMap;
 
@@ -15,12 +15,12 @@ pub(crate) enum Thing {
     Indirect(IndirectKey),
 }
 
-/// A window or an indirect key, that one end of a connection binds and the other one uses.
+/// A window or an indirect key: one end of a connection binds it, the other one uses it.
 pub(crate) struct Key {
     pub(crate) thing: Thing,
     pub(crate) pair: usize,
     pub(crate) side: usize,
-    /// The slots that it opens; none of one that is bound to nothing.
+    /// The slots that it opens; empty if the key is bound to no memory.
     pub(crate) spots: Vec<Spot>,
     /// Address of the first one, as a window's peers name it.
     pub(crate) addr: u64,
@@ -86,7 +86,7 @@ impl Keys {
         let key = &self.all[&number];
         let by = Some(KeyUse { key: number, version: key.version });
         let Some(at) = choices.index(key.spots.len()) else {
-            // Bound to nothing: seldom used all the same, since it costs the connection.
+            // An unbound key is used rarely, since its use ends the connection.
             if choices.percent(80) {
                 return None;
             }

@@ -1,4 +1,4 @@
-//! Memory that peers reach: in slots, of which the model knows the bytes and who may write them.
+//! Memory that peers access, in slots. The model knows each slot's bytes and writer.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ pub(crate) enum Reach {
 /// Outstanding write to a slot, by a work request of this connection.
 struct Coming {
     pair: usize,
-    /// `None`: a message that isn't known yet.
+    /// `None`: the message is not known yet.
     bytes: Option<Vec<u8>>,
 }
 
@@ -122,7 +122,7 @@ impl Memories {
         self.all.get_mut(&spot.memory)?.slots.get_mut(spot.slot)
     }
 
-    /// A slot that nothing writes, nor reads if it is `to_write`.
+    /// Picks a slot that no work request writes, nor reads if it is `to_write`.
     pub(crate) fn pick(
         &self,
         choices: &mut Choices,
@@ -170,7 +170,7 @@ impl Memories {
         }
     }
 
-    /// So many slots from this one on, to be posted.
+    /// Returns `slots` slots from `spot` on, to be posted.
     pub(crate) fn part(&self, spot: Spot, slots: usize) -> Option<ExposedPart> {
         self.exposed(spot)?.part(spot.slot * SLOT, slots * SLOT).ok()
     }
@@ -195,7 +195,7 @@ impl Memories {
         }
     }
 
-    /// The write completed: these bytes, or those that were announced, are there.
+    /// The write completed: the slot holds these bytes, or the announced ones.
     pub(crate) fn landed(&mut self, spot: Spot, bytes: Option<&[u8]>) {
         let Some(slot) = self.slot(spot) else { return };
         let coming = slot.coming.take().expect("announced");
@@ -226,7 +226,8 @@ impl Memories {
         }
     }
 
-    /// Both ends of the connection let go: what they were writing stays as it is, be it old or new.
+    /// Both ends of the connection are gone: slots that they were writing keep their bytes, old or
+    /// new.
     pub(crate) fn settle(&mut self, pair: usize) {
         self.check();
         for memory in self.all.values_mut() {

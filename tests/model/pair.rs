@@ -17,7 +17,7 @@ pub(crate) struct End {
     pub(crate) qp: Option<QueuePair>,
     pub(crate) qpn: u32,
     pub(crate) sq: Queue,
-    /// Its own receives; the shared queue's number if it has none.
+    /// Its receive queue: the shared queue's number, or its separate one.
     pub(crate) rq: Queue,
     pub(crate) is_shared: bool,
     /// Answers may come in completions.

@@ -1,4 +1,4 @@
-//! Polling in every way there is, and comparing what completes with the model.
+//! Polls in every way, and compares completions with the model.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -125,7 +125,7 @@ impl World {
         format!("side {side} polls queue {at} by {way}: {told:?}")
     }
 
-    /// Polls until nothing is left.
+    /// Polls until the queue is empty.
     pub(crate) fn poll_all(&mut self, side: usize) {
         for at in 0..self.sides[side].cqs.len() {
             loop {
@@ -140,7 +140,7 @@ impl World {
         }
     }
 
-    /// Compares a completion with what was posted.
+    /// Compares a completion with the work request.
     pub(crate) fn complete(&mut self, side: usize, seen: Seen) {
         let id = seen.id;
         let shared = self.sides[side].srq_queue;
@@ -149,7 +149,7 @@ impl World {
         assert_eq!(work.side, side, "{id} completes on the other side");
         assert_eq!(seen.is_recv, work.completed.is_none(), "{id}");
         for (id, work) in passed {
-            // Done, and nothing tells: its frames are free.
+            // Done without a completion: its frames are free.
             match work.is_loose {
                 true => self.give(id, &work, &work.unfinished(), Given::Left),
                 false => self.succeed(id, &work, Given::Left),

@@ -67,8 +67,8 @@ impl Program {
         }
     }
 
-    /// Ends all queues in any order, now and then of a device that was unplugged. Then every frame
-    /// is in its slab, except those that were forgotten.
+    /// Ends all queues in any order, sometimes after unplugging the device. Then every frame is in
+    /// its slab, except forgotten ones.
     fn end(&mut self) {
         let Self { world, packets, tags } = self;
         if world.choices.percent(30) {

@@ -74,7 +74,7 @@ impl World {
         let mut work = Work::new(end.rq, side);
         // Memory of a shared queue would be written by a connection that isn't known yet.
         let own = [Reach::ByItsKey, Reach::ByWindows, Reach::ByIndirectKeys];
-        // A queue whose completions carry data refuses parts of indirect keys.
+        // A queue with inline CQEs refuses parts of indirect keys.
         let way = if end.scatters && choices.percent(25) { 3 } else { choices.below(20) };
         let into = match way {
             0 => None,

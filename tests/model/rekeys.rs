@@ -12,7 +12,7 @@ use crate::world::{Side, World};
 /// Keys of an end.
 const MOST: usize = 3;
 
-/// A key before a change of it: what it opens, its version, and what peers name it by.
+/// A key before a change: its slots, its version, and the two numbers by which peers name it.
 type Before = (Vec<Spot>, u64, u32, u32);
 
 impl World {
@@ -90,7 +90,7 @@ impl World {
             }
             return told;
         }
-        // As if never posted: the window's key is the one before, the indirect key's none.
+        // As if never posted: the window has its earlier key, the indirect key has none.
         let Some((.., before)) = changes.into_iter().next() else {
             return format!("no change of key {number}");
         };
@@ -119,7 +119,7 @@ fn key_of(thing: &Thing) -> u32 {
     }
 }
 
-/// Posts a change of a key: whether there was one.
+/// Posts a change of a key. Returns true if it did.
 fn change(
     choices: &mut Choices,
     memories: &mut Memories,

@@ -14,7 +14,7 @@ use common::local;
 const TAGS: u32 = 6;
 const CHANGES: u32 = 8;
 const RECEIVES: u32 = 7;
-/// The program whose queue it is.
+/// The program that owns the queue.
 const SIDE: usize = 0;
 
 /// Outstanding change of the list.
@@ -35,7 +35,7 @@ struct Tagged {
     is_active: bool,
 }
 
-/// A message on its way; of none without a tag.
+/// A message in flight; `tag` is `None` for a message without a tag.
 #[derive(Debug)]
 struct Sent {
     tag: Option<u64>,
@@ -57,7 +57,7 @@ pub(crate) struct Tags {
     sent: VecDeque<Sent>,
     /// Messages that found no tag, of all that were polled.
     unexpected: u16,
-    /// As many of these as the device was told of by what was rung.
+    /// Number of messages that rung batches reported to the device.
     told: u16,
     next: u64,
 }
@@ -282,7 +282,7 @@ impl Tags {
         }
     }
 
-    /// Ends the connection, then the queue: what no message was received into comes back.
+    /// Ends the connection, then the queue: receives without a message come back.
     pub(crate) fn end(self, world: &mut World) {
         let Self { qp, srq, mut cq, mut sends, sq, rq, list, .. } = self;
         [sq, rq, list].iter().for_each(|queue| world.frames.begin(*queue));

@@ -1,4 +1,4 @@
-//! Work requests that are outstanding, and what must come of them.
+//! Outstanding work requests, and their expected completions.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -24,7 +24,7 @@ pub(crate) enum Arrival {
     Unknown,
 }
 
-/// Addresses of a frame and of those that follow it.
+/// Addresses of a frame and of the later ones of its chain.
 pub(crate) fn addresses(frame: &Frame) -> Vec<usize> {
     frame.pieces().map(|piece| piece.as_ptr() as usize).collect()
 }
@@ -92,7 +92,7 @@ pub(crate) struct Work {
     pub(crate) is_chain: bool,
     /// Message that the peer receives.
     pub(crate) message: Option<Message>,
-    /// Its queue pair was forgotten or dropped: what comes of it is open.
+    /// Its queue pair was forgotten or dropped: it may complete or not.
     pub(crate) is_loose: bool,
 }
 
@@ -125,7 +125,7 @@ impl Work {
         self.is_chain = is_chain;
     }
 
-    /// Returns what may have happened to its frames if it failed or never completed.
+    /// Returns the possible effects on its frames if it failed or never completed.
     pub(crate) fn unfinished(&self) -> Arrival {
         match (&self.arrival, self.completed) {
             (Arrival::Same, Some(_)) => Arrival::Same,

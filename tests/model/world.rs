@@ -111,7 +111,7 @@ impl World {
         }
     }
 
-    /// Polls what the device repeated, before a receive is posted with the slot that is named.
+    /// Polls completions that the device repeated, before a receive is posted with the named slot.
     pub(crate) fn poll_repeated(&mut self, side: usize) {
         if self.repeats {
             self.poll_all(side);
@@ -159,8 +159,8 @@ impl World {
         let Some((of, reach)) = self.memories.drop_one(number) else {
             return format!("memory {number} is gone");
         };
-        // Peers that name it are refused, but not those that do so by a window or an indirect key.
-        // These keep it, and so do own posts.
+        // Peers that name the memory directly are refused. Windows and indirect keys keep it alive,
+        // and so do this side's posts.
         for pair in &mut self.pairs {
             let queues = pair.ends.each_ref().map(|end| end.sq);
             let mut all = self.works.all.values();
@@ -172,7 +172,7 @@ impl World {
         format!("memory {number} of side {of}, {reach:?}, is dropped")
     }
 
-    /// All that is free is as the model says, and nothing is missing.
+    /// Checks that all free frames match the model, and that none is missing.
     pub(crate) fn audit(&mut self) -> String {
         let settled = self.choices.percent(50);
         if settled {

@@ -107,7 +107,7 @@ fn a_process_stays_as_it_was() {
 
 /// Folders of code that runs in other people's processes.
 const LIBRARIES: [&str; 4] = ["src", "providers", "c-abi", "adapters"];
-/// The function by which all threads are made, which blocks signals first.
+/// File with the function that makes all threads; it blocks signals first.
 const MAKER: &str = "providers/core/src/thread.rs";
 /// Calls that make a thread.
 const MAKERS: [&str; 4] = ["thread::spawn(", "thread::Builder", "thread::scope(", "pthread_create"];

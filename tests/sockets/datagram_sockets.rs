@@ -1,5 +1,4 @@
-//! Sockets of datagrams: who meets whom, what is too long, what is worth a try, and what strangers
-//! send to their ports.
+//! Datagram sockets: meeting of peers, lengths, readiness, and datagrams from strangers.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -38,7 +37,7 @@ fn options(device: &Device) -> StreamOptions {
     StreamOptions::new().on(device).limit(LIMIT)
 }
 
-/// A socket whose calls don't wait for ever.
+/// A socket whose calls have timeouts.
 fn socket(options: &StreamOptions, ip: IpAddr) -> RdmaDatagram {
     let socket = options.datagrams((ip, 0)).unwrap();
     socket.set_read_timeout(Some(LIMIT)).unwrap();
@@ -57,7 +56,7 @@ fn comes(to: &RdmaDatagram, from: &RdmaDatagram, bytes: &[u8]) {
     assert_eq!((&room[..len], sender), (bytes, addr(from)));
 }
 
-/// Both know each other's queue pair, and nothing that was sent on the way there is left.
+/// Exchanges datagrams until both know each other's queue pair, and drains the sockets.
 fn acquaint(one: &RdmaDatagram, other: &RdmaDatagram) {
     let start = Instant::now();
     for (from, to) in [(one, other), (other, one)] {
@@ -201,7 +200,7 @@ fn what_is_worth_a_try_is_told() {
     }
 }
 
-/// A receiver that doesn't read loses what it has no room for, and goes on.
+/// A receiver that does not read loses datagrams without room, and works on.
 #[test]
 fn what_has_no_room_is_lost_and_nothing_else() {
     let Some((device, ip)) = device() else { return };
@@ -259,7 +258,7 @@ fn threads_share_a_socket() {
     assert_eq!(seen, (0..3 * EACH).collect::<Vec<_>>());
 }
 
-/// A peer whose process ended has another queue pair at the same address when it comes again.
+/// A peer process that restarts has another queue pair at the same address.
 #[test]
 fn a_peer_that_comes_again_is_met_again() {
     let Some((device, ip)) = device() else { return };
@@ -271,7 +270,7 @@ fn a_peer_that_comes_again_is_met_again() {
         drop(other);
         other = options(&device).datagrams(at).unwrap();
         other.set_read_timeout(Some(LIMIT)).unwrap();
-        // It tells of itself; what is sent to it before is lost.
+        // It announces itself; datagrams sent to it before are lost.
         other.send_to(b"again", addr(&one)).unwrap();
         comes(&one, &other, b"again");
     }

@@ -77,7 +77,7 @@ fn a_peer_whose_host_vanishes_is_noticed() {
 #[test]
 fn no_thread_is_left() {
     let Some((device, ip)) = device_with_address() else { return };
-    // No other test has this pause, whose seconds are in the thread's name.
+    // No other test has this interval; its seconds are in the thread's name.
     let name = "keep-alive 3600\n";
     let threads = || {
         let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();

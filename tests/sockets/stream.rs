@@ -1,5 +1,4 @@
-//! Streams over RDMA: what two ends exchange, how they part, and what a peer that breaks the rules
-//! gets.
+//! Streams over RDMA: exchange between two ends, closing, and a peer that breaks the rules.
 //!
 //! It needs an IP address at the device under test, as `tests/connections/cm.rs` does.
 #![allow(unsafe_code, reason = "forks")]
@@ -21,7 +20,7 @@ use uverbs::cm::{EventChannel, EventKind, Param, PortSpace};
 use uverbs::stream::{RdmaStream, StreamError, StreamOptions};
 use uverbs::{Device, QueuePair, Remote};
 
-/// Two ends of a stream, none of whose waits is for ever.
+/// Two ends of a stream, whose waits all have timeouts.
 fn pair(options: &StreamOptions, ip: IpAddr) -> (RdmaStream, RdmaStream) {
     let (listener, at) = listen(options, ip);
     let server = thread::spawn(move || listener.accept().unwrap().0);
@@ -257,7 +256,7 @@ fn mapped_memory_is_written_from_afar() {
         memory.read(10, &mut got).unwrap();
         assert!(got == sent);
     }
-    // Over the end of a mapping goes what is within.
+    // A write past the end of a mapping transfers the bytes within it.
     assert_eq!(client.write_at(&[1; 100], 4990).unwrap(), 10);
     assert_eq!(client.write_at(&[1; 100], 5000).unwrap_err().kind(), ErrorKind::InvalidInput);
 }
@@ -299,7 +298,7 @@ fn streams_come_and_go() {
     server.join().unwrap();
 }
 
-/// A stream whose other end is the test's own.
+/// A stream whose other end the test drives directly.
 fn with_raw(device: &Device, ip: IpAddr) -> (RdmaStream, Raw) {
     let (listener, at) = listen(&options(device), ip);
     let server = thread::spawn(move || listener.accept().unwrap().0);
@@ -348,7 +347,7 @@ fn a_server_that_speaks_otherwise_is_an_error() {
     });
     let error = options.connect(at).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidData);
-    // There is nothing at all on iWARP, and elsewhere zeros.
+    // On iWARP the private data is empty, elsewhere it is zeros.
     let what = if is_siw() { "length" } else { "version" };
     assert_eq!(why(&error), &StreamError::Hello { what, value: 0 });
     drop(server.join());
@@ -357,7 +356,7 @@ fn a_server_that_speaks_otherwise_is_an_error() {
 #[test]
 fn messages_that_break_the_rules_end_the_stream() {
     let Some((device, ip)) = device_with_address() else { return };
-    // Once the first bytes came it is told of the second half of the buffer, too.
+    // After the first bytes the peer gets credit for the second half of the buffer, too.
     let room = (128 << 10) - 4;
     for (imm, wanted) in [
         (room + 1, StreamError::TooManyBytes { bytes: room + 1, room: room.into() }),
@@ -390,7 +389,7 @@ fn a_message_that_is_no_streams_ends_the_stream() {
     }
 }
 
-/// An entry is what it was when its message came: at any other time the peer may be writing it.
+/// An entry is read when its message comes: at any other time the peer may be writing it.
 #[test]
 fn a_mapping_counts_from_its_message_on() {
     let Some((device, ip)) = device_with_address() else { return };
@@ -468,8 +467,8 @@ fn what_is_kept() {
     crate::replay::replay("streams", |data| stream_peer::messages(&device, ip, data));
 }
 
-/// A peer that asks, is accepted, and never says its last word holds up neither the listener nor
-/// whoever drops the stream.
+/// A peer that connects and never confirms holds up neither the listener nor the drop of the
+/// stream.
 #[test]
 fn a_peer_that_never_confirms_holds_up_nobody() {
     if not_on_siw("its kernel confirms by itself") {

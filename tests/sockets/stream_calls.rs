@@ -1,5 +1,5 @@
-//! Streams as event loops and C's sockets need them: calls that never wait, what is worth a try,
-//! memory that a program maps for its peer.
+//! Streams as event loops and C's sockets need them: calls that never wait, readiness, and memory
+//! that a program maps for its peer.
 #![allow(unsafe_code, reason = "maps the program's own memory")]
 
 use std::io::{ErrorKind, Read, Write};
@@ -60,7 +60,7 @@ fn what_is_worth_a_try_is_told() {
     assert_eq!(server.try_read(&mut [0; 8]).unwrap(), 1);
     assert_eq!(server.ready(READ).unwrap(), NONE);
 
-    // Until nothing goes any more; then a reader makes room.
+    // Writes until the stream is full; then a reader makes room.
     let bytes = [7; 100_000];
     let mut sent = 0;
     let full = loop {

@@ -87,7 +87,7 @@ fn what_finds_no_tag_goes_to_a_receive() {
     scene.eager(5, b"second");
     let second = whole(TagMessageKind::Eager, 5, b"second");
     scene.message(2, Completed::RecvUnexpected, &second);
-    // One of several is reported as handled. An unsignaled sync has no completion.
+    // A single message is reported as handled, of several. An unsignaled sync has no completion.
     scene.srq.sync_tags(TagWr::new(30).dealt_with(1)).expect("sync");
     assert_eq!(scene.next().0.result, Ok(Completed::TagsSynced));
     scene.eager(5, b"third");

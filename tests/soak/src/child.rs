@@ -58,7 +58,7 @@ impl Child {
         self.said.iter().collect()
     }
 
-    /// Sample of its resources.
+    /// Samples its resources.
     pub(crate) fn sample(&self) -> Result<Sample, Fault> {
         let name = || self.name.clone();
         Sample::of(self.id())
@@ -72,7 +72,7 @@ impl Child {
         said.map_err(|error| Fault::Died { process: self.name.clone(), status: error.to_string() })
     }
 
-    /// The next answer that `wanted` takes; what else it says is given to `other`.
+    /// Returns the next answer that `wanted` accepts; other lines go to `other`.
     pub(crate) fn answer<T>(
         &mut self,
         wanted: impl Fn(&Said) -> Option<T>,

@@ -1,12 +1,12 @@
-//! Conducts a run: starts processes, takes them and their devices away, and looks at what is left
-//! whenever all is quiet.
+//! Conducts a run: starts processes, kills them, unplugs their devices, and checks their resources
+//! when all are quiet.
 //!
 //! Three hosts stay for the whole run or nearly: one on shared memory, one on UDP, whose devices
 //! are taken out and come back; and one on either, which is killed. Each has a guest at a time;
 //! half of these are killed at a random moment. A fourth process runs hosts and guests inside.
 //!
 //! A cycle is traffic for a while, and then quiet: all guests have gone, and the hosts must hold
-//! nothing but what they held before.
+//! only the objects that they held before.
 
 mod quiet;
 
@@ -31,16 +31,16 @@ const LONGEST: Duration = Duration::from_secs(120);
 const SESSIONS: u64 = 12;
 /// Longest life of a process that ends by a kill, in milliseconds.
 const LIFE: u64 = 3000;
-/// Sessions that may end early since their processes were kept from running: so many, and one of so
-/// many.
+/// Sessions that may end early because their processes were kept from running: this many, and one
+/// in so many.
 const STARVED: u64 = 2;
 const SELDOM: u64 = 1000;
 /// Reasons of starved sessions that the report lists, at most.
 const TOLD: usize = 40;
-/// How long the kernel may take to forget what a killed process had.
+/// Time that the kernel may take to free a killed process's objects.
 const GONE: Duration = Duration::from_secs(30);
 
-/// A host, its guest, and what is known of them.
+/// A host, its guest, and their state.
 struct Place {
     wire: Wire,
     number: u8,
@@ -53,8 +53,9 @@ struct Place {
     returning: bool,
     /// When that happens in this cycle.
     due: Option<Instant>,
-    /// Guests' sessions that ended as planned; those that didn't, guests killed among them.
+    /// Guests' sessions that ended as planned.
     done: u64,
+    /// Guests' other sessions, also of killed guests.
     broken: u64,
     retransmits: u64,
     samples: Vec<Sample>,
@@ -288,7 +289,7 @@ impl Run {
             self.totals.guests_killed += 1;
             self.places[at].broken += 1;
         }
-        // In this order: what it said last has been read once it has ended.
+        // In this order: the guest's last lines have been read once it has ended.
         let ended = guest.ended();
         let said = if ended.is_some() { guest.rest() } else { guest.heard() };
         for said in said {
@@ -379,7 +380,7 @@ impl Run {
         }
     }
 
-    /// Ends all processes, and judges what they had.
+    /// Ends all processes, and judges their results.
     fn end(mut self, report: &mut Report) {
         if !self.faults.is_empty() {
             report.hosts = self.places.iter_mut().flat_map(Place::tell).collect();
@@ -394,7 +395,7 @@ impl Run {
             ended.push(place.host.end());
         }
         let said = !self.faults.is_empty();
-        // After a fault the others' ends say nothing.
+        // After a fault, errors of other processes are consequences.
         self.faults.extend(ended.into_iter().filter_map(Result::err).filter(|_| !said));
         for (name, samples) in samples.into_iter().filter(|(_, samples)| !samples.is_empty()) {
             self.faults.extend(judge(name, &samples));

@@ -24,7 +24,7 @@ use crate::wire::{listening, opened};
 /// How long sessions may take to end once their device is gone.
 const END: Duration = Duration::from_secs(60);
 
-/// Broken sessions whose reason a host keeps, at most.
+/// Maximum of broken sessions whose reason a host keeps.
 const TOLD: usize = 8;
 
 /// Counts of the sessions that a host has served.
@@ -58,7 +58,7 @@ impl Counts {
     }
 }
 
-/// A session that broke: when, and what is known of it.
+/// A session that broke: time and reason.
 type Broken = (Instant, String);
 
 /// Records of the sessions' threads.
@@ -101,7 +101,7 @@ impl Host {
         told.broken.iter().map(ago).collect()
     }
 
-    /// Takes no more guests, and waits for those that are here.
+    /// Takes no more guests, and waits for the present ones.
     pub(crate) fn stop(self) -> Result<Counts, Duration> {
         self.stop.store(true, Ordering::Relaxed);
         let patience = Patience::here(END);

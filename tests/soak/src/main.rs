@@ -1,5 +1,5 @@
-//! A soak: every transport between processes and in one, for as long as is wanted, while processes
-//! are killed and devices come and go. What processes have is bounded, what they count agrees.
+//! A soak: every transport between processes and within one, for a given time, while processes are
+//! killed and devices come and go. Resources stay bounded, and counts agree.
 //!
 //! `cargo xtask soak` builds and runs it; docs/TESTING.md says what it checks.
 

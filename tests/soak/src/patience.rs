@@ -1,11 +1,12 @@
-//! Limits that are fair on a busy machine: the time in which a process was kept from running
-//! doesn't count. Whoever hangs isn't kept from running, and meets its limit as on an idle one.
+//! Limits that are fair on a busy machine: they exclude the time in which a process was kept from
+//! running. A process that hangs is not kept from running, so it meets its limit as on an idle
+//! machine.
 
 use std::collections::HashMap;
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// However busy the machine is, no wait takes more than so many times its limit.
+/// However busy the machine is, a wait takes at most so many times its limit.
 const MOST: u32 = 10;
 
 /// No wait of a session has a shorter limit.
@@ -72,7 +73,7 @@ impl Patience {
     /// How long the wait has taken, if that is over the limit.
     pub(crate) fn ended(&self) -> Option<Duration> {
         let waited = self.start.elapsed();
-        // The processes are looked at only where that matters.
+        // The processes are checked only if the limit has passed.
         let over = waited > self.limit
             && (waited > self.limit * MOST || waited > self.limit + self.starved.since());
         over.then_some(waited)

@@ -18,8 +18,8 @@ use crate::session::{Plan, options, visit};
 use crate::trouble::Trouble;
 use crate::wire::{PORT, Wire, counters, listening, opened};
 
-/// How long a device may take to be empty once its clients have gone: a connection whose peer
-/// doesn't answer keeps its id for some seconds.
+/// Time in which a device must be empty once its clients have gone: a connection keeps its id for
+/// some seconds if its peer does not answer.
 const EMPTY: Duration = Duration::from_secs(30);
 /// Sessions of one guest in the process `inside`.
 const SESSIONS: u32 = 6;
@@ -65,13 +65,13 @@ fn hung(what: &str, waited: Duration) -> String {
     format!("{what} are there after {} s", waited.as_secs())
 }
 
-/// Packets and rings that were not what they must be.
+/// Damaged packets and rings.
 fn damage(hca: &SoftHca) -> u64 {
     let udp = hca.udp_stats().map_or(0, |stats| stats.bad_icrc + stats.malformed);
     udp + hca.shared_stats().map_or(0, |stats| stats.broken)
 }
 
-/// Waits until the device holds nothing.
+/// Waits until the device holds no objects.
 fn emptied(hca: &SoftHca) -> Result<(), String> {
     let patience = Patience::here(EMPTY);
     loop {
@@ -85,7 +85,7 @@ fn emptied(hca: &SoftHca) -> Result<(), String> {
     }
 }
 
-/// One session after the other with a host, of which the process is known.
+/// Runs one session after the other with a host, which is identified by its process.
 pub(crate) fn guest(
     wire: Wire,
     ip: Ipv4Addr,

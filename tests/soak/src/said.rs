@@ -14,7 +14,7 @@ use crate::host::Counts;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Said {
-    /// It is there; or its device is back; or it does nothing any more.
+    /// The process is ready, its device is back, or it is idle.
     Ready,
     /// A host's answer.
     Status(Status),
@@ -35,10 +35,10 @@ pub(crate) enum Said {
 pub(crate) struct Status {
     pub(crate) counts: Counts,
     pub(crate) held: Held,
-    /// Packets whose checksum or shape is wrong, and rings that are.
+    /// Packets with a wrong checksum or shape, and damaged rings.
     pub(crate) damaged: u64,
     pub(crate) retransmits: u64,
-    /// Why the last sessions that broke did so, and what the device has counted.
+    /// Reasons of the last broken sessions, and the device's counters.
     pub(crate) broken: Vec<String>,
     pub(crate) counters: String,
 }

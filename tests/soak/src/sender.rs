@@ -127,7 +127,7 @@ impl Sender {
         Ok(())
     }
 
-    /// So many messages of this size, and their completions.
+    /// Sends so many messages of this size, and takes their completions.
     pub(crate) fn send(&mut self, first: u32, count: u32, size: usize) -> Result<(), Trouble> {
         let slab = self.pd.slab(size.max(1), count as usize)?;
         for message in first..first + count {
@@ -140,7 +140,7 @@ impl Sender {
         Ok(())
     }
 
-    /// WRITE, READ and an atomic on the peer's memory, whose first word counts.
+    /// WRITE, READ and an atomic on the peer's memory. Its first word is a counter.
     pub(crate) fn reach(&mut self, round: u32, size: usize) -> Result<(), Trouble> {
         let Some(memory) = self.memory else { return Ok(()) };
         let bytes = Remote { addr: memory.addr + 8, ..memory };

@@ -1,8 +1,9 @@
-//! A session: one stream, over which both sides agree on what one sends and the other receives.
+//! A session: one stream, over which both sides agree on the messages of the sender.
 //!
-//! The guest says `KIND ROUNDS MESSAGES SIZE` and a line of its sender, the host a line of its
-//! receiver. In each round the host says `ready`, the guest sends and says `sent`, the host looks
-//! at what came and says `good LOST`. Behind the last round the guest says `bye`.
+//! The guest sends the line `KIND ROUNDS MESSAGES SIZE` and a line of its sender, the host a line
+//! of its receiver. In each round the host answers `ready`, the guest sends the messages and
+//! `sent`, and the host checks them and answers `good LOST`. After the last round the guest sends
+//! `bye`.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
@@ -20,7 +21,7 @@ use crate::trouble::Trouble;
 
 /// How long a line may take: longer than anything that the peer waits for.
 const LINE: Duration = Duration::from_secs(40);
-/// How often hosts are asked whether they are there.
+/// Interval at which hosts are checked for life.
 const ALIVE: Duration = Duration::from_secs(2);
 
 /// Request of a guest.
@@ -84,7 +85,7 @@ impl Lines {
         self.0.get_mut().write_all(format!("{line}\n").as_bytes()).map_err(Trouble::Stream)
     }
 
-    /// The next line; `None` where the peer has closed.
+    /// Returns the next line; `None` if the peer has closed.
     fn hear(&mut self) -> Result<Option<String>, Trouble> {
         let mut line = String::new();
         self.0.read_line(&mut line).map_err(Trouble::Stream)?;
@@ -148,7 +149,7 @@ fn echo(lines: &mut Lines, plan: Plan, round: u32) -> Result<(), Trouble> {
     let len = plan.size * plan.messages as usize;
     let bytes: Vec<u8> = (0..len).map(|at| pattern(at, round)).collect();
     let mut back = vec![0; len];
-    // In pieces that both directions hold, so that neither side waits for the other.
+    // In pieces that fit both directions, so that neither side waits for the other.
     for (piece, back) in bytes.chunks(4096).zip(back.chunks_mut(4096)) {
         lines.0.get_mut().write_all(piece).map_err(Trouble::Stream)?;
         lines.0.read_exact(back).map_err(Trouble::Stream)?;

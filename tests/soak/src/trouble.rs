@@ -11,13 +11,13 @@ use crate::kind::Kind;
 /// Why a session ended early.
 #[derive(Debug)]
 pub(crate) enum Trouble {
-    /// Bytes that arrived aren't those that were sent: never excused.
+    /// Bytes that arrived differ from those sent: never excused.
     Corrupt { kind: Kind, what: &'static str, message: u32, at: usize },
-    /// Neither bytes nor an error within the limit.
+    /// No bytes and no error within the limit.
     Silent { kind: Kind, what: &'static str },
     /// A verb, or a work request.
     Verb(Error),
-    /// The stream by which both sides talk.
+    /// The stream over which both sides talk.
     Stream(io::Error),
     /// A line that makes no sense.
     Line(String),
@@ -71,7 +71,7 @@ pub(crate) enum Fault {
     Died { process: String, status: String },
     /// A process that didn't answer within its limit.
     Silent { process: String, waited: u64 },
-    /// This machine refused what the run needs.
+    /// This machine lacks something that the run needs.
     Refused { why: String },
 }
 

@@ -38,7 +38,7 @@ fn field(status: &str, name: &str) -> u64 {
     line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
-/// Sockets of this run's addresses, and files of softhca's in `/dev/shm`: what must not be left.
+/// Leaks: sockets of this run's addresses, and softhca's files in `/dev/shm`.
 pub(crate) fn left(net: Net) -> u64 {
     let files = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
     let files = files.filter(|file| file.file_name().to_string_lossy().contains("uverbs"));

@@ -1,4 +1,4 @@
-//! The end of a cycle: the last guests go, and what is left is looked at.
+//! The end of a cycle: the last guests go, and the remaining objects are checked.
 
 use std::thread;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::patience::Patience;
 use crate::said::{Held, Status};
 use crate::trouble::Fault;
 
-/// How long a session of the last guests, and what they left with the hosts, may take to go.
+/// Time that a session of the last guests, and its objects on the hosts, may take to go.
 const QUIET: Duration = Duration::from_secs(90);
 /// Upper limit of a host without guests: the listener's id, and the domain that it makes for its
 /// first guest.
@@ -39,7 +39,7 @@ impl Run {
         Patience::new(QUIET, &all)
     }
 
-    /// Waits until all guests have gone and nothing is left of them, and takes samples.
+    /// Waits until all guests and their objects are gone, and takes samples.
     pub(super) fn quiet(&mut self) -> Result<(), Fault> {
         self.inside.command("pause")?;
         let (mut rest, mut patience) = (self.rest(), self.patience());
@@ -71,7 +71,8 @@ impl Run {
         self.inside.command("go")
     }
 
-    /// A host's status once it holds nothing, which takes as long as dead peers are waited for.
+    /// Returns a host's status once it holds no guest's objects, which takes as long as its wait
+    /// for dead peers.
     fn quiet_host(&mut self, at: usize) -> Result<Status, Fault> {
         let host = &mut self.places[at].host;
         let (patience, mut said) = (host.patience(QUIET), Vec::new());
@@ -107,8 +108,8 @@ impl Run {
             let why = format!("{} packets or rings are damaged", status.damaged);
             self.faults.push(Fault::Counters { process: process.clone(), why });
         }
-        // A guest that was killed may have ended its session, and not said so. The counts of a host
-        // that was killed are unknown.
+        // A killed guest may have ended its session without a message. The counts of a killed host
+        // are unknown.
         let agree = (done..=done + broken).contains(&counts.done) && counts.broken <= broken;
         if place.is_steady() && !agree {
             let why = format!("{done} sessions of guests ended, {broken} broke; host: {counts:?}");

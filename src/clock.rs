@@ -10,9 +10,9 @@ use crate::provider::Provider;
 pub use uverbs_core::objects::clock::{ClockReading, DeviceClock};
 
 impl<P: Provider> Context<P> {
-    /// The device's clock, by which completions have their
-    /// [timestamps](crate::Completion::timestamp), and what turns it into the time of day. It maps
-    /// a page or two; keep it.
+    /// The device's clock, which gives completions their
+    /// [timestamps](crate::Completion::timestamp), and its conversion to the time of day. It maps a
+    /// page or two; keep it.
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;
@@ -35,7 +35,7 @@ impl<P: Provider> Context<P> {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] of a device without a clock (soft-RoCE); [`Error::System`] if it
+    /// [`Error::Unsupported`] on a device without a clock (soft-RoCE); [`Error::System`] if it
     /// can't be mapped.
     pub fn clock(&self) -> Result<DeviceClock, Error> {
         self.provider().map_clock()

@@ -65,14 +65,14 @@ impl<P: Provider> QueuePair<P, RawPacket> {
 /// A packet has all its headers, the Ethernet header first, and no check sequence: that is the
 /// port's.
 impl<P: Provider> Batch<'_, P, RawPacket> {
-    /// Sends a packet: a frame, or what else a [`Source`] is.
+    /// Sends a packet: a frame, or another [`Source`].
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with the unposted data: [`PostError::ShortPacket`] under 14 bytes, or under
-    /// 18 where the device wants so many in the work request; [`PostError::BadOperation`] if the
-    /// device doesn't fill in checksums, and for a part of an [indirect
-    /// key](crate::memory::IndirectKey) where it wants the first bytes, which have no address here.
+    /// [`Rejected`] with the unposted data: [`PostError::ShortPacket`] under 14 bytes, or under 18
+    /// if the device needs so many inline; [`PostError::BadOperation`] if the device doesn't fill
+    /// in checksums, and for a part of an [indirect key](crate::memory::IndirectKey) if the device
+    /// needs the first bytes inline, since they have no address in this process.
     #[doc(alias = "IBV_WR_SEND")]
     pub fn send_packet<D: Source>(
         &mut self,

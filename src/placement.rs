@@ -15,9 +15,8 @@ use crate::transport::Reliable;
 #[doc(inline)]
 pub use uverbs_core::queues::placement::{FlushLevel, PlaceOp, PlacementTypes};
 
-/// Memory placement extensions: soft-RoCE has them from Linux 6.2 on, for RC; ConnectX doesn't, and
-/// posts are refused there. [`DeviceAttr::caps_ex`](crate::DeviceAttr::caps_ex) says what a device
-/// has.
+/// Memory placement extensions, on RC. Supported by soft-RoCE from Linux 6.2 on; ConnectX refuses
+/// the posts. [`DeviceAttr::caps_ex`](crate::DeviceAttr::caps_ex) lists the device's operations.
 ///
 /// ```no_run
 /// # let context = uverbs::device("rxe0")?.open()?;

@@ -85,9 +85,9 @@ impl<'q, P: Provider> TagBatch<'q, P> {
                 Err(error) => return Err(Rejected { error, data: into }),
             }
         }
-        // SAFETY: the memory is registered for as long as what holds it lives, and it is the
-        // device's to write as `Room` promises; what holds it moves into the place of the tag, and
-        // stays until its completion or the end of the queue.
+        // SAFETY: `into` keeps the memory registered, and lets the device write it, as `Room`
+        // promises. `into` moves into the entry of the tag, and stays until its completion or the
+        // end of the queue.
         match unsafe { self.add_raw(wr, tag, recv_id, into.room()) } {
             Ok(handle) => {
                 // SAFETY: the tag was just added.
@@ -138,12 +138,12 @@ impl<'q, P: Provider> TagBatch<'q, P> {
         unsafe { self.receives.queue.change_tags(wr, &TagOp::Remove(tag)) }.map(drop)
     }
 
-    /// Changes nothing: tells the device what [`TagWr::dealt_with`] says.
+    /// Leaves the list unchanged, and reports the number in [`TagWr::dealt_with`] to the device.
     ///
     /// # Errors
     ///
-    /// [`PostError::Full`] of changes outstanding; [`PostError::State`] as for [`add`](Self::add).
-    /// The batch is as before.
+    /// [`PostError::Full`] if too many changes are outstanding; [`PostError::State`] as for
+    /// [`add`](Self::add). The batch is unchanged.
     #[doc(alias = "IBV_WR_TAG_SYNC")]
     pub fn sync(&mut self, wr: impl Into<TagWr>) -> Result<(), PostError> {
         // SAFETY: no memory is named.

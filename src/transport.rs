@@ -200,7 +200,7 @@ impl Unreliable for Ud {
 
 /// Initiator of an extended reliable connection (XRC): as [`Rc`], to one
 /// [target](crate::xrc::XrcTarget), and through it to any shared receive queue of the target's
-/// domain, of whichever process. It receives nothing.
+/// domain, in any process. It receives no messages.
 #[doc(alias = "IBV_QPT_XRC_SEND")]
 #[derive(Debug)]
 pub enum XrcIni {}

@@ -298,8 +298,8 @@ impl Endpoint {
         self.ends.recv_cq.wait(limit)
     }
 
-    /// Ends the connection, and waits no longer than `limit` until the peer knows. What is
-    /// outstanding is flushed, and its frames go back to their slabs.
+    /// Ends the connection, and waits up to `limit` until the peer knows. Outstanding work requests
+    /// are flushed, and their frames go back to their slabs.
     ///
     /// # Errors
     ///

@@ -344,12 +344,12 @@ impl Id {
         self.channel.ucma().disconnect(self.number)
     }
 
-    /// Tells it of [`CommunicationEstablished`](crate::event::AsyncEventKind), which stands for the
-    /// peer's last message where that was lost.
+    /// Passes [`CommunicationEstablished`](crate::event::AsyncEventKind) to the connection manager.
+    /// The event replaces the peer's last message if that was lost.
     ///
     /// # Errors
     ///
-    /// The kernel's refusal: `EISCONN` when it knew already.
+    /// The kernel's refusal: `EISCONN` if the connection is already established.
     #[doc(alias = "rdma_notify")]
     pub fn notify(&self, event: crate::event::AsyncEventKind) -> Result<(), Error> {
         self.channel.ucma().notify(self.number, event.raw())

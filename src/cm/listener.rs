@@ -283,9 +283,9 @@ impl ConnectionRequest {
         }
     }
 
-    /// [`accept`](Self::accept) that doesn't wait for the peer's confirmation, so a silent peer
-    /// delays no other. The confirmation comes as an event of the connection's channel; then
-    /// [`Connection::is_closed`] and [`Connection::is_established`] tell of it. Send nothing
+    /// [`accept`](Self::accept) without the wait for the peer's confirmation, so a silent peer
+    /// delays no other. The confirmation is an event of the connection's channel, after which
+    /// [`Connection::is_closed`] and [`Connection::is_established`] report it. Send no message
     /// before.
     ///
     /// # Errors

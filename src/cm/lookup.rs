@@ -35,8 +35,8 @@ const LONGEST: usize = 28;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Names are the system's (`getaddrinfo`, so hosts' file, name servers, services' file). ibacm, the
-/// InfiniBand address cache that librdmacm asks where it runs, isn't asked.
+/// Names are resolved by the system (`getaddrinfo`: hosts file, name servers, services file).
+/// ibacm, the InfiniBand address cache that librdmacm asks if it runs, isn't asked.
 #[derive(Clone, Debug, Default)]
 #[doc(alias = "rdma_addrinfo")]
 pub struct Lookup {
@@ -186,7 +186,7 @@ impl Lookup {
             found.extend(from_kernel(bytes));
             next = entry.ai_next;
         }
-        // SAFETY: the list is getaddrinfo's, and of its entries nothing is borrowed any more.
+        // SAFETY: the list is getaddrinfo's, and no borrow of its entries is left.
         unsafe { libc::freeaddrinfo(list) };
         Ok(found)
     }

@@ -52,16 +52,16 @@ impl Id {
         qp.ready_to_send(&UnreliableRtsAttr { sq_psn: 0 })
     }
 
-    /// Brings a queue pair from RESET or INIT to RTS, when the peer's request or answer is there:
-    /// with so many READs and atomics that it serves, and that it has outstanding, at a time. On
-    /// iWARP the kernel does that when the connection stands, and knows these numbers from the
-    /// connection's parameters, and from what the peer said. A client on siw passes the
+    /// Brings a queue pair from RESET or INIT to RTS, when the peer's request or answer has
+    /// arrived, with its numbers of READs and atomics: served at a time, and outstanding at a time.
+    /// On iWARP the kernel makes the transition when the connection is established, and takes these
+    /// numbers from the connection's parameters and the peer's answer. A client on siw passes the
     /// `responder_resources` of [`Established`](crate::cm::EventKind::Established) as its
     /// `initiator_depth`: with 0 its READs are refused.
     ///
     /// # Errors
     ///
-    /// The kernel's refusal: `EINVAL` before the peer's message came.
+    /// The kernel's refusal: `EINVAL` before the peer's message arrived.
     #[doc(alias = "rdma_init_qp_attr")]
     pub fn ready<P: Provider>(
         &self,

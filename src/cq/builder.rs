@@ -48,9 +48,9 @@ impl<P: Provider> CompletionQueueBuilder<P> {
         self
     }
 
-    /// The device doesn't look whether there is room for a completion, and so reads no consumer
-    /// index. It can't overflow all the same: queue pairs whose work requests together are more
-    /// than it has room for are refused.
+    /// Disables the device's check for overruns, so that it reads no consumer index. The queue
+    /// can't overflow all the same: queue pairs are refused if all their work requests together
+    /// exceed its capacity.
     #[must_use]
     #[doc(alias = "IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN")]
     pub fn ignore_overrun(mut self) -> Self {

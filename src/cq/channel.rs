@@ -10,8 +10,8 @@ use uverbs_core::objects::channel::Channel;
 use crate::CompletionQueue;
 use crate::provider::Provider;
 
-/// A completion channel: a file that becomes readable when a completion queue which was armed has
-/// something. A cheap handle: clones share it, and the queues that report to it keep it open.
+/// A completion channel: a file that becomes readable when an armed completion queue gets a
+/// completion. A cheap handle: clones share it, and the queues that report to it keep it open.
 ///
 /// A completion queue built with a channel sleeps in [`CompletionQueue::wait`], which handles the
 /// channel. A program with an event loop arms its queues, watches the channel's file ([`AsFd`]),

@@ -124,8 +124,8 @@ impl<P: Provider> CompletionQueue<P> {
     /// # Errors
     ///
     /// [`Error::Limit`] for a period over 65535 microseconds; the kernel's refusal: `EOPNOTSUPP`
-    /// from a device without (soft-RoCE), `EINVAL` for a period over what
-    /// [`DeviceAttr`](crate::DeviceAttr::max_cq_moderation_period) says.
+    /// from a device without moderation (soft-RoCE), `EINVAL` for a period over
+    /// [`DeviceAttr::max_cq_moderation_period`](crate::DeviceAttr::max_cq_moderation_period).
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;
@@ -450,10 +450,10 @@ impl<P: Provider> Completion<'_, P> {
         self.view.immediate()
     }
 
-    /// The device's clock when it completed, in ticks of which
-    /// [`DeviceAttr::hca_core_clock`](crate::DeviceAttr) says how many there are in a millisecond;
-    /// only the bits of `completion_timestamp_mask` count. `None` of a failed one, and of a device
-    /// without a clock.
+    /// The device's clock at the completion, in ticks.
+    /// [`DeviceAttr::hca_core_clock`](crate::DeviceAttr) is the number of ticks in a millisecond;
+    /// only the bits of `completion_timestamp_mask` are valid. `None` for a failed completion, and
+    /// on a device without a clock.
     #[inline]
     #[must_use]
     #[doc(alias = "ibv_wc_read_completion_ts")]
@@ -502,9 +502,8 @@ impl<P: Provider> Completion<'_, P> {
         self.view.path_bits()
     }
 
-    /// Tag of the message, and whether the device waits for an acknowledgement of unexpected
-    /// messages. Only completions of a [tag-matching SRQ](crate::tags::ForTags) have it; others
-    /// give `None`.
+    /// Tag of the message, and the device's wish for an acknowledgement of unexpected messages.
+    /// Only completions of a [tag-matching SRQ](crate::tags::ForTags) have it; others give `None`.
     #[must_use]
     #[doc(alias = "ibv_wc_read_tm_info")]
     #[doc(alias = "IBV_WC_TM_SYNC_REQ")]

@@ -20,13 +20,13 @@ impl<P: Provider> CompletionQueue<P> {
     ///
     /// # Errors
     ///
-    /// [`Error::TimedOut`], which says what is wrong where that can be found out: a queue pair in
-    /// ERR, or more work requests than this queue has room for. [`Error::DeviceGone`] as soon as
-    /// the device is seen to be gone: nothing completes any more, and what is in flight comes back
-    /// by [`QueuePair::destroy`](crate::QueuePair::destroy) and [`reclaim`](Self::reclaim). A
-    /// failure by which a driver that is being unbound takes a work request along is told as
-    /// `DeviceGone`, too; its frame goes back to its slab. [`Error::Unmatched`] if completions were
-    /// dropped ([`check`](Self::check)).
+    /// [`Error::TimedOut`], which names the cause if it can be found: a queue pair in ERR, or more
+    /// work requests than this queue has room for. [`Error::DeviceGone`] as soon as the device is
+    /// found to be gone: no work request completes any more, and those in flight come back by
+    /// [`QueuePair::destroy`](crate::QueuePair::destroy) and [`reclaim`](Self::reclaim). A
+    /// completion with an error that the unbinding of a driver caused is returned as `DeviceGone`,
+    /// too; its frame goes back to its slab. [`Error::Unmatched`] if completions were dropped
+    /// ([`check`](Self::check)).
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;
@@ -86,10 +86,10 @@ impl<P: Provider> CompletionQueue<P> {
         }
     }
 
-    /// Yields the processor; for a program that polls and found nothing.
+    /// Yields the processor, in a program that polled an empty queue.
     ///
-    /// A software HCA does some of its work on this thread, so that there is one less to wait for.
-    /// Where it has none, and on other devices, this is a yield. Not for signal handlers.
+    /// A software HCA does some of its work on this thread, which saves a thread switch. If it has
+    /// no work, and on other devices, this is a yield. Not for signal handlers.
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;

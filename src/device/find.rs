@@ -24,9 +24,9 @@ pub struct Device {
 
 /// The RDMA devices of this machine, in the kernel's order. Empty on a machine without any.
 ///
-/// RDMA netlink tells of them; where it is missing or refused, sysfs does (under `SYSFS_PATH` if
-/// that is set). A device without a usable `/dev/infiniband/uverbsN` is left out, as containers
-/// hide it.
+/// Read from RDMA netlink; if it is missing or refused, from sysfs (under `SYSFS_PATH` if that is
+/// set). A device without a usable `/dev/infiniband/uverbsN` is left out, since containers hide
+/// devices so.
 ///
 /// # Errors
 ///

@@ -30,17 +30,18 @@ pub enum Prefetch {
 
 impl ProtectionDomain {
     /// Registers `len` bytes at `addr` without pinning them: the device faults each page in when it
-    /// needs it, and lets go of it when the kernel takes it. Nothing counts against
-    /// `RLIMIT_MEMLOCK`. [`DeviceAttr::odp`](crate::DeviceAttr) says which operations may use it.
+    /// needs it, and releases it when the kernel takes it. The region does not count against
+    /// `RLIMIT_MEMLOCK`. [`DeviceAttr::odp`](crate::DeviceAttr) lists the operations that may use
+    /// it.
     ///
     /// # Safety
     ///
-    /// As for [`register`](Self::register), but that the memory may be unmapped while no work
-    /// request in flight, and no peer, names it: a work request that does fails.
+    /// As for [`register`](Self::register), except that the memory may be unmapped while no work
+    /// request in flight and no peer names it. A work request that names unmapped memory fails.
     ///
     /// # Errors
     ///
-    /// As for [`register`](Self::register), but that nothing is asked of the memory;
+    /// As for [`register`](Self::register), except that the memory is not checked;
     /// [`Error::Kernel`] with `EOPNOTSUPP` (`EINVAL` before Linux 6.2) without on-demand paging.
     #[doc(alias = "IBV_ACCESS_ON_DEMAND")]
     pub unsafe fn register_on_demand(
@@ -54,18 +55,19 @@ impl ProtectionDomain {
     }
 
     /// Registers all of the process's memory, also later mappings, without pinning it: work
-    /// requests name it by address. [`DeviceAttr::odp`](crate::DeviceAttr) says whether the device
+    /// requests name it by address. [`DeviceAttr::odp`](crate::DeviceAttr) tells if the device
     /// supports it (`implicit`).
     ///
     /// # Safety
     ///
-    /// With remote rights, every peer that has the key reads or writes anything in the process: the
-    /// program answers for all that they do. Without, as for
-    /// [`register_on_demand`](Self::register_on_demand), of what work requests name.
+    /// With remote rights, every peer that has the key can read or write any memory of the process:
+    /// the program is responsible for all of these accesses. Without them, the contract of
+    /// [`register_on_demand`](Self::register_on_demand) holds for the memory that work requests
+    /// name.
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`]: `EOPNOTSUPP` without on-demand paging, `EINVAL` without this kind.
+    /// [`Error::Kernel`]: `EOPNOTSUPP` without on-demand paging, `EINVAL` without implicit regions.
     pub unsafe fn register_everything(&self, access: AccessFlags) -> Result<MemoryRegion, Error> {
         // SAFETY: the caller upholds this function's contract.
         unsafe { self.register_on_demand(std::ptr::null_mut(), usize::MAX, access) }

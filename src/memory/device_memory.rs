@@ -130,8 +130,8 @@ impl<P: Provider> Context<P> {
     }
 
     /// The device memory with this handle ([`DeviceMemory::handle`]), which another context of the
-    /// same open file allocated ([`import`](crate::import())): mapped here, too, and good for
-    /// regions of domains of this context. Dropping it frees nothing. Since Linux 5.14.
+    /// same open file allocated ([`import`](crate::import())). It is mapped here, too, and domains
+    /// of this context can register it. Dropping it leaves the memory allocated. Since Linux 5.14.
     ///
     /// ```
     /// let context = uverbs::device("softhca0")?.open()?;
@@ -154,8 +154,8 @@ impl<P: Provider> Context<P> {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] of a device without; [`Error::Kernel`]: `ENOENT` for a handle of
-    /// nothing; [`Error::System`] if it can't be mapped.
+    /// [`Error::Unsupported`] on a device without device memory; [`Error::Kernel`]: `ENOENT` for an
+    /// unknown handle; [`Error::System`] if it can't be mapped.
     #[doc(alias = "ibv_import_dm")]
     pub unsafe fn import_device_memory(&self, handle: u32) -> Result<DeviceMemory, Error> {
         // SAFETY: the caller upholds this function's contract.

@@ -83,8 +83,8 @@ impl MemoryRegion {
     ///
     /// # Safety
     ///
-    /// As for [`ProtectionDomain::register`], of what the region then is. No work request that
-    /// names it is outstanding.
+    /// As for [`ProtectionDomain::register`], for the changed region. No work request that names
+    /// the region is outstanding.
     ///
     /// # Errors
     ///
@@ -330,8 +330,8 @@ impl ProtectionDomain {
 
     fn allocate(&self, len: u64, access: AccessFlags) -> Result<(Mapping, MrCore), Error> {
         let len = bounded("length", len as usize, isize::MAX as u64)?;
-        // Translations are what large memory costs, in the processor's TLB and in the device's,
-        // whose region is made of the largest pages that the kernel finds
+        // Translations are the cost of large memory, in the processor's TLB and in the device's.
+        // The kernel makes the region from the largest pages that it finds
         // (drivers/infiniband/core/umem.c, ib_umem_find_best_pgsz).
         let large = len >= HUGE_PAGE as u64;
         let memory = match self.core().context().uverbs().door().memory(len as usize) {

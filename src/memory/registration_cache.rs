@@ -54,12 +54,12 @@ pub struct CacheCounts {
     pub invalidations: u64,
 }
 
-/// Keeps what was registered last, up to a number of registrations and of bytes; what was used
-/// least recently goes first.
+/// Keeps the latest registrations, up to a number of registrations and of bytes; the least recently
+/// used one goes first.
 ///
-/// A registration costs a system call, and time for each page. What is in the cache stays in
-/// memory: the cache has a share of it. [`invalidate`](Self::invalidate) gives that up at once.
-/// Handles that were given out, and posts, keep what they need beyond that.
+/// A registration costs a system call, and time for each page. Cached bytes stay in memory: the
+/// cache has a share of the `Arc`. [`invalidate`](Self::invalidate) gives it up at once. Handles
+/// that were given out, and posts, keep their registrations beyond that.
 ///
 /// ```
 /// # let context = uverbs::device("softhca0")?.open()?;
@@ -119,12 +119,12 @@ impl RegistrationCache {
         }
     }
 
-    /// `bytes` as registered memory: the registration that is there, or a new one, for which others
-    /// are given up as needed. What is longer than the whole cache is registered and not kept.
+    /// Returns `bytes` as registered memory: a cached registration or a new one, which replaces
+    /// others as needed. Bytes longer than the whole cache are registered and not kept.
     ///
     /// # Errors
     ///
-    /// As [`ProtectionDomain::register_bytes`], when nothing is left to be given up.
+    /// As [`ProtectionDomain::register_bytes`], if no cached registration is left to give up.
     pub fn get(&mut self, bytes: &Arc<[u8]>) -> Result<RegisteredBytes, Error> {
         let at = address(bytes);
         self.now += 1;

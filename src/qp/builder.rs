@@ -79,9 +79,9 @@ impl<P: Provider> QueuePairBuilder<P> {
 }
 
 impl<P: Provider> QueuePairBuilder<P, Dci> {
-    /// An error stops the stream of its work request alone
-    /// ([`DcDestination::on_stream`](crate::dc::DcDestination::on_stream)), until that is
-    /// [reset](QueuePair::reset_stream). Unless said so, an error stops the initiator.
+    /// Makes an error stop only the stream of its work request
+    /// ([`DcDestination::on_stream`](crate::dc::DcDestination::on_stream)), until the stream is
+    /// [reset](QueuePair::reset_stream). By default an error stops the initiator.
     #[must_use]
     #[doc(alias = "MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS")]
     pub fn streams(mut self, streams: DciStreams) -> Self {

@@ -18,10 +18,10 @@ use crate::{Any, Batch, SendQueue};
 
 /// A send queue that one thread keeps: [`SendQueue::stay_on_thread`] makes it.
 ///
-/// A WQE that is copied to a BlueFlame register sits in a buffer of the processor until it is full
-/// or drained. For a queue that may be handed to another thread each copy is drained at once
-/// (`sfence`, some nanoseconds on x86-64); a queue that stays leaves that to its next doorbell.
-/// Elsewhere, and with other doorbells, nothing is different.
+/// A WQE that is copied to a BlueFlame register sits in a buffer of the processor until the buffer
+/// is full or drained. A queue that may move to another thread drains each copy at once (`sfence`,
+/// some nanoseconds on x86-64). A queue that stays leaves this to its next doorbell. On other
+/// processors, and with other doorbells, both kinds are the same.
 ///
 /// It can't be sent to another thread:
 ///

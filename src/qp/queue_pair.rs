@@ -160,8 +160,8 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] where [`ece`](Self::ece) says nothing; [`Error::Invalid`] for another
-    /// vendor's options.
+    /// [`Error::Unsupported`] if [`ece`](Self::ece) returns no options; [`Error::Invalid`] for
+    /// another vendor's options.
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;

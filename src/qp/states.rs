@@ -20,7 +20,7 @@ const MODIFY_QP: &str = "modify_qp";
 const PAUSES: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(10));
 
 impl<P: Provider, T: Transport> QueuePair<P, T> {
-    /// RTS to RTS: changes what may change while it works.
+    /// RTS to RTS: changes attributes of a working queue pair.
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;
@@ -38,7 +38,7 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
     /// # Ok::<(), uverbs::Error>(())
     /// ```
     ///
-    /// What a transport doesn't have doesn't compile:
+    /// Attributes that a transport lacks don't compile:
     ///
     /// ```compile_fail,E0560
     /// # use uverbs::{AccessFlags, UdQueuePair};
@@ -52,7 +52,7 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
     ///
     /// [`Error::State`] from another state; [`Error::Limit`] for numbers over their field; the
     /// kernel's refusal: `EINVAL` for an alternate path, which RoCE doesn't have, and for a rate
-    /// out of the device's range; [`Error::Unsupported`] for a rate where it limits none.
+    /// out of the device's range; [`Error::Unsupported`] for a rate if the device limits none.
     #[doc(alias = "ibv_modify_qp")]
     pub fn change(&mut self, attr: &T::Change) -> Result<(), Error> {
         self.whole()?;

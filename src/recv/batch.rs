@@ -56,8 +56,9 @@ impl<'q, P: Provider, Q: RecvOps> RecvBatch<'q, P, Q> {
 
     /// Posts a [`Frame`](crate::Frame), of its full capacity, or [a chain of
     /// them](crate::Frame::chain), which a message fills one after the other. The completion gives
-    /// it back, its length what arrived; one that failed, as long as it was. Or posts a [part of
-    /// exposed memory](crate::ExposedMemory::part), of which only the completion's length tells.
+    /// it back, cut to the length of the message; after a failure it has its earlier length. Or
+    /// posts a [part of exposed memory](crate::ExposedMemory::part): the completion gives its
+    /// length alone.
     ///
     /// # Errors
     ///
@@ -79,9 +80,9 @@ impl<'q, P: Provider, Q: RecvOps> RecvBatch<'q, P, Q> {
             return done;
         }
         let one = into.room();
-        // SAFETY: the memory is registered for as long as what holds it lives, and it is the
-        // device's to write as `Room` promises; what holds it moves into the slot of this work
-        // request, and stays until completion or destruction.
+        // SAFETY: `into` keeps the memory registered, and lets the device write it, as `Room`
+        // promises. `into` moves into the slot of this work request, and stays until completion or
+        // destruction.
         match unsafe { self.receives.queue.post(&mut self.at, id, &[one]) } {
             Ok(slot) => {
                 // SAFETY: the slot of the post just made.

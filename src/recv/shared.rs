@@ -299,7 +299,8 @@ impl<P: Provider, U: Use> SharedReceiveQueue<P, U> {
     #[doc(alias = "ibv_modify_srq")]
     #[doc(alias = "IBV_SRQ_MAX_WR")]
     pub fn resize(&mut self, max_wr: u32) -> Result<(), Error> {
-        // Before: a new ring has none of what a forgotten batch wrote into the old one.
+        // Before the resize: the new ring lacks the requests that a forgotten batch wrote into the
+        // old one.
         let _ = self.receives.queue.begin();
         self.max_wr = self.receives.queue.resize(&self.core, max_wr)?;
         Ok(())

@@ -13,8 +13,8 @@ use crate::provider::Provider;
 use crate::rss::WorkQueue;
 use crate::{Any, Context, ProtectionDomain, Refused};
 
-/// A table of work queues. A cheap handle; clones share it. It keeps the kernel's objects of its
-/// queues, so none of them is missing while there are packets for it.
+/// A table of work queues. A cheap handle; clones share it. It keeps its queues' kernel objects
+/// alive, so every queue exists while packets arrive.
 #[derive(Clone, Debug)]
 #[doc(alias = "ibv_rwq_ind_table")]
 pub struct IndirectionTable {

@@ -2,9 +2,9 @@
 //!
 //! # Safety
 //!
-//! As in the send queue's file: safe posts move a frame in or copy, raw posts hand on the caller's
-//! promise. Each looks first whether the address handle is of the queue pair's protection domain,
-//! which is what a provider leans on.
+//! As in the send queue's file: safe posts move a frame in or copy, raw posts pass on the caller's
+//! contract. Each post first checks that the address handle belongs to the queue pair's protection
+//! domain. Providers rely on that.
 #![allow(unsafe_code, reason = "calls the provider's unsafe posts, and has raw posts of its own")]
 
 use std::sync::Arc;
@@ -22,8 +22,8 @@ use crate::raw::RawBatch;
 use crate::transport::Ud;
 use crate::{Any, Batch, Context, ProtectionDomain, Rejected};
 
-/// Bytes before the data of every received datagram: room for the packet's GRH, whether or not
-/// there is one. A receive buffer has so many bytes more than the longest message.
+/// Bytes before the data of every received datagram: room for the packet's GRH, even if the packet
+/// has none. A receive buffer needs so many bytes more than the longest message.
 #[doc(alias = "ib_grh")]
 pub const GRH_LEN: usize = 40;
 
@@ -107,8 +107,8 @@ impl<P: Provider> Destination<P> {
 impl<P: Provider> Context<P> {
     /// Makes an address handle: the way out of a port, to a peer's port.
     ///
-    /// [`QueuePair::destination`](crate::QueuePair::destination) makes one from what the peer said
-    /// of itself.
+    /// [`QueuePair::destination`](crate::QueuePair::destination) makes one from the peer's
+    /// [`Endpoint`](crate::Endpoint).
     ///
     /// # Errors
     ///

@@ -245,9 +245,9 @@ impl<P: Provider, T: Directed> Batch<'_, P, T> {
         if T::domain(to).is_some_and(|domain| domain != self.queue.domain) {
             return Err(Rejected { error: PostError::ForeignAddress, data });
         }
-        // SAFETY: the memory is registered for as long as what holds it lives, and it is the
-        // device's to use as the two traits promise; what holds it moves into the slot of this work
-        // request, and stays until completion or destruction. The handle's domain is the queue's.
+        // SAFETY: the data keeps the memory registered, and lets the device use it, as the two
+        // traits promise. It moves into the slot of this work request, and stays until completion
+        // or destruction. The handle's domain is the queue's.
         let posted = unsafe { T::post::<P>(&mut self.queue.sq, &mut self.at, wr, op, to, pieces) };
         // SAFETY: of the post just made.
         unsafe { self.keep(posted, data) }

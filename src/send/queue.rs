@@ -2,9 +2,9 @@
 //!
 //! # Safety
 //!
-//! Safe posts name only memory that is held by what moves into the queue's table, or copy inline.
-//! The cursor of a batch comes from `begin`, and the batch borrows the queue, so nothing else moves
-//! it meanwhile. Raw posts passes on the caller's contract.
+//! Safe posts name only memory whose holder moves into the queue's table, or copy inline. The
+//! cursor of a batch comes from `begin`, and the batch borrows the queue, so no other code moves it
+//! meanwhile. Raw posts pass on the caller's contract.
 #![allow(unsafe_code, reason = "calls the provider's unsafe posts, and has raw posts of its own")]
 
 use std::marker::PhantomData;
@@ -32,8 +32,7 @@ use crate::{Any, Rejected};
 /// shared::<uverbs::SendQueue>();
 /// ```
 ///
-/// To share one, put it into a lock: that is a different type, and the single owner pays nothing
-/// for it.
+/// To share one, put it into a lock: that is a different type, so a single owner pays no cost.
 #[derive(Debug)]
 pub struct SendQueue<P: Provider = Any, T: Transport = Rc> {
     // Before `core`: its pointers go into memory that `core` keeps.
@@ -84,12 +83,12 @@ impl<P: Provider, T: Transport> SendQueue<P, T> {
         &self.sq
     }
 
-    /// The provider's own posting side, to write what this library doesn't.
+    /// The provider's posting side, for work requests that this library doesn't write.
     ///
     /// # Safety
     ///
-    /// What is posted through it is the caller's to get right, and the queue is left consistent:
-    /// not swapped for another one, its indexes moved only by what was posted.
+    /// The caller is responsible for the work requests posted through it, and leaves the queue
+    /// consistent: not swapped for another one, its indexes moved only by posts.
     pub unsafe fn provider_mut(&mut self) -> &mut P::Sq {
         &mut self.sq
     }
@@ -233,9 +232,9 @@ impl<'q, P: Provider, T: Transport> Batch<'q, P, T> {
         piece: Sge,
         data: D,
     ) -> Result<(), Rejected<D>> {
-        // SAFETY: the memory is registered for as long as what holds it lives, and it is the
-        // device's to use as the two traits promise; what holds it moves into the slot of this work
-        // request, and stays until completion or destruction.
+        // SAFETY: the data keeps the memory registered, and lets the device use it, as the two
+        // traits promise. It moves into the slot of this work request, and stays until completion
+        // or destruction.
         let posted = unsafe { self.queue.sq.post(&mut self.at, wr, op, Data::One(piece)) };
         // SAFETY: of the post just made.
         unsafe { self.keep(posted, data) }

@@ -3,7 +3,7 @@
 #[cfg(debug_assertions)]
 use std::io::Write as _;
 
-/// Counts what the last batch of a queue wrote, in debug builds; nothing at all in others.
+/// Counts the work requests of a queue's last batch, in debug builds; empty in others.
 ///
 /// The queue holds the count, since a batch has no destructor. The warning comes when the next
 /// batch begins or the queue is dropped.

@@ -57,7 +57,7 @@ pub(super) struct Peer {
 impl Peer {
     fn new(hello: &Hello) -> Self {
         let swap = hello.big_endian != cfg!(target_endian = "big");
-        // Slot 0 stands for the place that it told of when it connected.
+        // Slot 0 stands for the buffer that the peer announced when it connected.
         let slot = 1 % hello.list.len;
         Self { list: hello.list, slot, swap, mappings: hello.mappings }
     }
@@ -116,7 +116,7 @@ pub(super) struct Engine {
     pub(super) outgoing: Outgoing,
     pub(super) peer: Peer,
     pub(super) offered: mapping::Offered,
-    /// The entry of the own list that is looked at next, and whether it may have changed.
+    /// Index of the next entry of the local list, and a hint that it may have changed.
     slot: usize,
     look: bool,
     controls: u32,
@@ -367,7 +367,7 @@ impl Engine {
         self.phase.established
     }
 
-    /// Sends as much as may go now. `None` when that is nothing.
+    /// Sends as much as possible now. `None` if no byte can be sent.
     pub(super) fn write(&mut self, from: &[u8]) -> io::Result<Option<usize>> {
         self.may_write()?;
         if from.is_empty() {
@@ -386,7 +386,7 @@ impl Engine {
         Ok((done > 0).then_some(done))
     }
 
-    /// Which of the wanted directions is worth a try. `None` for none.
+    /// Returns the wanted directions that are worth a try; `None` if no direction is.
     pub(super) fn ready(&mut self, wanted: Ready) -> io::Result<Option<Ready>> {
         let mut ready =
             Ready { read: self.incoming.has_some() || !self.phase.readable, write: true };
@@ -407,8 +407,7 @@ impl Engine {
         imm: Option<u32>,
     ) -> io::Result<()> {
         let id = DATA | u64::from(piece.ring_bytes());
-        // Without immediate data the message is a SEND behind the WRITE, whose completion is not
-        // before that one's.
+        // Without immediate data the message is a SEND behind the WRITE, and completes after it.
         let message = imm.filter(|_| self.messages.is_some()).map(u32::to_ne_bytes);
         let imm = imm.filter(|_| self.messages.is_none());
         let id: Wr = id.into();

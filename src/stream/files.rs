@@ -16,14 +16,14 @@ pub(super) trait Engine {
     /// Looks at what completed, and answers it.
     fn progress(&mut self) -> io::Result<()>;
 
-    /// Has the channels tell of the next completion. Whether one was not armed before: then what
-    /// completed meanwhile must be looked at once more.
+    /// Arms the channels for the next completion. Returns true if one was not armed before: then
+    /// the caller polls once more, for completions in between.
     fn arm(&mut self) -> io::Result<bool>;
 
     /// The files that are readable while something came, from 0 on.
     fn source(&self, number: usize) -> Option<BorrowedFd<'_>>;
 
-    /// Takes out what came by one of these files. Whether more may come by it.
+    /// Takes out the events of one of these files. Returns true if more may follow.
     fn take(&mut self, number: usize) -> io::Result<bool>;
 
     /// After a long silence: is the device still there?
@@ -73,7 +73,8 @@ impl Files {
         let _ = self.bell.write(1);
     }
 
-    /// Takes out what is there. Whether there was something. `bell`: also the bell's ringing.
+    /// Takes out all events. Returns true if there were any. With `bell`, takes the bell's ringing,
+    /// too.
     pub(super) fn drain(&self, engine: &mut impl Engine, bell: bool) -> io::Result<bool> {
         let mut events = [EpollEvent::empty(); 4];
         let count = match self.all.wait(&mut events, EpollTimeout::ZERO) {

@@ -1,8 +1,8 @@
 //! Received bytes, and the credit that the peer gets.
 //!
-//! The buffer has two halves. The peer is told of a half at a time, fills it from its start, and
-//! tells by a message of each piece. A half whose bytes were read goes back to the peer. Counts
-//! alone: what the peer says can't lead outside of the buffer.
+//! The buffer has two halves. The peer gets credit for a half at a time, fills it from its start,
+//! and sends a message for each piece. A half whose bytes were read goes back to the peer. This
+//! file only counts: the peer's messages can't lead outside of the buffer.
 
 use std::collections::VecDeque;
 

@@ -41,8 +41,8 @@ impl RdmaListener {
         StreamOptions::new().listen(addr)
     }
 
-    /// The next stream, and its peer's address. It waits as long as it takes; where a wait needs a
-    /// limit, the file ([`AsFd`]) is polled with one.
+    /// Returns the next stream, and its peer's address. Waits as long as it takes; for a wait with
+    /// a limit, poll the file ([`AsFd`]).
     ///
     /// The library refuses peers that don't speak the protocol, without an error here. The peer of
     /// the stream may have confirmed nothing yet, and may never do so: reads and writes of the
@@ -50,8 +50,8 @@ impl RdmaListener {
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::WouldBlock`] of a nonblocking listener; what this side lacked to accept:
-    /// the peer is refused then.
+    /// [`io::ErrorKind::WouldBlock`] for a nonblocking listener; the error that kept this side from
+    /// accepting, after which the peer is refused.
     #[doc(alias = "raccept")]
     pub fn accept(&self) -> io::Result<(RdmaStream, SocketAddr)> {
         self.accept_with(&self.options)

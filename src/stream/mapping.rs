@@ -93,8 +93,8 @@ impl Engine {
         std::mem::take(&mut self.offered.memories)
     }
 
-    /// Writes as much as may go now into the peer's memory at `offset`. `None` when that is
-    /// nothing.
+    /// Writes as much as possible now into the peer's memory at `offset`. `None` if no byte can be
+    /// written.
     pub(super) fn write_at(&mut self, from: &[u8], offset: u64) -> io::Result<Option<usize>> {
         self.may_write()?;
         if from.is_empty() {

@@ -73,8 +73,8 @@ impl Outgoing {
         self.sent != self.limit
     }
 
-    /// The next piece of `left` bytes, of which `done` went before in the same write. `None` while
-    /// work requests, memory, or the peer's word are lacking.
+    /// The next piece of `left` bytes, after `done` bytes of the same write. `None` while work
+    /// requests, memory, or the peer's credit are lacking.
     pub(super) fn piece(&self, left: usize, done: usize) -> Option<Piece> {
         if !self.has_credit() || self.place.len == 0 {
             return None;
@@ -192,8 +192,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the peer allows: pieces stay within the ring and what the peer gave, and don't
-        /// touch what is in use.
+        /// Pieces stay within the ring and the peer's credit, and leave outstanding memory alone,
+        /// whatever the peer grants.
         #[test]
         fn pieces_stay_inside(
             len in 1..9000u32, slots in 1..20u32,

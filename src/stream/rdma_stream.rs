@@ -256,7 +256,7 @@ impl RdmaStream {
     ///
     /// # Errors
     ///
-    /// What the device says.
+    /// The device's error.
     #[doc(alias = "rpoll")]
     pub fn ready(&self, wanted: Ready) -> io::Result<Ready> {
         match self.waiting.run(Limit::Now, |engine| engine.ready(wanted)) {

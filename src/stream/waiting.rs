@@ -67,11 +67,11 @@ impl<E: Engine> Waiting<E> {
         at(&mut self.lock().engine)
     }
 
-    /// Does what `attempt` says, as soon as it can be done.
+    /// Runs `attempt`, again and again until it succeeds.
     ///
     /// # Errors
     ///
-    /// What `attempt` or the device says; [`io::ErrorKind::WouldBlock`],
+    /// Errors of `attempt` or of the device; [`io::ErrorKind::WouldBlock`],
     /// [`io::ErrorKind::TimedOut`].
     pub(super) fn run<T>(
         &self,

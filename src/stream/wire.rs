@@ -150,7 +150,7 @@ pub(super) enum Message {
 
 /// Bits that a message's value has.
 const VALUE: u32 = (1 << 29) - 1;
-/// Most bytes that one message tells of.
+/// Maximum of bytes that one message announces.
 pub(super) const MOST_DATA: u32 = VALUE;
 
 impl Message {

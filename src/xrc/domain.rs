@@ -74,9 +74,9 @@ impl<P: Provider> Context<P> {
         self.open_xrcd(None, XrcFile::OrNew)
     }
 
-    /// Opens the XRC domain that a file names, by its inode and for this device. What is in the
-    /// file doesn't matter, and it may be closed and unlinked afterwards. The domain ends when all
-    /// who opened it have closed it.
+    /// Opens the XRC domain that a file names, by its inode and for this device. The file's
+    /// contents don't matter, and it may be closed and unlinked afterwards. The domain ends when
+    /// all processes that opened it have closed it.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! A socket of datagrams, without waiting: whom it knows, what came, what may go.
+//! A datagram socket without waits: known peers, received datagrams, and sends.
 //!
 //! Two sockets first meet by UDP, at the same addresses. Until a socket knows its peer's queue
 //! pair, it sends datagrams by UDP, each behind a notice that names its queue pair. The peer
@@ -149,7 +149,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Sends a datagram. `None` where that can't be done now.
+    /// Sends a datagram. `None` if no work request is free now.
     pub(super) fn send(&mut self, bytes: &[u8], to: SocketAddr) -> io::Result<Option<()>> {
         self.check()?;
         let to = plain(to);
@@ -188,8 +188,8 @@ impl Engine {
         }
     }
 
-    /// Copies out the first datagram that came: how long it is there, and who sent it. What `to`
-    /// has no room for is lost, as of sockets. `None` where nothing came.
+    /// Copies out the first received datagram. Returns its length in `to`, and its sender; bytes
+    /// beyond `to` are lost, as on UDP sockets. `None` if no datagram has arrived.
     pub(super) fn read(
         &mut self,
         to: &mut [u8],
@@ -216,7 +216,7 @@ impl Engine {
         Ok(Some((len, from)))
     }
 
-    /// Which of the wanted directions is worth a try. `None` for none.
+    /// Returns the wanted directions that are worth a try; `None` if no direction is.
     pub(super) fn ready(&self, wanted: Ready) -> Option<Ready> {
         let failed = self.error.is_some();
         let read = failed || !self.inbox.is_empty();

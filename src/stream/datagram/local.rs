@@ -77,12 +77,12 @@ pub(super) struct Local {
 }
 
 impl Local {
-    /// Opens the device with this address. `own` is what datagrams say of their sender.
+    /// Opens the device with this address. `own` is the sender's address in datagrams.
     ///
     /// # Errors
     ///
-    /// The kernel's refusal: `EADDRNOTAVAIL` or `ENODEV` where no device has the address; as making
-    /// queues.
+    /// The kernel's refusal: `EADDRNOTAVAIL` or `ENODEV` if no device has the address; errors of
+    /// making queues.
     pub(super) fn open(
         cm: &EventChannel,
         own: SocketAddr,
@@ -206,11 +206,12 @@ impl Local {
         Ok(true)
     }
 
-    /// Looks at what completed: datagrams come behind those in `to`. How many completions it saw.
+    /// Polls completions, and appends received datagrams to `to`. Returns the number of
+    /// completions.
     ///
     /// # Errors
     ///
-    /// What failed.
+    /// The error of a failed work request.
     pub(super) fn progress(
         &mut self,
         local: usize,
@@ -255,7 +256,7 @@ impl Local {
         Ok(seen)
     }
 
-    /// Has the channel tell of the next completion. Whether it was not armed before.
+    /// Arms the channel for the next completion. Returns true if it was not armed before.
     pub(super) fn arm(&mut self) -> io::Result<bool> {
         if self.armed {
             return Ok(false);

@@ -25,7 +25,7 @@ use super::waiting::{Limit, Waiting};
 use super::{Ready, StreamOptions};
 use crate::cm::EventChannel;
 
-/// A socket of datagrams between programs, as [`std::net::UdpSocket`] is: over RDMA's unreliable
+/// A datagram socket between programs, like [`std::net::UdpSocket`], over RDMA's unreliable
 /// datagrams, by rsocket's protocol (`SOCK_DGRAM`).
 ///
 /// ```
@@ -43,18 +43,17 @@ use crate::cm::EventChannel;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// What is lost is lost, as of sockets: where the receiver has no room, or the network drops it.
-/// Datagrams may overtake one another while a peer is new. A datagram is one packet: its length
-/// ends with the port's MTU less the header of rsocket's, 8 bytes (IPv6: 24), and at 2,032 bytes
-/// (2,020) in any case.
+/// Datagrams can be lost, as on UDP sockets: if the receiver has no room, or the network drops
+/// them. They may overtake one another while a peer is new. A datagram is one packet: its maximum
+/// is the port's MTU less rsocket's header of 8 bytes (IPv6: 24), and 2,032 bytes (2,020) in any
+/// case.
 ///
 /// *How it works.* The socket has a UDP port of the same address. It sends its first datagrams
-/// there, until the peer has told of its queue pair. This side looks at that port whenever it reads
-/// or sends, so no thread runs behind a program's back; a program that does neither answers no new
-/// peer. A socket bound to an unspecified address has a queue pair for each own address that it
-/// came to talk from.
+/// there, until the peer has announced its queue pair. This side checks that port whenever it reads
+/// or sends, so it needs no thread; a program that does neither answers no new peer. A socket bound
+/// to an unspecified address has a queue pair for each local address that it has sent from.
 ///
-/// *Security.* As of rsocket's and of UDP itself, nothing proves who a datagram is from.
+/// *Security.* The sender of a datagram is not authenticated, as with rsocket and UDP.
 ///
 /// Any number of threads may use it at once.
 #[derive(Debug)]
@@ -96,12 +95,12 @@ impl RdmaDatagram {
         StreamOptions::new().datagrams(addr)
     }
 
-    /// Has [`send`](Self::send) go to the first of these addresses that an own one leads to. As of
-    /// rsocket's, and other than of UDP's, datagrams of others are still received.
+    /// Sets the destination of [`send`](Self::send): the first of these addresses with a route from
+    /// a local one. As with rsocket, and unlike UDP, datagrams of others are still received.
     ///
     /// # Errors
     ///
-    /// What the system says where no route or no RDMA device leads there.
+    /// The system's error if no route or no RDMA device leads there.
     #[doc(alias = "rconnect")]
     pub fn connect(&self, addr: impl ToSocketAddrs) -> io::Result<()> {
         let mut last = None;
@@ -121,9 +120,9 @@ impl RdmaDatagram {
     /// # Errors
     ///
     /// [`io::ErrorKind::InvalidInput`] with [`Error::Limit`](crate::Error::Limit) for a datagram
-    /// that is too long; [`io::ErrorKind::WouldBlock`], [`io::ErrorKind::TimedOut`]; what the
-    /// system says where nothing leads there; with a [`StreamError`](super::StreamError) what broke
-    /// the queue pair.
+    /// that is too long; [`io::ErrorKind::WouldBlock`], [`io::ErrorKind::TimedOut`]; the system's
+    /// error if no route leads there; a [`StreamError`](super::StreamError) with the cause if the
+    /// queue pair broke.
     #[doc(alias = "rsendto")]
     pub fn send_to(&self, bytes: &[u8], to: impl ToSocketAddrs) -> io::Result<()> {
         let to = to.to_socket_addrs()?.next().ok_or_else(super::options::no_address)?;
@@ -154,14 +153,14 @@ impl RdmaDatagram {
         self.send_within(bytes, self.peer_addr()?, self.timeouts.write_limit())
     }
 
-    /// Receives a datagram: its length, and its sender's address. What `to` has no room for is
-    /// lost. Waits for one as long as it takes, unless it has a [timeout](Self::set_read_timeout)
-    /// or is [nonblocking](Self::set_nonblocking).
+    /// Receives a datagram: its length, and its sender's address. Bytes beyond `to` are lost. Waits
+    /// for one as long as it takes, unless it has a [timeout](Self::set_read_timeout) or is
+    /// [nonblocking](Self::set_nonblocking).
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::WouldBlock`], [`io::ErrorKind::TimedOut`]; with a
-    /// [`StreamError`](super::StreamError) what broke a queue pair.
+    /// [`io::ErrorKind::WouldBlock`], [`io::ErrorKind::TimedOut`]; a
+    /// [`StreamError`](super::StreamError) with the cause if a queue pair broke.
     #[doc(alias = "rrecvfrom")]
     pub fn recv_from(&self, to: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.waiting.run(self.timeouts.read_limit(), |engine| engine.read(to, false))
@@ -211,7 +210,7 @@ impl RdmaDatagram {
     ///
     /// # Errors
     ///
-    /// What the device says.
+    /// The device's error.
     #[doc(alias = "rpoll")]
     pub fn ready(&self, wanted: Ready) -> io::Result<Ready> {
         match self.waiting.run(Limit::Now, |engine| Ok(engine.ready(wanted))) {
@@ -220,7 +219,7 @@ impl RdmaDatagram {
         }
     }
 
-    /// The own address: with the port that the system chose, if it was 0.
+    /// The local address, with the port that the system chose if it was 0.
     ///
     /// # Errors
     ///

@@ -54,8 +54,8 @@ impl Head {
         &self.bytes[..self.len]
     }
 
-    /// The sender, and where the datagram's bytes begin. `None` for what is no header
-    /// (`ds_valid_recv`), or for one whose family's bytes aren't there.
+    /// The sender, and the offset of the datagram's bytes. `None` if the header is invalid
+    /// (`ds_valid_recv`), or too short for its address family.
     pub(super) fn parse(bytes: &[u8]) -> Option<(SocketAddr, usize)> {
         let (version, len) = (*bytes.first()?, usize::from(*bytes.get(1)?));
         let port = u16::from_be_bytes([*bytes.get(2)?, *bytes.get(3)?]);

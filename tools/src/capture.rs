@@ -31,7 +31,7 @@ const PACKET: u32 = 6;
     EXIT STATUS: the program's; 1 when it can't be run or no packet was captured, 2 for bad \
     arguments.")]
 pub(crate) struct Args {
-    /// The file to make; one of that name must not be there
+    /// File to write; it must not exist yet
     #[arg(short, long, value_name = "FILE")]
     write: PathBuf,
     /// The program and its arguments

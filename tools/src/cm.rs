@@ -47,11 +47,11 @@ struct Watch {
     /// Host to resolve a route to
     host: Option<String>,
 
-    /// The name or address to listen at [default: all]
+    /// Name or address to listen on [default: all]
     #[arg(long, value_name = "ADDRESS", conflicts_with = "host")]
     bind: Option<String>,
 
-    /// End after so many events [default: Ctrl-C]
+    /// End after this number of events [default: Ctrl-C]
     #[arg(short = 'n', long, value_name = "N", conflicts_with = "host")]
     iters: Option<u64>,
 

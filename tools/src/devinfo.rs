@@ -26,14 +26,14 @@ use crate::base::select;
     EXIT STATUS: 0, 1 when a device can't be opened or asked, 2 for a device or port that isn't \
     there.")]
 pub(crate) struct Args {
-    /// The device; all of them without it
+    /// Device [default: all]
     #[arg(short = 'd', long, value_name = "NAME")]
     device: Option<String>,
-    /// The port, from 1; all of them without it
+    /// Port, from 1 [default: all]
     #[arg(short = 'i', long, visible_alias = "port", value_name = "PORT")]
     ib_port: Option<u8>,
-    /// Everything: all limits, the GID table with its types, the P_Key table; of a software HCA
-    /// the counters of transport and wire
+    /// Print everything: all limits, the GID table with its types, the P_Key table; for a software
+    /// HCA also the counters of transport and wire
     #[arg(short, long)]
     verbose: bool,
     /// Print one JSON object: {"devices": [...]}. Numbers stay numbers, GUIDs are hexadecimal text

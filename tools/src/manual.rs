@@ -17,7 +17,7 @@ use crate::base::output;
     uverbs manual --dir /usr/local/share/man/man1\n  \
     uverbs manual --dir . && man ./uverbs-perf-write.1")]
 pub(crate) struct ManualArgs {
-    /// The folder; it is made if it isn't there
+    /// Folder to write to; it is made if it does not exist
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
 }

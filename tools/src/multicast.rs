@@ -43,19 +43,19 @@ pub(crate) struct Args {
     /// The group
     group: IpAddr,
 
-    /// Send, and don't ask for the group's datagrams
+    /// Join as a sender only, without the group's datagrams
     #[arg(long)]
     send: bool,
 
-    /// The own name or address, and by it the device [default: by the route to the group]
+    /// Local name or address, which selects the device [default: by the route to the group]
     #[arg(long, value_name = "HOST")]
     bind: Option<String>,
 
-    /// Bytes of a datagram that is sent [default: 100]
+    /// Bytes of a datagram to send [default: 100]
     #[arg(short, long, value_name = "BYTES", value_parser = parse_size)]
     size: Option<u64>,
 
-    /// Datagrams [default: 10]
+    /// Number of datagrams [default: 10]
     #[arg(short = 'n', long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=1 << 31))]
     iters: Option<u64>,

@@ -50,12 +50,12 @@ pub(crate) struct Args {
     #[command(flatten)]
     meet: MeetArgs,
 
-    /// Bytes of a ping, 26 to 65535; of the server, the most that it takes [default: 64; of the
-    /// server 65535]
+    /// Bytes of a ping, 26 to 65535; on the server, the maximum that it accepts [default: 64; on
+    /// the server 65535]
     #[arg(short, long, value_name = "BYTES", value_parser = parse_size)]
     size: Option<u64>,
 
-    /// Pings [default: 10]
+    /// Number of pings [default: 10]
     #[arg(
         short = 'n',
         long,

@@ -58,7 +58,7 @@ pub(crate) struct Args {
     )]
     count: u64,
 
-    /// Rounds [default: 1]
+    /// Number of rounds [default: 1]
     #[arg(
         short = 'n',
         long,
@@ -71,7 +71,7 @@ pub(crate) struct Args {
     #[arg(long)]
     mapped: bool,
 
-    /// Check every byte (the C programs' -T v; both sides must be told)
+    /// Check every byte (-T v of the C programs; both sides need the option)
     #[arg(long)]
     chk: bool,
 

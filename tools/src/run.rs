@@ -49,7 +49,7 @@ const PLACES: [&str; 2] = ["../lib/uverbs", "../c-abi"];
                      libuverbs_nodes.so where a device is a software HCA\n\n\
     EXIT STATUS: the program's, or 1 when it or the library isn't there.")]
 pub(crate) struct Args {
-    /// The device that the program sees: softhca, softhca@ADDRESS, or one of the machine's; several
+    /// Device that the program sees: softhca, softhca@ADDRESS, or one of the machine's; several
     /// separated by commas [default: all of the machine's, or softhca]
     #[arg(short, long, visible_alias = "ib-dev", value_name = "NAME")]
     device: Option<String>,

@@ -49,13 +49,13 @@ enum Command {
     uverbs softhca serve --socket /tmp/one.sock --socket /tmp/two.sock\n\n\
     EXIT STATUS: 0 after --once, 1 when the socket can't be made or a client broke off.")]
 struct Serve {
-    /// The socket that QEMU connects to, one for each device; one that is left over is replaced
+    /// Socket that QEMU connects to, one for each device; an existing stale socket is replaced
     #[arg(long, value_name = "PATH", required = true)]
     socket: Vec<PathBuf>,
-    /// The kind of its port
+    /// Link layer of the port
     #[arg(long, value_enum, default_value_t = Port::Ib)]
     port: Port,
-    /// Makes its GUID, LID and MAC address; each further device has the next
+    /// Number that determines the GUID, LID and MAC address; each further device has the next
     #[arg(
         long,
         value_name = "N",
@@ -63,11 +63,11 @@ struct Serve {
         value_parser = clap::value_parser!(u16).range(1..=i64::from(LAST))
     )]
     number: u16,
-    /// Write a line for every command, doorbell and interrupt; - is standard error. Of several
-    /// devices each line begins with the device's number
+    /// Write a line for every command, doorbell and interrupt to this file; - is standard error.
+    /// With several devices each line begins with the device's number
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// Serve one client of each device and end
+    /// Serve one client of each device, then end
     #[arg(long)]
     once: bool,
 }

@@ -25,10 +25,10 @@ const NONE_HERE: &str = "no RDMA device here, using the embedded software HCA (s
 /// Options that name a device, a port and a GID.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PortArgs {
-    /// The device, as `uverbs devices` names it; `softhca` is the software HCA, which your other
-    /// processes on this host reach, and `softhca@ADDRESS` or `softhca@loopback` one that all users
-    /// and hosts reach, over UDP where not through shared memory (`,udp` behind it: over UDP
-    /// alone) [default: the first; `softhca` without any]
+    /// Device, as `uverbs devices` names it. `softhca` is the software HCA, for this user's
+    /// processes on this host. `softhca@ADDRESS` or `softhca@loopback` is one for all users and
+    /// hosts: over shared memory where possible, else over UDP (`,udp` behind it: UDP alone)
+    /// [default: the first; `softhca` without any]
     #[arg(short, long, visible_alias = "ib-dev", value_name = "NAME")]
     pub(crate) device: Option<String>,
 

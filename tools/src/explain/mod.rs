@@ -50,7 +50,7 @@ pub(crate) struct Args {
 enum What {
     /// A work request in a send queue of mlx5
     Wqe {
-        /// The queue pair's transport, which says what follows the control segment
+        /// Transport of the queue pair; it determines the segments behind the control segment
         #[arg(short = 'c', long = "connection", value_name = "TYPE", value_enum)]
         #[arg(default_value_t = Transport::Rc, ignore_case = true)]
         transport: Transport,
@@ -59,7 +59,8 @@ enum What {
     },
     /// A work request in a receive queue of mlx5, as long as its stride
     Recv {
-        /// It is of a shared receive queue, whose entries begin with their place in the free list
+        /// The bytes are a WQE of a shared receive queue, which begins with its link in the free
+        /// list
         #[arg(long)]
         srq: bool,
         #[command(flatten)]
@@ -82,7 +83,7 @@ enum What {
     },
     /// A command of mlx5's firmware, what its mailboxes hold joined: the input, from the opcode on
     Mailbox {
-        /// It is the output of this command: CREATE_QP, or 0x500
+        /// The bytes are the output of this command: CREATE_QP, or 0x500
         #[arg(long, value_name = "COMMAND", value_parser = mailbox::opcode)]
         answer: Option<CmdOpcode>,
         #[command(flatten)]
@@ -96,7 +97,7 @@ struct Input {
     /// Hexadecimal digits
     #[arg(value_name = "HEX")]
     words: Vec<String>,
-    /// Read the bytes from a file, as they are
+    /// Read the bytes from a file, as raw binary
     #[arg(long, value_name = "FILE", conflicts_with = "words")]
     file: Option<PathBuf>,
 }

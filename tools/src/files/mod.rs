@@ -54,14 +54,14 @@ pub(crate) struct SendArgs {
     /// The receiver's name or address
     host: String,
 
-    /// The receiver's name for it [default: the file's name]
+    /// Name of the file at the receiver [default: the file's name]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 
     #[command(flatten)]
     by: ByArgs,
 
-    /// No progress bar
+    /// Show no progress bar
     #[arg(long)]
     quiet: bool,
 }
@@ -82,19 +82,19 @@ EXIT STATUS:\n  \
     1  it is not, and why\n  \
     2  bad arguments")]
 pub(crate) struct RecvArgs {
-    /// The directory
+    /// Directory to write to
     #[arg(long, value_name = "DIRECTORY", default_value = ".")]
     out: PathBuf,
 
-    /// Replace a file of that name
+    /// Replace an existing file of the same name
     #[arg(long)]
     force: bool,
 
-    /// Bytes of a piece
+    /// Bytes of a chunk
     #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = parse_size)]
     piece: u64,
 
-    /// Pieces that may be under way
+    /// Maximum number of chunks in flight
     #[arg(long, value_name = "N", default_value_t = 8)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(RECEIVES) / 2))]
     pieces: u32,
@@ -105,7 +105,7 @@ pub(crate) struct RecvArgs {
     #[command(flatten)]
     by: ByArgs,
 
-    /// No progress bar
+    /// Show no progress bar
     #[arg(long)]
     quiet: bool,
 }

@@ -36,7 +36,7 @@ pub(crate) struct MeetArgs {
 /// Options of who waits.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Waits {
-    /// The name or address that the server waits at [default: all]
+    /// Name or address that the server listens on [default: all]
     #[arg(long, value_name = "ADDRESS")]
     bind: Option<String>,
 
@@ -49,16 +49,16 @@ pub(crate) struct Waits {
 /// Options that are the same for both ends.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ByArgs {
-    /// RDMA port that the two sides meet at [default: the C program's, 7471 or 7174]
+    /// RDMA port that the server listens on [default: the C program's, 7471 or 7174]
     #[arg(short, long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
 
-    /// A software HCA, which has a separate connection manager: `softhca`, `softhca@ADDRESS`; the
-    /// machine's devices are found by the address [default: `softhca` without any]
+    /// Software HCA to use: `softhca` or `softhca@ADDRESS`. It has a separate connection manager;
+    /// the machine's devices are found by the address [default: `softhca` without any]
     #[arg(short, long, value_name = "NAME")]
     device: Option<String>,
 
-    /// Seconds to wait for the other side; fractions are fine
+    /// Seconds to wait for the other side; fractions are allowed
     #[arg(long, value_name = "SECONDS", default_value = "10")]
     #[arg(allow_negative_numbers = true, value_parser = parse_timeout)]
     pub(crate) timeout: Duration,

@@ -31,7 +31,7 @@ pub(crate) struct Args {
     a: PathBuf,
     /// The second, whose figures are divided by the first one's
     b: PathBuf,
-    /// Only this size
+    /// Compare this size only
     #[arg(short, long, value_name = "BYTES", value_parser = crate::base::units::parse_size)]
     size: Option<u64>,
     /// Print one JSON document
@@ -40,10 +40,10 @@ pub(crate) struct Args {
     /// Plot both as SVG: one size in detail, several over size
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Write the plot as PNG
+    /// Write the plot as PNG to this file
     #[arg(long, value_name = "FILE")]
     png: Option<PathBuf>,
-    /// Plot on stdout, too; at a terminal this is so anyway
+    /// Plot on stdout, too (the default on a terminal)
     #[arg(long, conflicts_with = "json")]
     plot: bool,
 }

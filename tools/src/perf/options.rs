@@ -32,7 +32,8 @@ pub(crate) struct Options {
     #[arg(value_enum)]
     test: Test,
 
-    /// The server's name or address. Without it and without --server, both ends are in this process
+    /// Name or address of the server. Without it and without --server, both ends are in this
+    /// process
     #[arg(value_name = "HOST", conflicts_with = "server")]
     host: Option<String>,
 
@@ -40,7 +41,7 @@ pub(crate) struct Options {
     #[arg(long)]
     server: bool,
 
-    /// TCP port of the server, by which both ends find each other
+    /// TCP port of the server, on which both ends meet
     #[arg(short, long, value_name = "PORT", default_value_t = tcp::PORT)]
     port: u16,
 
@@ -61,8 +62,8 @@ pub(crate) struct Options {
     #[arg(short, long, value_name = "BYTES", value_parser = parse_size, conflicts_with = "all")]
     size: Option<u64>,
 
-    /// All sizes from 2 bytes to 8 MiB, over UD to 4 KiB, each twice the last, with new queue pairs
-    /// for each
+    /// All sizes from 2 bytes to 8 MiB, over UD to 4 KiB, in powers of two, with new queue pairs
+    /// for each size
     #[arg(short, long)]
     all: bool,
 
@@ -76,7 +77,7 @@ pub(crate) struct Options {
     )]
     iters: Option<u64>,
 
-    /// Seconds to measure, instead of a number of messages
+    /// Seconds to measure, in place of --iters
     #[arg(
         short = 'D',
         long,
@@ -90,7 +91,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=1 << 40))]
     warmup: Option<u64>,
 
-    /// Carry messages of up to so many bytes in the work request [default: lat 220, bw 0]
+    /// Send messages of up to this number of bytes inline, in the WQE [default: lat 220, bw 0]
     #[arg(
         short = 'I',
         long,
@@ -104,12 +105,11 @@ pub(crate) struct Options {
     #[arg(short, long, value_name = "BYTES", value_parser = parse_mtu)]
     mtu: Option<Mtu>,
 
-    /// Which atomic
+    /// Atomic operation
     #[arg(short = 'A', long, visible_alias = "atomic_type", value_enum)]
     atomic_type: Option<Atomic>,
 
-    /// READs or atomics that are under way at a time, on each queue pair [default: 16, or what the
-    /// device has]
+    /// Outstanding READs or atomics on each queue pair [default: 16, or the device's limit]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
     outs: Option<u8>,
 
@@ -117,12 +117,11 @@ pub(crate) struct Options {
     #[arg(short = 't', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     tx_depth: Option<u32>,
 
-    /// send: receives that are kept posted on each queue pair [default: 512, or what fits into 64
-    /// MiB]
+    /// send: posted receives on each queue pair [default: 512, or as many as fit into 64 MiB]
     #[arg(short = 'r', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rx_depth: Option<u32>,
 
-    /// bw: queue pairs
+    /// bw: number of queue pairs
     #[arg(
         short,
         long,
@@ -133,12 +132,11 @@ pub(crate) struct Options {
     )]
     qps: u32,
 
-    /// bw: a completion for each so many messages, not for all [default: 100, but no more than
-    /// --tx-depth]
+    /// bw: signal one message in this number [default: 100, but at most --tx-depth]
     #[arg(short = 'Q', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     cq_mod: Option<u32>,
 
-    /// bw: messages that are posted with one doorbell [default: 1]
+    /// bw: messages per doorbell [default: 1]
     #[arg(
         short = 'l',
         long,
@@ -152,8 +150,8 @@ pub(crate) struct Options {
     #[arg(short, long)]
     bidirectional: bool,
 
-    /// Acknowledgement timeout of the queue pairs: 4.096 us times two to this, 0 for never
-    /// [default: 14; on the software HCA 19]
+    /// Acknowledgement timeout of the queue pairs, as a code: 4.096 us times two to the code; 0
+    /// waits for ever [default: 14; on the software HCA 19]
     #[arg(
         short = 'u',
         long,
@@ -182,22 +180,21 @@ pub(crate) struct Options {
     )]
     traffic_class: u8,
 
-    /// Transport. UC has write and send, UD has send of one packet; XRC and DC (of ConnectX) have
-    /// all, and one queue of receives for all queue pairs
+    /// Transport. UC supports write and send, UD send of one packet. XRC and DC (ConnectX only)
+    /// support all, with one shared receive queue for all queue pairs
     #[arg(short = 'c', long, value_name = "TYPE", value_enum, ignore_case = true)]
     #[arg(default_value_t = Connection::Rc)]
     connection: Connection,
 
-    /// send: one shared receive queue for all queue pairs, of as many receives as they would have
+    /// send: one shared receive queue for all queue pairs, with as many receives as theirs together
     #[arg(long = "use-srq")]
     use_srq: bool,
 
-    /// How send queues ring
+    /// Doorbell method of the send queues
     #[arg(long, value_enum, default_value_t = Doorbell::Blueflame)]
     doorbell: Doorbell,
 
-    /// Run the measuring thread on this processor alone. The software HCA's own threads are not
-    /// moved
+    /// Pin the measuring thread to this processor. The software HCA's threads are not moved
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,
 
@@ -209,8 +206,7 @@ pub(crate) struct Options {
     #[arg(short, long)]
     events: bool,
 
-    /// Verify contents, too, not only completions: lat each message, bw what is there at the end
-    /// (send: each message)
+    /// Verify contents, too: lat each message, bw the final contents of memory (send: each message)
     #[arg(long)]
     check: bool,
 
@@ -224,11 +220,11 @@ pub(crate) struct Options {
     )]
     timeout: Duration,
 
-    /// Print one JSON document with everything, and nothing else, on stdout
+    /// Print one JSON document with all results on stdout, and no other output
     #[arg(long)]
     json: bool,
 
-    /// Record the run: write that document to a file, whole or not at all
+    /// Record the run: write the JSON document to this file, whole or not at all
     #[arg(long, visible_alias = "out_json_file", value_name = "FILE")]
     out: Option<PathBuf>,
 
@@ -236,11 +232,11 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 
-    /// Write the plot as PNG
+    /// Write the plot as PNG to this file
     #[arg(long, value_name = "FILE")]
     png: Option<PathBuf>,
 
-    /// Plot on stdout, too; at a terminal this is so anyway
+    /// Plot on stdout, too (the default on a terminal)
     #[arg(long, conflicts_with = "json")]
     plot: bool,
 
@@ -248,7 +244,7 @@ pub(crate) struct Options {
     #[arg(long, conflicts_with = "plot")]
     quiet: bool,
 
-    /// Ignored, for scripts that were written for perftest: no check of CPU frequencies is made
+    /// Ignored, for scripts that were written for perftest: CPU frequencies are never checked
     #[arg(short = 'F', long = "CPU-freq")]
     freq: bool,
 }

@@ -52,7 +52,8 @@ EXIT STATUS:\n  \
     1  one did not, the peer fell silent or made no sense, or a call was refused\n  \
     2  bad arguments, no such device, or arguments that the device can't do")]
 pub(crate) struct Args {
-    /// The server's name or address; without it and without --server both sides are in this process
+    /// Name or address of the server. Without it and without --server, both sides are in this
+    /// process
     #[arg(conflicts_with = "server")]
     host: Option<String>,
 
@@ -60,12 +61,12 @@ pub(crate) struct Args {
     #[arg(long)]
     server: bool,
 
-    /// TCP port that the two sides meet at [default: 18515]
+    /// TCP port of the server, on which both sides meet [default: 18515]
     #[arg(short, long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
 
-    /// Transport. UC has no read and no atomics, UD has SENDs of one packet; XRC and DC (of
-    /// ConnectX) have all, and receive in a shared queue. DC with both sides in this process
+    /// Transport. UC lacks read and atomics, UD supports SENDs of one packet. XRC and DC (ConnectX
+    /// only) support all, and receive in a shared queue. DC needs both sides in this process
     #[arg(short = 'c', long, value_name = "TYPE", value_enum, ignore_case = true)]
     #[arg(default_value_t = Connection::Rc)]
     connection: Connection,
@@ -92,12 +93,12 @@ pub(crate) struct Args {
     )]
     iters: Option<u64>,
 
-    /// Iterations before those, verified but not measured [default: a tenth of --iters, 1000 at
+    /// Iterations to warm up with, verified but not measured [default: a tenth of --iters, 1000 at
     /// most]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=1 << 40))]
     warmup: Option<u64>,
 
-    /// Carry messages of up to so many bytes in the work request itself; 0 never does [default: 64]
+    /// Send messages of up to this number of bytes inline, in the WQE; 0 for none [default: 64]
     #[arg(
         short = 'I',
         long,
@@ -114,8 +115,8 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "BYTES", value_parser = parse_mtu)]
     mtu: Option<Mtu>,
 
-    /// Receives that each side keeps posted [default: 16, or as many as fit into 64 MiB; with
-    /// another process 500]
+    /// Posted receives on each side [default: 16, or as many as fit into 64 MiB; with another
+    /// process 500]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rx_depth: Option<u32>,
 
@@ -128,8 +129,8 @@ pub(crate) struct Args {
     )]
     sl: Option<u8>,
 
-    /// With another process: check the first byte of each page of each message; the client must be
-    /// told, too
+    /// With another process: check the first byte of each page of each message; the client needs
+    /// the option, too
     #[arg(long)]
     chk: bool,
 
@@ -146,11 +147,11 @@ pub(crate) struct Args {
     #[arg(short, long)]
     events: bool,
 
-    /// How send queues ring
+    /// Doorbell method of the send queues
     #[arg(long, value_enum, default_value_t = Doorbell::Blueflame)]
     doorbell: Doorbell,
 
-    /// Seconds to wait for a message; fractions are fine
+    /// Seconds to wait for a message; fractions are allowed
     #[arg(
         long,
         value_name = "SECONDS",
@@ -160,7 +161,7 @@ pub(crate) struct Args {
     )]
     timeout: Duration,
 
-    /// Print one JSON object, and nothing else, on stdout
+    /// Print one JSON object on stdout, and no other output
     #[arg(long)]
     json: bool,
 

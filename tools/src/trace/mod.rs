@@ -47,7 +47,7 @@ pub(crate) struct Args {
     /// Print nothing
     #[arg(long)]
     quiet: bool,
-    /// Leave the control path out of what is printed
+    /// Omit the control path from the printed events
     #[arg(long)]
     data: bool,
     /// Write all events as JSON: {"events": [{"at": ..., "device": ..., "kind": ...}, ...]}
@@ -56,10 +56,10 @@ pub(crate) struct Args {
     /// Draw the data path between two devices as a timeline
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Events of the data path that the timeline leaves out at its beginning
+    /// Events of the data path that the timeline skips at its beginning
     #[arg(long, value_name = "N", default_value_t = 0, requires = "svg")]
     skip: usize,
-    /// Events in the timeline
+    /// Maximum number of events in the timeline
     #[arg(long, value_name = "N", default_value_t = 40, requires = "svg")]
     rows: usize,
     /// The program and its arguments

@@ -1,4 +1,5 @@
-//! The commands as they go out, against what libibverbs 44 sends, and the wrappers around a door.
+//! The commands as sent, compared with the commands of libibverbs 44, and the wrappers around a
+//! door.
 //!
 //! The expected lines are the attributes in wire order: id, and length in bytes; `idr` is a handle
 //! or descriptor.
@@ -51,7 +52,7 @@ fn directions(object: u16, method: u16) -> (&'static [u16], &'static [u16], &'st
     }
 }
 
-// SAFETY: no device is behind it, and nothing is handed out.
+// SAFETY: no device is behind it, and no memory is handed out.
 unsafe impl UverbsDoor for FakeDevice {
     unsafe fn ioctl(&self, command: &mut [u64]) -> Result<(), Errno> {
         let (header, attrs) = words::parse(command).ok_or(Errno::EINVAL)?;
@@ -245,7 +246,7 @@ fn payloads_are_kept_before_and_after() {
     assert_eq!(attr(6).received.as_deref(), Some(&[1; 4][..]));
     assert_eq!((attr(0).before.data, attr(0).after.data), (0, 0x70));
     assert_eq!((&attr(0).sent, &attr(0).received), (&None, &None));
-    // A driver's output is known as one even where it is short.
+    // A driver's output attribute is recognised even if it is short.
     assert_eq!(all[1].attr(0x1001).unwrap().sent.as_deref(), Some(&[0x66; 4][..]));
     // Only the event file may be skipped by an old kernel.
     let optional = |attr: &&ib_uverbs_attr| attr.flags & 1 == 0;
@@ -351,7 +352,7 @@ fn a_forked_child_sends_what_its_program_wants_sent() {
     };
     in_child(|done| matches!(done, Err(Error::OtherProcess { .. })));
     assert!(uverbs.is_own() && uverbs.may_send());
-    // SAFETY: nothing was made.
+    // SAFETY: no object was made.
     unsafe { uverbs.clone().share_with_children() };
     in_child(Result::is_ok);
 }

@@ -61,8 +61,8 @@ fn table() -> Vec<Row> {
 fn rustc() -> Command {
     let named = ["UVERBS_CROSS_RUSTC", "RUSTC"].into_iter().find_map(std::env::var_os);
     let mut command = Command::new(named.unwrap_or_else(|| "rustc".into()));
-    // Cargo's names this toolchain's libraries, by which a compiler would find this toolchain's
-    // core libraries.
+    // Cargo sets it to this toolchain's libraries, so a compiler would find this toolchain's core
+    // libraries.
     command.env_remove("LD_LIBRARY_PATH");
     command
 }

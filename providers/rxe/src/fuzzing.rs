@@ -1,5 +1,5 @@
-//! Targets of fuzzers (`fuzz/`, docs/TESTING.md): rings whose kernel does its part, nearly does it,
-//! or stores anything. Any bytes will do; a broken promise panics.
+//! Targets of fuzzers (`fuzz/`, docs/TESTING.md): rings whose kernel works correctly, almost
+//! correctly, or stores arbitrary values. Any bytes are valid input; a broken promise panics.
 
 use uverbs_core::provider::CqOps;
 use uverbs_kernel_rings::testing::Ledger;
@@ -99,7 +99,7 @@ mod tests {
         super::replay::replay("rxe_sends", super::rxe_sends);
     }
 
-    /// Mostly short posts and what the kernel does with them, so that the ring is often full.
+    /// Mostly short posts and their processing by the kernel, so that the ring is often full.
     fn step() -> impl Strategy<Value = Vec<u8>> {
         prop_oneof![
             8 => (0u8..2).prop_map(|signaled| vec![0, signaled, 2, 0, 0]),

@@ -1,5 +1,5 @@
-//! Targets of fuzzers (`fuzz/`, docs/TESTING.md): rings whose kernel does its part, nearly does it,
-//! or stores anything. Any bytes will do; a broken promise panics.
+//! Targets of fuzzers (`fuzz/`, docs/TESTING.md): rings whose kernel works correctly, almost
+//! correctly, or stores arbitrary values. Any bytes are valid input; a broken promise panics.
 
 use uverbs_core::provider::CqOps;
 use uverbs_kernel_rings::testing::Ledger;

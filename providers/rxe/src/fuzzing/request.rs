@@ -1,6 +1,5 @@
-//! Any work request, whether a send queue must take it, and the element that the kernel must then
-//! find: by the offsets of `struct rxe_send_wqe` in `rdma_user_rxe.h`, without the provider's
-//! types.
+//! Any work request, the send queue's expected verdict, and the element that the kernel must find:
+//! by the offsets of `struct rxe_send_wqe` in `rdma_user_rxe.h`, without the provider's types.
 
 use uverbs_core::attr::AccessFlags;
 use uverbs_core::queues::placement::{FlushLevel, PlaceOp, PlacementTypes};
@@ -27,7 +26,7 @@ pub(super) enum Op {
     Place(PlaceOp),
 }
 
-/// Numbers out of a fuzzer's bytes. Where they end, all is 0.
+/// Numbers out of a fuzzer's bytes; 0 after their end.
 pub(super) struct Feed<'a>(pub(super) std::slice::Iter<'a, u8>);
 
 impl Feed<'_> {
@@ -143,8 +142,8 @@ impl Request {
         }
     }
 
-    /// Fills an element as a post must: all of its first 208 bytes, and of the others what the work
-    /// request has.
+    /// Fills an element as a post must: its first 208 bytes completely, and the bytes behind them
+    /// that the work request uses.
     pub(super) fn fill(&self, element: &mut [u8], number: u64) {
         element[..208].fill(0);
         let mut put = |at: usize, bytes: &[u8]| element[at..][..bytes.len()].copy_from_slice(bytes);

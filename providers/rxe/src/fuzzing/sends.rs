@@ -1,5 +1,5 @@
-//! A send queue whose consumer index the kernel moves as it should, or anywhere: how much the queue
-//! takes and where it writes is computed once more here, with indexes of 64 bits that never wrap.
+//! A send queue whose consumer index the kernel moves correctly, or anywhere. The test computes the
+//! queue's room and its writes once more, with indexes of 64 bits that never wrap.
 #![allow(unsafe_code, reason = "posts, which is unsafe, to rings that no device reads")]
 
 use std::collections::VecDeque;
@@ -38,8 +38,8 @@ struct Sends {
     elements: Vec<Vec<u8>>,
     /// A batch that is not rung.
     batch: Option<SendCursor>,
-    /// Indexes behind the last of the batch, of what was rung, of what the kernel has left and
-    /// completed, and of what was polled.
+    /// Indexes behind the last element of the batch, and of the elements that were rung, that the
+    /// kernel has left, completed, and that were polled.
     end: u64,
     rung: u64,
     left: u64,
@@ -47,7 +47,7 @@ struct Sends {
     retired: u64,
     /// Not retired, and not forgotten.
     posted: VecDeque<Posted>,
-    /// Completions that are not polled: index, and whether it failed.
+    /// Completions that are not polled: index, and true for a failure.
     told: VecDeque<(u64, bool)>,
     /// The consumer index as it stands.
     consumer: u32,
@@ -148,24 +148,24 @@ impl Sends {
         self.refused.map(|_| PostError::Refused)
     }
 
-    /// Posts into the batch, with a frame where `framed` says so and there is one.
+    /// Posts into the batch, with a free frame if `framed` is set.
     fn post(&mut self, request: &Request, framed: bool) {
         if self.batch.is_none() {
             self.begin();
         }
         let refusal = self.refusal(request);
         let slots = self.slots();
-        // As many as there are but one are on their way, or done and not polled.
+        // All slots except one are in flight, or done and not polled.
         let is_held = self.end - self.retired >= slots - 1;
         let at = self.batch.as_mut().expect("just begun");
         let id = self.next;
         let (sq, wr) = (&mut self.rig.sq, Wr { id, flags: request.flags });
         let result = match &request.op {
-            // SAFETY: no device reads what is named; the cursor is of the last `begin`.
+            // SAFETY: no device reads the named memory; the cursor is from the last `begin`.
             Op::List(op, list) => unsafe { sq.post(at, wr, *op, Data::List(list)) },
             // SAFETY: of the last `begin`, and the bytes are copied.
             Op::Inline(op, bytes) => unsafe { sq.post(at, wr, *op, Data::Inline(bytes)) },
-            // SAFETY: no device does what is asked; of the last `begin`.
+            // SAFETY: no device carries out the request; the cursor is from the last `begin`.
             Op::Rekey(op) => unsafe { sq.rekey(at, wr, op) },
             // SAFETY: as above.
             Op::Place(op) => unsafe { sq.place(at, wr, op) },
@@ -204,7 +204,8 @@ impl Sends {
         self.next += 1;
     }
 
-    /// Rings what was begun: one system call where there is something new, or something unheard.
+    /// Rings the batch: one system call if it has new elements, or the kernel missed an earlier
+    /// call.
     fn ring(&mut self) {
         let Some(at) = self.batch.take() else { return };
         let calls = u32::from(self.end != self.rung || self.refused.is_some());
@@ -264,7 +265,7 @@ impl Sends {
         }
     }
 
-    /// Polls once: what was told first, and all before it is over.
+    /// Polls once: the oldest completion, which ends all sends before it.
     fn poll(&mut self) {
         let polled = self.rig.cq.next().map(|Polled { wr_id, frame, .. }| (wr_id, frame.is_some()));
         let Some((index, failed)) = self.told.pop_front() else {
@@ -287,7 +288,7 @@ impl Sends {
         }
     }
 
-    /// To RESET and back: the kernel drains the ring, and goes on where it stands (kernel
+    /// To RESET and back: the kernel drains the ring, and continues at its index (kernel
     /// `rxe_queue.c:rxe_queue_reset`).
     fn reset(&mut self) {
         while self.left != self.rung {
@@ -317,7 +318,8 @@ impl Sends {
         self.look(index);
     }
 
-    /// The ring has what was posted and nothing else, and the kernel sees what was rung.
+    /// Checks that the ring holds exactly the posted elements, and that the kernel sees the rung
+    /// ones.
     fn check(&self) {
         let queue = self.rig.sends.lock().expect("nobody panics with it");
         for (index, element) in (0..).zip(&self.elements) {

@@ -1,4 +1,5 @@
-//! Completion queues: what is taken, and what isn't, whatever stands in the ring.
+//! Completion queues: completions that are taken and that are skipped, with any contents of the
+//! ring.
 #![allow(unsafe_code, reason = "posts, which is unsafe, to a ring that no device reads")]
 
 use std::collections::VecDeque;
@@ -34,7 +35,7 @@ fn post(rig: &mut Rig, id: u64, recv: bool, slab: &Slab) -> bool {
     posted.is_ok()
 }
 
-/// Result of a poll: number, whether of a receive, frame.
+/// Result of a poll: number, true for a receive, frame.
 fn poll(rig: &mut Rig) -> Option<(u64, bool, Option<Frame>)> {
     let polled = rig.cq.next()?;
     Some((polled.wr_id, polled.view.is_recv(), polled.frame))
@@ -188,7 +189,7 @@ fn a_queue_pair_with_anothers_index_does_not_take_its_place() {
         special: None,
     };
     let roles = Roles { send: true, recv: true };
-    // SAFETY: nothing was ever posted there, so nothing is taken.
+    // SAFETY: no work request was ever posted there, so no slot is taken.
     unsafe { rig.qp.recv_cq().tell(Message::Attach(Arc::new(same), roles)) };
     rig.cq.settle();
     rig.complete_recv(0, 128, 1, None);
@@ -232,7 +233,7 @@ fn a_ring_full_of_strays_comes_free() {
     }
 }
 
-/// Its slots are another poller's, who may take them on another thread.
+/// Its slots belong to another poller, who may take them on another thread.
 #[test]
 fn a_completion_in_the_other_queues_ring_is_skipped() {
     let kernel = Arc::new(Kernel::default());
@@ -379,8 +380,8 @@ proptest! {
         prop_assert_eq!(free(&slab), 16 - held);
     }
 
-    /// Whatever stands in the ring and its indexes: polling ends, gives no frame twice and none
-    /// that is not in flight.
+    /// With any contents of the ring and its indexes, polling ends, returns no frame twice, and
+    /// none that is not in flight.
     #[test]
     fn a_hostile_ring_gives_nothing_that_is_not_in_flight(
         rounds in proptest::collection::vec(

@@ -1,4 +1,4 @@
-//! Making objects: what is asked of the kernel, and what of its answers is not taken.
+//! Making objects: requests to the kernel, and answers that are rejected.
 
 use std::sync::Arc;
 
@@ -147,7 +147,7 @@ fn limits_as_high_as_numbers_go_are_believed() {
 
 #[test]
 fn a_queue_that_makes_no_sense_is_refused_and_its_object_destroyed() {
-    // Offset in the head, and what stands there: element size, mask.
+    // Offset in the head, and the value stored there: element size, mask.
     for (offset, value) in
         [(0, 2), (0, 31), (0, u32::MAX), (0, 5), (4, 2), (4, u32::MAX), (4, 0xffff), (4, 1 << 31)]
     {

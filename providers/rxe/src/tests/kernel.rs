@@ -103,7 +103,7 @@ impl Queue {
         unsafe { std::slice::from_raw_parts(self.element(index), 1 << self.shift) }.to_vec()
     }
 
-    /// `rxe_cq_post`: false for a queue that is full, whose completion is lost.
+    /// `rxe_cq_post`: false for a full queue, which loses the completion.
     pub(crate) fn post(&mut self, bytes: &[u8]) -> bool {
         let consumer = self.raw_consumer();
         if self.own.wrapping_add(1).wrapping_sub(consumer) & (self.slots - 1) == 0 {

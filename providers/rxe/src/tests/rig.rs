@@ -85,7 +85,7 @@ impl Rig {
     }
 
     /// Takes the oldest send, and completes it (kernel `do_complete`: the index moves first).
-    /// `None` without one; whether the completion found room.
+    /// `None` if there is no send; false if the completion found no room.
     pub(crate) fn complete_send(&self, status: u32, opcode: u32) -> Option<bool> {
         let mut sends = self.sends.lock().unwrap();
         let wqe = sends.head()?;

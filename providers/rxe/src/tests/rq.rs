@@ -61,7 +61,7 @@ fn receives_of_a_failed_queue_pair_make_the_kernel_flush() {
     assert_eq!(rig.kernel.state().states, [6], "to ERR, once more");
 }
 
-/// No completion told of it: nothing was outstanding.
+/// No completion reports the failure, since no work request was outstanding.
 #[test]
 fn receives_after_the_program_failed_its_queue_pair_make_the_kernel_flush() {
     let mut rig = Rig::new(15);

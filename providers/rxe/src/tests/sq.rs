@@ -1,4 +1,4 @@
-//! Send queues: what stands in the ring, and what the kernel is told.
+//! Send queues: contents of the ring, and doorbells to the kernel.
 #![allow(unsafe_code, reason = "posts, which is unsafe, to a ring that no device reads")]
 
 use proptest::prelude::*;
@@ -30,7 +30,7 @@ fn sge(len: u32) -> Sge {
     Sge { addr: 0x7000_0000_1000 + u64::from(len), len, lkey: 0x0042_0000 + len }
 }
 
-/// Every operation, its number in the kernel, and whether it takes inline data.
+/// Every operation, its number in the kernel, and true if it takes inline data.
 const OPS: [(SendOp, u32, bool); 7] = [
     (SendOp::Write(REMOTE), 0, true),
     (SendOp::WriteImm(REMOTE, 0x0102_0304), 1, true),
@@ -89,7 +89,7 @@ fn changes_of_keys_stand_where_the_header_says() {
     let mut rig = Rig::new(15);
     let mut post = |op: &Rekey| {
         let mut at = rig.sq.begin();
-        // SAFETY: no device reads what is named.
+        // SAFETY: no device reads the named memory.
         unsafe { rig.sq.rekey(&mut at, Wr::new(1), op) }.unwrap();
         // SAFETY: of the last `begin`.
         unsafe { rig.sq.ring(at) };
@@ -115,7 +115,7 @@ fn changes_of_keys_stand_where_the_header_says() {
         Rekey::Invalidate { .. } => unreachable!(),
     };
     let mut at = rig.sq.begin();
-    // SAFETY: nothing is posted.
+    // SAFETY: the request is refused.
     let refused = unsafe { rig.sq.rekey(&mut at, Wr::new(1), &long) };
     assert_eq!(refused, Err(PostError::MessageTooLong));
 
@@ -405,8 +405,7 @@ fn any_data() -> impl Strategy<Value = (Vec<u32>, Option<Vec<u8>>)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// Whatever is posted, wherever the ring stands: the kernel reads what was meant, element after
-    /// element.
+    /// The kernel reads the posted work requests, element after element, at any index of the ring.
     #[test]
     fn the_kernel_reads_what_was_posted(
         start: u32,

@@ -46,7 +46,7 @@ fn shared() -> Shared {
     init.srq = Some(Arc::clone(&core));
     let qps = (0..2).map(|_| context.create_qp(&init).unwrap());
     let qps: Vec<_> = qps.map(|new| (new.core, new.rq)).collect();
-    // The queue is the last that was made, for a change of its size.
+    // The latest queue made is the one that a later resize changes.
     kernel.state().made.push(Arc::clone(&recvs));
     Shared { kernel, srq, core, cq, qps, completions, recvs, slab }
 }
@@ -139,7 +139,7 @@ fn completions_of_a_queue_pair_that_goes_free_their_receives() {
     rig.complete(&wqe);
     assert_eq!(rig.poll(), None);
     assert_eq!(rig.cq.strays(), 1);
-    // SAFETY: nothing is posted any more.
+    // SAFETY: all posts are over.
     let frames = unsafe { rig.core.destroy() }.unwrap();
     assert_eq!(frames.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [2]);
 }
@@ -173,7 +173,7 @@ fn another_size_keeps_what_is_posted() {
     }
 }
 
-/// Another queue's ring would be this one's, too.
+/// A core of another queue would share its ring.
 #[test]
 fn another_queues_core_changes_nothing() {
     let (mut rig, other) = (shared(), shared());

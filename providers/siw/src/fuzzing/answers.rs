@@ -10,8 +10,8 @@ use super::liar::{Liar, objects};
 use crate::Siw;
 use crate::tests::kernel::Kernel;
 
-/// Opens a device, makes objects and uses them: whatever the kernel answers, each command gives an
-/// object or an error, posts stay within their rings, and what was made is ended.
+/// Opens a device, makes objects and uses them. Whatever the kernel answers, each command returns
+/// an object or an error, posts stay within their rings, and all objects are destroyed.
 pub fn siw_answers(data: &[u8]) {
     let liar = Liar::new(Arc::new(Kernel::default()), |_, _, _| false, data);
     let opened = Siw::open(Arc::clone(&liar).core(RDMA_DRIVER_SIW));

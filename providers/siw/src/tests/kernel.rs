@@ -157,7 +157,7 @@ impl Model {
         queue.flags(index.into(), at).store(value, Ordering::Release);
     }
 
-    /// Flags by which the program asks for events.
+    /// Flags by which the program arms the queue.
     pub(crate) fn armed(&self) -> u32 {
         self.made[0].control().load(Ordering::SeqCst)
     }
@@ -207,7 +207,7 @@ impl testing::Model for Model {
         Ok(())
     }
 
-    /// `siw_mmap` gives what there is, no more and no less.
+    /// `siw_mmap` maps exactly the ring's length.
     fn map(&self, len: usize, offset: u64) -> Result<Pages, Errno> {
         let queue = self.made.iter().find(|queue| queue.key == offset).ok_or(Errno::EINVAL)?;
         if len.next_multiple_of(4096) != queue.memory.pages.len().next_multiple_of(4096) {

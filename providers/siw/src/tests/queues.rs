@@ -52,7 +52,7 @@ fn sends_stand_in_the_ring_as_the_kernel_reads_them() {
     let sent = rig.kernel.state().take_send().unwrap();
     assert_eq!(sent.0[8..12], [VALID | SIGNALLED, 0, 1, READ]);
     assert_eq!((sent.word(12), sent.long(16), sent.word(32)), (TO.rkey, TO.addr, 100));
-    // The kernel looks at an entry, whether there is one or not.
+    // The kernel reads the first SGE even if the list is empty.
     rig.send(4, SendOp::Read(TO), Data::List(&[]), None).unwrap();
     let sent = rig.kernel.state().take_send().unwrap();
     assert_eq!((sent.0[10], sent.long(24), sent.word(32), sent.word(36)), (1, 0, 0, 0));
@@ -111,8 +111,8 @@ fn what_iwarp_has_not_is_refused() {
     assert!(matches!(rig.cq.resize(32), Err(Error::Unsupported { verb: "resize_cq", .. })));
 }
 
-/// The kernel sees nothing of a batch that isn't rung, and is told of one that is, unless it is at
-/// work anyway.
+/// The kernel does not see a batch that isn't rung. A rung batch takes one system call, or none
+/// while the kernel is at work.
 #[test]
 fn a_batch_is_rung_by_one_call_at_most() {
     let mut rig = Rig::new(64);
@@ -220,7 +220,7 @@ fn receives_bring_their_bytes() {
     assert_eq!(rig.poll(), done(9, Completed::Recv, 17, true));
 }
 
-/// The kernel flushes once: what is posted later would never come back.
+/// The kernel flushes once: a later post would never complete.
 #[test]
 fn behind_a_failure_nothing_is_posted() {
     let mut rig = Rig::new(64);

@@ -128,7 +128,7 @@ impl<P: Provider> QueuePair<P, RawPacket> {
     /// on. Other queue pairs may have the same rule: each gets a copy. If a packet matches several
     /// rules of one priority, the device chooses one of them.
     ///
-    /// What this open device sends doesn't come back to it.
+    /// Packets that this open device sends don't come back to it.
     ///
     /// # Errors
     ///

@@ -231,7 +231,7 @@ impl ImportedRegion {
         self.found.iova
     }
 
-    /// Bytes.
+    /// Length in bytes.
     #[must_use]
     #[expect(
         clippy::len_without_is_empty,

@@ -17,9 +17,8 @@ use crate::{Any, CompletionQueue, Context, ProtectionDomain, QueuePair, RecvQueu
 
 /// Builder of a queue pair: sizes, completion queues, doorbell mode.
 ///
-/// What isn't said is as in [`QpCap::default`]: 128 sends and 128 receives outstanding, each of one
-/// piece of memory, and 64 bytes inline. A completion queue that serves both kinds then needs 256
-/// entries.
+/// Defaults are those in [`QpCap::default`]: 128 sends and 128 receives outstanding, each with one
+/// SGE, and 64 bytes inline. A completion queue that serves both kinds then needs 256 entries.
 ///
 /// ```
 /// # let context = uverbs::device("softhca0")?.open()?;

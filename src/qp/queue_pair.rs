@@ -371,7 +371,7 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
         frames.append(&mut unsafe { core.shared().recv.reclaim() });
         // SAFETY: the kernel confirmed the reset, and the completion queues were just swept.
         unsafe { self.send.reset() };
-        // SAFETY: as above.
+        // SAFETY: the kernel confirmed the reset, and the completion queues were just swept.
         unsafe { self.recv.reset() };
         Ok(frames)
     }

@@ -56,7 +56,7 @@ impl KeepAlives {
     ///
     /// # Errors
     ///
-    /// What the system says when there are no more threads.
+    /// The system's error if it cannot make a thread.
     pub(super) fn keep(self: &Arc<Self>, stream: &Arc<Waiting<Engine>>) -> io::Result<Kept> {
         let mut streams = self.lock();
         if !streams.run {

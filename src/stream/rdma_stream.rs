@@ -150,7 +150,7 @@ impl RdmaStream {
     ///
     /// # Errors
     ///
-    /// What the device says.
+    /// The device's error.
     pub fn is_flushed(&self) -> io::Result<bool> {
         let done = self.waiting.run(Limit::Now, |engine| Ok(engine.is_flushed().then_some(())));
         match done {

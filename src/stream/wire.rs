@@ -69,7 +69,7 @@ impl Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
     pub(super) big_endian: bool,
-    /// Messages that may be sent to it before it says more.
+    /// Initial credit: messages that its peer may send before it grants more.
     pub(super) credits: u16,
     /// Mappings that it has room for.
     pub(super) mappings: u16,

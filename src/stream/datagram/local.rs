@@ -38,7 +38,7 @@ pub(super) struct Came {
 /// Location of the datagram's bytes.
 #[derive(Debug)]
 pub(super) enum Bytes {
-    /// In a frame, from here to there; and which own address it came to.
+    /// Range of a frame, and index of the local address that received it.
     Frame { frame: Frame, at: std::ops::Range<usize>, local: usize },
     /// Bytes that came by UDP.
     Copied(Vec<u8>),

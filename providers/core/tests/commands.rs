@@ -173,7 +173,7 @@ fn attributes_go_out_in_libibverbs_order() {
     let keys = unsafe { uverbs.reg_mr(1, 0x1000, 4096, 0x1000, AccessFlags::LOCAL_WRITE) }.unwrap();
     assert_eq!(line(&log), "0.0(0x9) 2:8 0:40 1:12> = ok");
     assert_eq!(keys.rkey, 0x0101_0101);
-    // SAFETY: as above.
+    // SAFETY: the fake registers nothing.
     unsafe { uverbs.dereg_mr(keys.handle) }.unwrap();
     assert_eq!(line(&log), "7.1 0:idr = ok");
 
@@ -186,7 +186,7 @@ fn attributes_go_out_in_libibverbs_order() {
     assert_eq!(line(&log), "3.0 0:idr 6:4> 1:4 2:8 4:4 7:idr 5:4 1000:32 1001:8> = ok");
     uverbs.req_notify_cq(cq.handle, true).unwrap();
     assert_eq!(line(&log), "0.0(0x17) 2:8 0:8 = ok");
-    // SAFETY: as above.
+    // SAFETY: the fake follows no address in a payload.
     let events = unsafe { uverbs.destroy_cq(cq.handle) }.unwrap();
     assert_eq!(line(&log), "3.1 1:8> 0:idr = ok");
     assert_eq!((events.comp_events, events.async_events), (0x0101_0101, 0x0101_0101));
@@ -209,7 +209,7 @@ fn attributes_go_out_in_libibverbs_order() {
     assert_eq!(line(&log), "0.0(0x1a) 2:8 0:112 = ok");
     assert_eq!(uverbs.query_qp(qp.handle, 1).unwrap().qkey, 0x0101_0101);
     assert_eq!(line(&log), "0.0(0x19) 2:8 0:16 1:128> = ok");
-    // SAFETY: as above.
+    // SAFETY: there is no queue pair.
     assert_eq!(unsafe { uverbs.destroy_qp(qp.handle) }.unwrap(), 0x0101_0101);
     assert_eq!(line(&log), "4.1 1:4> 0:idr = ok");
 }
@@ -286,7 +286,7 @@ fn faults_come_at_the_chosen_call_and_once() {
     // SAFETY: the fake has no objects.
     let destroy_cq = || unsafe { uverbs.destroy_cq(1) };
     assert!(destroy_cq().is_ok());
-    // SAFETY: as above.
+    // SAFETY: the fake has no objects.
     assert!(unsafe { uverbs.destroy_qp(1) }.is_ok());
     assert_eq!(destroy_cq(), Err(Error::kernel("destroy_cq", Errno::EBUSY)));
     assert!(destroy_cq().is_ok());

@@ -87,7 +87,7 @@ impl<D: Driver> Cq<D> {
                 // SAFETY: this is the polling side, and the kernel completed the work request.
                 unsafe { self.known.take_send(token, ended() == Ended::Failed) }
             }
-            // SAFETY: as above.
+            // SAFETY: this is the polling side, and the kernel completed the work request.
             _ => unsafe { self.known.take(token, ended) },
         }
     }

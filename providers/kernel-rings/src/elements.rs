@@ -140,7 +140,7 @@ pub unsafe fn write_list(at: *mut u8, list: &[Sge]) -> u8 {
     let mut end = at.cast::<ib_uverbs_sge>();
     for sge in list.iter().filter(|sge| sge.len != 0) {
         let entry = ib_uverbs_sge { addr: sge.addr, length: sge.len, lkey: sge.lkey };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the contract of `write_list`.
         unsafe { end.write(entry) };
         end = end.wrapping_add(1);
     }

@@ -139,7 +139,7 @@ impl<D: Driver> Rq<D> {
         (self.pi, self.limit, self.marked) = (index, index, index);
         // SAFETY: no receive is posted.
         unsafe { self.shared.recv.publish(index) };
-        // SAFETY: as above.
+        // SAFETY: no receive is posted.
         unsafe { self.shared.recv.retire(index) };
     }
 }
@@ -175,7 +175,7 @@ unsafe impl<D: Driver> RecvOps for Rq<D> {
             }
             _ => list,
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the contract of `post`.
         let slot = unsafe { self.write(at.pi, wr_id, list) }?;
         at.pi = slot.wrapping_add(1);
         Ok(slot)
@@ -222,11 +222,11 @@ unsafe impl<D: Driver> RqOps for Rq<D> {
 
     /// Goes on where the ring stands, as the send queue does.
     unsafe fn reset(&mut self) {
-        // SAFETY: the caller's promise: device and polling side are done with the queue.
+        // SAFETY: by contract, device and polling side are done with the queue.
         unsafe { self.shared.recv.reset() };
         // SAFETY: all slots are empty, and the next call retires them.
         unsafe { self.shared.recv.publish(self.pi) };
-        // SAFETY: as above.
+        // SAFETY: all slots are empty, and the next call retires them.
         unsafe { self.shared.recv.retire(self.pi) };
         (self.limit, self.marked, self.enabled) = (self.pi, self.pi, false);
     }

@@ -183,7 +183,7 @@ impl<D: Driver> Sq<D> {
         (self.pi, self.limit, self.marked) = (index, index, index);
         // SAFETY: no work request is posted.
         unsafe { self.shared.send.publish(index) };
-        // SAFETY: as above.
+        // SAFETY: no work request is posted.
         unsafe { self.shared.send.retire(index) };
     }
 }
@@ -218,7 +218,7 @@ unsafe impl<D: Driver> SendOps for Sq<D> {
             Data::List(&[one]) => Data::One(one),
             other => other,
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the contract of `post`.
         let slot = unsafe { self.write(&Post { index: at.pi, wr, op, to: None, data }) }?;
         at.pi = slot.wrapping_add(1);
         Ok(slot)
@@ -233,7 +233,7 @@ unsafe impl<D: Driver> SendOps for Sq<D> {
         to: Destination<'_, D::Ah>,
         data: Data<'_>,
     ) -> Result<u32, PostError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the contract of `post_to`.
         let slot = unsafe { self.write(&Post { index: at.pi, wr, op, to: Some(to), data }) }?;
         at.pi = slot.wrapping_add(1);
         Ok(slot)
@@ -241,7 +241,7 @@ unsafe impl<D: Driver> SendOps for Sq<D> {
 
     #[inline(always)]
     unsafe fn rekey(&mut self, at: &mut SendCursor, wr: Wr, op: &Rekey) -> Result<u32, PostError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the contract of `rekey`.
         let slot = unsafe { self.write_special(at.pi, wr, Special::Rekey(*op)) }?;
         at.pi = slot.wrapping_add(1);
         Ok(slot)
@@ -254,7 +254,7 @@ unsafe impl<D: Driver> SendOps for Sq<D> {
         wr: Wr,
         op: &PlaceOp,
     ) -> Result<u32, PostError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the contract of `place`.
         let slot = unsafe { self.write_special(at.pi, wr, Special::Place(*op)) }?;
         at.pi = slot.wrapping_add(1);
         Ok(slot)
@@ -320,11 +320,11 @@ unsafe impl<D: Driver> SendOps for Sq<D> {
     /// Goes on where the ring stands, not at index 0: the kernel drains it (kernel
     /// `rxe_qp.c:rxe_qp_reset`, `rxe_queue.c:rxe_queue_reset`).
     unsafe fn reset(&mut self) {
-        // SAFETY: the caller's promise: device and polling side are done with the queue.
+        // SAFETY: by contract, device and polling side are done with the queue.
         unsafe { self.shared.send.reset() };
         // SAFETY: all slots are empty, and the next call retires them.
         unsafe { self.shared.send.publish(self.pi) };
-        // SAFETY: as above.
+        // SAFETY: all slots are empty, and the next call retires them.
         unsafe { self.shared.send.retire(self.pi) };
         (self.limit, self.marked, self.enabled, self.refused) = (self.pi, self.pi, false, None);
         self.ring.reset();

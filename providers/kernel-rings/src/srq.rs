@@ -163,7 +163,7 @@ unsafe impl<D: Driver> RecvOps for Srq<D> {
             _ => list,
         };
         let slot = at.head;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the contract of `post`.
         *at = unsafe { self.write(*at, wr_id, list) }?;
         Ok(slot)
     }

@@ -131,7 +131,7 @@ unsafe impl uverbs_kernel_rings::CqRing for CqRing {
 
     #[inline(always)]
     unsafe fn view<'a>(entry: Entry, is_recv: bool) -> Wc<'a> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the contract of `view`.
         unsafe { Wc::new(entry, is_recv) }
     }
 

@@ -34,7 +34,7 @@ unsafe impl uverbs_kernel_rings::RecvRing for RecvRing {
 
     #[inline(always)]
     unsafe fn write(&mut self, index: u32, token: u64, list: &[Sge], size: Size) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the contract of `write`.
         unsafe { wqe::write_recv(self.0.element(index), token, list, size) };
     }
 

@@ -101,7 +101,7 @@ unsafe impl uverbs_kernel_rings::CqRing for CqRing {
 
     #[inline(always)]
     unsafe fn view<'a>(entry: Entry, is_recv: bool) -> Wc<'a> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the contract of `view`.
         unsafe { Wc::new(entry, is_recv) }
     }
 
@@ -143,7 +143,7 @@ pub struct Control(*mut u8);
 
 // SAFETY: its user keeps the queue's core, and accesses it atomically.
 unsafe impl Send for Control {}
-// SAFETY: as above.
+// SAFETY: its user keeps the queue's core, and accesses it atomically.
 unsafe impl Sync for Control {}
 
 impl Arm for Control {

@@ -44,26 +44,26 @@ impl Entry {
 
     #[inline(always)]
     pub(crate) fn status(self) -> u32 {
-        // SAFETY: as above.
+        // SAFETY: a field; see `new`.
         unsafe { self.field::<u16>(offset_of!(siw_cqe, status)).read_volatile() }.into()
     }
 
     #[inline(always)]
     fn opcode(self) -> u32 {
-        // SAFETY: as above.
+        // SAFETY: a field; see `new`.
         unsafe { self.field::<u8>(offset_of!(siw_cqe, opcode)).read_volatile() }.into()
     }
 
     #[inline(always)]
     pub(crate) fn bytes(self) -> u32 {
-        // SAFETY: as above.
+        // SAFETY: a field; see `new`.
         unsafe { self.field::<u32>(offset_of!(siw_cqe, bytes)).read_volatile() }
     }
 
     /// Number of the local queue pair.
     #[inline(always)]
     pub(crate) fn qpn(self) -> u32 {
-        // SAFETY: as above.
+        // SAFETY: a field; see `new`.
         unsafe { self.field::<u64>(offset_of!(siw_cqe, base_qp)).read_volatile() as u32 }
     }
 }

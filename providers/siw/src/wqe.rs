@@ -99,13 +99,13 @@ pub(crate) unsafe fn write_send(
     let num_sge = if has_inline || is_read { 1 } else { entries };
     // SAFETY: the element's fields; the flags are not among them.
     unsafe { field::<u64>(to.cast(), offset_of!(siw_sqe, id)).write(id) };
-    // SAFETY: as above.
+    // SAFETY: the element's fields; the flags are not among them.
     unsafe { field::<u8>(to.cast(), offset_of!(siw_sqe, num_sge)).write(num_sge) };
-    // SAFETY: as above.
+    // SAFETY: the element's fields; the flags are not among them.
     unsafe { field::<u8>(to.cast(), offset_of!(siw_sqe, opcode)).write(opcode) };
-    // SAFETY: as above.
+    // SAFETY: the element's fields; the flags are not among them.
     unsafe { field::<u32>(to.cast(), offset_of!(siw_sqe, rkey)).write(rkey) };
-    // SAFETY: as above.
+    // SAFETY: the element's fields; the flags are not among them.
     unsafe { field::<u64>(to.cast(), offset_of!(siw_sqe, raddr)).write(raddr) };
 }
 
@@ -120,7 +120,7 @@ pub(crate) unsafe fn write_recv(to: *mut siw_rqe, id: u64, list: &[Sge]) {
     let entries = unsafe { write_list(at, list) };
     // SAFETY: the element's fields; the flags are not among them.
     unsafe { field::<u64>(to.cast(), offset_of!(siw_rqe, id)).write(id) };
-    // SAFETY: as above.
+    // SAFETY: the element's fields; the flags are not among them.
     unsafe { field::<u8>(to.cast(), offset_of!(siw_rqe, num_sge)).write(entries) };
 }
 

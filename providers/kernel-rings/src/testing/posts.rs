@@ -50,7 +50,7 @@ pub fn post_send(
         // SAFETY: the slot of the post just made.
         unsafe { sq.own(&at, slot, frame.hold()) };
     }
-    // SAFETY: of the last `begin`.
+    // SAFETY: the cursor is from the last `begin`.
     unsafe { sq.ring(at) };
     Ok(slot)
 }
@@ -73,7 +73,7 @@ pub fn post_recv(
         // SAFETY: the slot of the post just made.
         unsafe { rq.own(&at, slot, frame.hold()) };
     }
-    // SAFETY: of the last `begin`.
+    // SAFETY: the cursor is from the last `begin`.
     unsafe { rq.ring(at) };
     Ok(slot)
 }

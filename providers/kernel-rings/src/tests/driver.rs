@@ -178,7 +178,7 @@ unsafe impl crate::SendRing for Sends {
     }
 
     unsafe fn write(&mut self, post: &Post<'_, NoAh>, token: u64, size: Size) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the contract of `write`.
         unsafe { self.0.put(post.index, token, size.bytes) };
     }
 
@@ -218,7 +218,7 @@ unsafe impl crate::RecvRing for Recvs {
 
     unsafe fn write(&mut self, index: u32, token: u64, _: &[Sge], size: Size) {
         if let Some(ring) = &self.0 {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the contract of `write`.
             unsafe { ring.put(index, token, size.bytes) };
         }
     }

@@ -74,7 +74,7 @@ fn a_batch_is_one_doorbell_and_nothing_before_it() {
     // The batch is forgotten, and gives its frames back.
     let at = rig.sq.begin();
     assert_eq!(free(&slab), 3);
-    // SAFETY: of the last `begin`.
+    // SAFETY: the cursor is from the last `begin`.
     unsafe { rig.sq.ring(at) };
     assert_eq!(rig.kernel.state().kicks, 0, "an empty batch");
     let mut at = rig.sq.begin();
@@ -82,7 +82,7 @@ fn a_batch_is_one_doorbell_and_nothing_before_it() {
         // SAFETY: no device reads it.
         unsafe { rig.sq.post(&mut at, Wr::new(id), SendOp::Send, Data::One(SGE)) }.unwrap();
     }
-    // SAFETY: of the last `begin`.
+    // SAFETY: the cursor is from the last `begin`.
     unsafe { rig.sq.ring(at) };
     assert_eq!((rig.take(SENDS).is_some(), rig.kernel.state().kicks), (true, 1));
 
@@ -131,7 +131,7 @@ fn a_rejected_doorbell_is_rung_again() {
     rig.send(1, None).unwrap();
     assert_eq!((rig.kernel.state().kicks, rig.sq.refused()), (2, Some(Errno::EPERM)));
     let at = rig.sq.begin();
-    // SAFETY: of the last `begin`.
+    // SAFETY: the cursor is from the last `begin`.
     unsafe { rig.sq.ring(at) };
     assert_eq!(rig.kernel.state().kicks, 3, "an empty batch rings again");
     assert_eq!(rig.send(2, None), Err(PostError::Refused));
@@ -235,7 +235,7 @@ fn a_reset_empties_both_queues() {
     while rig.take(SENDS).is_some() || rig.take(RECVS).is_some() {}
     // SAFETY: the kernel took both, and no completion is left.
     unsafe { rig.sq.reset() };
-    // SAFETY: as above.
+    // SAFETY: the kernel took both, and no completion is left.
     unsafe { rig.rq.reset() };
     assert_eq!(free(&slab), 2);
     assert_eq!(rig.send(3, None), Err(PostError::State));

@@ -167,7 +167,7 @@ impl Sends {
             Op::Inline(op, bytes) => unsafe { sq.post(at, wr, *op, Data::Inline(bytes)) },
             // SAFETY: no device carries out the request; the cursor is from the last `begin`.
             Op::Rekey(op) => unsafe { sq.rekey(at, wr, op) },
-            // SAFETY: as above.
+            // SAFETY: no device carries out the request; the cursor is from the last `begin`.
             Op::Place(op) => unsafe { sq.place(at, wr, op) },
         };
         if let Some(refusal) = refusal {
@@ -211,7 +211,7 @@ impl Sends {
         let calls = u32::from(self.end != self.rung || self.refused.is_some());
         let before = self.calls();
         let answer = self.answer();
-        // SAFETY: of the last `begin`.
+        // SAFETY: the cursor is from the last `begin`.
         unsafe { self.rig.sq.ring(at) };
         if calls != 0 {
             self.refused = answer;

@@ -249,12 +249,12 @@ fn a_completion_in_the_other_queues_ring_is_skipped() {
     let mut at = rq.begin();
     // SAFETY: no device writes anything.
     unsafe { rq.post(&mut at, 1, &[]) }.unwrap();
-    // SAFETY: of the last `begin`.
+    // SAFETY: the cursor is from the last `begin`.
     unsafe { rq.ring(at) };
     let mut at = sq.begin();
     // SAFETY: no device reads anything.
     unsafe { sq.post(&mut at, Wr::new(2), SendOp::Send, Data::List(&[])) }.unwrap();
-    // SAFETY: of the last `begin`.
+    // SAFETY: the cursor is from the last `begin`.
     unsafe { sq.ring(at) };
     let [sends, recvs, ..] = &kernel.state().made[..] else { panic!() };
     let (sends, recvs) = (Arc::clone(sends), Arc::clone(recvs));

@@ -91,7 +91,7 @@ fn changes_of_keys_stand_where_the_header_says() {
         let mut at = rig.sq.begin();
         // SAFETY: no device reads the named memory.
         unsafe { rig.sq.rekey(&mut at, Wr::new(1), op) }.unwrap();
-        // SAFETY: of the last `begin`.
+        // SAFETY: the cursor is from the last `begin`.
         unsafe { rig.sq.ring(at) };
         let mut sends = rig.sends.lock().unwrap();
         let wqe = sends.head().unwrap();
@@ -131,9 +131,9 @@ const ATOMIC_WRITE: u64 = 1 << 40;
 
 fn place(rig: &mut Rig, wr: Wr, op: &PlaceOp) -> Result<Vec<u8>, PostError> {
     let mut at = rig.sq.begin();
-    // SAFETY: of the last `begin`.
+    // SAFETY: the cursor is from the last `begin`.
     unsafe { rig.sq.place(&mut at, wr, op) }?;
-    // SAFETY: as above.
+    // SAFETY: the cursor is from the last `begin`.
     unsafe { rig.sq.ring(at) };
     let mut sends = rig.sends.lock().unwrap();
     let wqe = sends.head().unwrap();
@@ -268,11 +268,11 @@ fn a_ring_is_one_system_call_and_nothing_new_is_none() {
         unsafe { rig.sq.post(&mut at, Wr::new(id), SendOp::Send, Data::Inline(b"x")) }.unwrap();
     }
     assert_eq!((rig.kicks(), rig.sends.lock().unwrap().raw_producer()), (0, 0), "not before");
-    // SAFETY: of the last `begin`.
+    // SAFETY: the cursor is from the last `begin`.
     unsafe { rig.sq.ring(at) };
     assert_eq!((rig.kicks(), rig.sends.lock().unwrap().raw_producer()), (1, 5));
     let at = rig.sq.begin();
-    // SAFETY: as above.
+    // SAFETY: the cursor is from the last `begin`.
     unsafe { rig.sq.ring(at) };
     assert_eq!(rig.kicks(), 1);
 }
@@ -332,7 +332,7 @@ fn a_kernel_that_will_not_listen_is_told_again_and_a_device_that_is_gone_is_an_e
     assert_eq!(send(&mut rig), Ok(()));
     assert_eq!((rig.kicks(), rig.sq.refused()), (5, Some(Errno::EPERM)));
     let at = rig.sq.begin();
-    // SAFETY: of the last `begin`.
+    // SAFETY: the cursor is from the last `begin`.
     unsafe { rig.sq.ring(at) };
     assert_eq!((rig.kicks(), rig.sq.refused()), (6, None), "what was not heard is said again");
     rig.kernel.state().kick_answers = vec![Errno::EINVAL; 3];
@@ -476,7 +476,7 @@ proptest! {
                 }
                 Err(error) => prop_assert_eq!(error, PostError::Full),
             }
-            // SAFETY: of the last `begin`.
+            // SAFETY: the cursor is from the last `begin`.
             unsafe { rig.sq.ring(at) };
         }
         prop_assert!(posted <= 7);

@@ -124,7 +124,7 @@ fn a_batch_is_rung_by_one_call_at_most() {
     }
     assert!(rig.kernel.state().take_send().is_none());
     #[allow(unsafe_code, reason = "rings")]
-    // SAFETY: of the last `begin`.
+    // SAFETY: the cursor is from the last `begin`.
     unsafe {
         rig.sq.ring(at);
     }

@@ -20,7 +20,7 @@ use uverbs::{Device, QpCap};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
-/// No wait is longer.
+/// Limit of every wait.
 const LIMIT: Duration = Duration::from_secs(20);
 /// Bytes of a message.
 const LEN: usize = 16;

@@ -79,7 +79,7 @@ fn serve(
                     break 'sleep;
                 }
             }
-            // All that are there: each names a queue, and is given once.
+            // All pending events: each names a queue, and is returned once.
             while let Some(event) = channel.try_next()? {
                 let Some(of) = servers.iter().position(|server| event.is_of(&server.cq)) else {
                     continue;

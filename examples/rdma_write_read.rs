@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use uverbs::{AccessFlags, Completed, Local};
 
-/// No wait is longer.
+/// Limit of every wait.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 fn main() -> Result<(), Box<dyn Error>> {

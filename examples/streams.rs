@@ -16,7 +16,7 @@ use uverbs::stream::{RdmaListener, StreamOptions};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
-/// No wait is longer.
+/// Limit of every wait.
 const LIMIT: Duration = Duration::from_secs(10);
 const PORT: u16 = 7471;
 

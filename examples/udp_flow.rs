@@ -162,7 +162,7 @@ fn spread(sender: &mut End, context: &Context) -> Outcome {
         for _ in 0..2 {
             sender.send(&datagram((from, source), 5003, "one of a flow"))?;
         }
-        // Both are in one queue: packets of a flow have one hash.
+        // Both packets arrive in one queue: packets of a flow have the same hash.
         let mut got = [0; 2];
         let began = Instant::now();
         while got[0] + got[1] < 2 && began.elapsed() < PATIENCE {

@@ -44,7 +44,7 @@ pub(crate) fn post_chain(
         // SAFETY: see the file's text.
         unsafe { batch.raw().send(Wr::new(id).unsignaled(), Data::One(*piece)) }?;
     }
-    // SAFETY: as above.
+    // SAFETY: see the file's text.
     unsafe { batch.raw().send(id, Data::One(*last)) }?;
     batch.ring();
     Ok(())

@@ -122,9 +122,9 @@ impl Side {
         type GetQpn = unsafe extern "C" fn(*mut c_void, c_int) -> u32;
         // SAFETY: its signature in `shim.c`.
         let new = unsafe { std::mem::transmute::<*mut c_void, New>(shim.symbol("sbs_side")) };
-        // SAFETY: as above.
+        // SAFETY: its signature in `shim.c`.
         let get = unsafe { std::mem::transmute::<*mut c_void, GetParts>(shim.symbol("sbs_parts")) };
-        // SAFETY: as above.
+        // SAFETY: its signature in `shim.c`.
         let qpn = unsafe { std::mem::transmute::<*mut c_void, GetQpn>(shim.symbol("sbs_qpn")) };
         // SAFETY: numbers only.
         let side = unsafe {

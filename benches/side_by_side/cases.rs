@@ -186,8 +186,8 @@ pub(crate) fn run(plan: &Plan, shim: Option<&Path>, each: &mut dyn FnMut(&Sample
     }
 }
 
-/// Block by block, one variant after the other, so that whatever slows the machine down slows all
-/// of them.
+/// Measures block by block, alternating variants, so that a slow phase of the machine slows all of
+/// them.
 fn measure_all(
     variants: &mut [Variant],
     plan: &Plan,
@@ -410,7 +410,7 @@ fn shape(units: u32) -> Shape {
 enum Frames {
     /// The case has no frames.
     None,
-    /// The queue's.
+    /// The queue.
     Moved,
     /// The program, in a table.
     Kept,

@@ -27,9 +27,9 @@ pub(crate) struct CqRing {
 pub(crate) enum Event {
     /// The send that begins at this WQEBB is done.
     Send(u32),
-    /// The oldest receive is.
+    /// The oldest receive is done.
     Recv,
-    /// The receive in this WQE of the shared queue is.
+    /// The receive in this WQE of the shared queue is done.
     SharedRecv(u16),
 }
 

@@ -15,7 +15,7 @@ use crate::{Pace, SIZE};
 
 type Fallible<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// No wait is longer.
+/// Limit of every wait.
 const LIMIT: Duration = Duration::from_secs(20);
 /// Idle time before a message that wakes the device.
 pub(crate) const IDLE: Duration = Duration::from_millis(100);

@@ -21,7 +21,7 @@ pub(crate) fn pin_to(count: usize) -> Option<()> {
     if chosen.len() < count {
         return None;
     }
-    // SAFETY: as above.
+    // SAFETY: the number is below the size of the set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     for cpu in chosen {
         // SAFETY: the number is below the size of the set.

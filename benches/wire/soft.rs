@@ -9,7 +9,7 @@ use uverbs::{
 
 use crate::{Fallible, Figures, MEMORY, Peer, Plan, SIZES, SMALL, heard, processor};
 
-/// No wait is longer.
+/// Limit of every wait.
 const LIMIT: Duration = Duration::from_secs(20);
 /// Messages under way in the rate's case, and work requests per doorbell.
 const WINDOW: usize = 64;

@@ -9,7 +9,7 @@ use uverbs::attr::{GlobalRoute, Path};
 use uverbs::{AccessFlags, AckTimeout, CompletionQueue, Context, Frame, Local};
 use uverbs::{ProtectionDomain, QueuePair, RnrTimer, WorkCompletion};
 
-/// No wait is longer.
+/// Limit of every wait.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Bytes of a peer's as text. What would move a terminal's cursor is escaped.

@@ -56,7 +56,7 @@ unsafe impl SendOps for CountingSq {
     }
 
     unsafe fn stay(&mut self) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the contract of `stay`.
         unsafe { self.below.stay() };
     }
 
@@ -65,7 +65,7 @@ unsafe impl SendOps for CountingSq {
     }
 
     unsafe fn ring(&mut self, at: Cursor) {
-        // SAFETY: as above.
+        // SAFETY: guaranteed by the contract of `stay`.
         unsafe { self.below.ring(at.below) };
         if at.written > 0 {
             (self.posted, self.rung) = (self.posted + at.written, self.rung + 1);
@@ -87,14 +87,14 @@ unsafe impl SendOps for CountingSq {
     }
 
     unsafe fn rekey(&mut self, at: &mut Cursor, wr: Wr, op: &Rekey) -> Result<u32, PostError> {
-        // SAFETY: as above.
+        // SAFETY: the caller's promise, and the cursor came from the queue below.
         let slot = unsafe { self.below.rekey(&mut at.below, wr, op) }?;
         at.written += 1;
         Ok(slot)
     }
 
     unsafe fn own(&mut self, at: &Cursor, slot: u32, held: Held) {
-        // SAFETY: as above.
+        // SAFETY: the caller's promise, and the cursor came from the queue below.
         unsafe { self.below.own(&at.below, slot, held) }
     }
 
@@ -107,7 +107,7 @@ unsafe impl SendOps for CountingSq {
     }
 
     unsafe fn reset(&mut self) {
-        // SAFETY: as above.
+        // SAFETY: the caller's promise, and the cursor came from the queue below.
         unsafe { self.below.reset() }
     }
 }

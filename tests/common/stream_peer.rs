@@ -11,7 +11,7 @@ use uverbs::{
     AccessFlags, CompletionQueue, Device, Error, ExposedMemory, PostError, QueuePair, Remote,
 };
 
-/// No wait is longer.
+/// Limit of every wait.
 const LIMIT: Duration = Duration::from_secs(20);
 /// Messages of one run.
 const MESSAGES: usize = 60;
@@ -220,7 +220,7 @@ pub fn messages(device: &Device, ip: IpAddr, data: &[u8]) {
             _ => Remote { addr: list.addr + 8 * u64::from(next() % 6), ..list },
         };
         if op % 16 == 11 {
-            // A place that there is, in either entry of the list.
+            // A valid buffer, in either entry of the list.
             let to = raw.list.remote(PLACE);
             bytes[..8].copy_from_slice(&to.addr.to_ne_bytes());
             bytes[8..12].copy_from_slice(&to.rkey.to_ne_bytes());

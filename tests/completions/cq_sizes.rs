@@ -302,7 +302,7 @@ fn a_completion_that_no_work_request_is_outstanding_for_ends_a_wait() {
         let entry = ring.buf.wrapping_add(at * ring.stride);
         // SAFETY: within an entry of the ring, which the device doesn't write to.
         unsafe { entry.wrapping_add(UIDX).cast::<u32>().write(0xff_fff0_u32.to_be()) };
-        // SAFETY: as above.
+        // SAFETY: within an entry of the ring, which the device doesn't write to.
         unsafe { entry.wrapping_add(ring.stride - 1).write_volatile(0) };
     }
     let error = cq.wait(LIMIT).unwrap_err();

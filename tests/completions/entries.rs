@@ -248,7 +248,7 @@ fn raw_posts_get_theirs_too() {
     unsafe { batch.post_raw(4, &list) }.unwrap();
     batch.ring();
     let mut batch = both.qp.batch();
-    // SAFETY: as above.
+    // SAFETY: the frame lives until its completion was polled.
     unsafe { batch.raw().read(5, &[read.sge()], memory.remote(0)) }.unwrap();
     // SAFETY: as above; it is not written meanwhile.
     unsafe { batch.raw().send(Wr::new(6).unsignaled(), Data::One(sent.sge())) }.unwrap();

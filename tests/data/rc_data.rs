@@ -186,7 +186,7 @@ fn gather_and_scatter_lists_of_every_length_pass_the_rings_end() {
         unsafe { batch.post_raw(1, &scatter) }.unwrap();
         batch.ring();
         let mut batch = client.qp.batch();
-        // SAFETY: as above.
+        // SAFETY: the memory outlives the queue pairs, and only `read` and `write` look at it.
         unsafe { batch.raw().send(2, Data::List(&gather)) }.unwrap();
         batch.ring();
         let received = server.done();

@@ -149,7 +149,7 @@ fn queue_pair(rig: &mut Rig<'_>, index: usize) {
     }
 }
 
-/// Empty, with a receive in it, or with a queue pair that outlives it.
+/// Shared receive queue: empty, with a receive, or with a queue pair that outlives it.
 fn shared_queue(rig: &mut Rig<'_>, index: usize) {
     let mut srq = rig.context.shared_receive_queue(&rig.pd).max_wr(4).build().unwrap();
     match index % 3 {

@@ -429,7 +429,7 @@ fn a_part_that_is_not_the_domains_is_refused_by_the_device() {
         // SAFETY: all that is there lives until the queue pair is gone.
         unsafe { batch.raw().lay_out(1, &op) }.unwrap();
         let data = Data::One(Sge { addr: 0, len: 16, lkey: old });
-        // SAFETY: as above.
+        // SAFETY: all that is there lives until the queue pair is gone.
         unsafe { batch.raw().write(2, data, there.remote(0)) }.unwrap();
         batch.ring();
         // The layout itself is refused, or its use.

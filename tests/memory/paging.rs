@@ -194,7 +194,7 @@ fn all_of_memory_is_one_region() {
     unsafe { batch.post_raw(1, &[name(&to, &target)]) }.unwrap();
     batch.ring();
     let mut batch = client.qp.batch();
-    // SAFETY: as above.
+    // SAFETY: mapped until the end of the test.
     unsafe { batch.raw().send(2, uverbs::raw::Data::One(name(&from, &source))) }.unwrap();
     batch.ring();
     assert_eq!(server.done().byte_len as usize, 3 * page_size());

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// No wait is longer.
+/// Limit of every wait.
 const LIMIT: Duration = Duration::from_secs(20);
 /// Lines of proc(5)'s `status` that no library may change: masks of signals that are blocked,
 /// ignored and caught, the mask of new files, locked memory, the thread's name.

@@ -17,7 +17,7 @@ fn buffers_that_are_too_long_or_empty() {
     // SAFETY: the key names no memory.
     let refused = unsafe { batch.add_raw(1, 1, 2, raw((1 << 31) + 1)) };
     assert_eq!(refused.map(drop), Err(PostError::MessageTooLong));
-    // SAFETY: as above.
+    // SAFETY: the key names no memory.
     unsafe { batch.add_raw(1, 1, 2, raw(0)) }.expect("add");
     batch.ring();
     assert_eq!(scene.next().0.result, Ok(Completed::TagAdded));

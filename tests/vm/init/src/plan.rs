@@ -36,7 +36,7 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// What can't be written as JSON.
+    /// A value that JSON can't hold.
     pub fn to_text(&self) -> Result<String, String> {
         serde_json::to_string_pretty(self).map_err(|error| error.to_string())
     }
@@ -45,7 +45,7 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// What is wrong, and in which line.
+    /// The fault, and its line.
     pub fn parse(text: &str) -> Result<Self, String> {
         serde_json::from_str(text).map_err(|error| format!("{PATH}: {error}"))
     }

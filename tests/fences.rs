@@ -464,7 +464,7 @@ enum Way {
     NonCached,
     /// A copied WQE is drained at once: the queue may go to another thread.
     BlueFlame,
-    /// It stays with its thread, and leaves that to the next doorbell.
+    /// The queue stays on its thread, and leaves the drain to the next doorbell.
     Staying,
 }
 

@@ -46,7 +46,7 @@ pub(crate) enum Want {
     Err(Errno),
     /// The outcome comes from the driver.
     Driver { mlx5: &'static Want, rxe: &'static Want },
-    /// It depends on the link.
+    /// The outcome depends on the link layer.
     Link { ethernet: &'static Want, infiniband: &'static Want },
     /// softhca supports the feature in process, but not as a PCI device.
     InProcess { here: &'static Want, there: &'static Want },

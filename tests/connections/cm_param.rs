@@ -290,7 +290,7 @@ fn the_space_of_ipoib_is_infinibands() {
     assert_eq!(event.status(), -Errno::EINVAL.raw());
 }
 
-/// Without any IP address: both sides by the port's GID, the path as the program knows it.
+/// Connects without any IP address: both sides by the port's GID, on a path that the program knows.
 #[test]
 fn a_gid_is_an_address() {
     let device = device();

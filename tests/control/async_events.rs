@@ -26,7 +26,7 @@ fn all(context: &Context) -> Vec<(AsyncEventKind, AsyncElement)> {
     events.map(|event| (event.kind, event.element)).collect()
 }
 
-/// Has the client write where the server allows nothing.
+/// Makes the client write to memory for which it has no rights.
 fn violate(client: &mut Side) {
     let mut batch = client.qp.batch();
     batch.write_inline(1, b"x", Remote { addr: 0, rkey: 0xdead_0000 }).unwrap();

@@ -274,7 +274,7 @@ fn a_device_that_is_deleted_in_mid_traffic_is_let_go_with_its_last_file() {
     assert!(!std::path::Path::new(&format!("/sys/class/infiniband/{}", link.name)).exists());
 }
 
-/// Not through the loopback: a device at each end of the cable, and packets between.
+/// Packets over the cable in place of loopback: a device at each of its ends.
 #[test]
 fn two_devices_talk_over_a_cable() {
     let Some(link) = Link::new(5) else { return };

@@ -50,7 +50,7 @@ impl Pages {
         unsafe { self.at.wrapping_add(at).read_volatile() }
     }
 
-    /// Which of them are in memory.
+    /// Residence in memory of each page.
     fn present(&self) -> Vec<bool> {
         let mut state = vec![0u8; self.count];
         // SAFETY: the mapping is this object's; the vector has a byte for each page.

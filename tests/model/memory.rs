@@ -153,7 +153,7 @@ impl Memories {
         slot.is_some_and(|slot| slot.coming.is_none() && (slot.readers == 0 || !to_write))
     }
 
-    /// As peers name it.
+    /// The slot as peers name it.
     pub(crate) fn remote(&self, spot: Spot) -> Option<Remote> {
         Some(match &self.all.get(&spot.memory)?.backing {
             Backing::Exposed(memory) => memory.remote(spot.slot * SLOT),

@@ -33,7 +33,7 @@ enum Op {
 }
 
 struct Plan {
-    /// Its data is of the other side's domain.
+    /// Its data belongs to the other side's domain.
     is_foreign: bool,
     id: Id,
     work: Work,
@@ -363,7 +363,7 @@ impl World {
     }
 }
 
-/// Without bytes no key is looked at (IBTA, section 9.7.4.1.3: a length of 0).
+/// The device checks no key of an empty message (IBTA, section 9.7.4.1.3: a length of 0).
 fn unless_empty(must: Must, len: usize) -> Must {
     if len == 0 { Must::Succeed } else { must }
 }

@@ -145,7 +145,7 @@ fn readable(file: &impl AsFd, limit: Duration) -> bool {
     poll(&mut files, PollTimeout::try_from(limit).unwrap()).unwrap() == 1
 }
 
-/// As an event loop does it: both directions by one thread, which sleeps on the two files alone.
+/// Drives both directions as an event loop does: one thread, which sleeps on the two files alone.
 #[test]
 fn an_event_loop_drives_both_ends() {
     let Some((device, ip)) = device_with_address() else { return };

@@ -15,7 +15,7 @@ const USED: &str = "core/uverbs_std_types.c:uverbs_free_pd and its kin";
 /// ib_respond_udata()" (after 6.19, before 7.2) has it go without room.
 pub(super) const MLX5_ROOM: Want = Want::Since((7, 0), &EFAULT, &Want::Ok);
 const NO_ROOM: Want = Want::Driver { mlx5: &MLX5_ROOM, rxe: &Want::Ok };
-/// On RoCE mlx5_ib answers with the destination's MAC, and insists on room for it.
+/// On RoCE mlx5_ib answers with the destination's MAC, and requires an output buffer for it.
 const ROOM_ON_ETHERNET: Want = Want::Link { ethernet: &EINVAL, infiniband: &Want::Ok };
 
 pub(super) fn cases() -> Vec<Case> {

@@ -14,7 +14,8 @@ const TABLE: &str = "core/verbs.c:ib_modify_qp_is_ok";
 
 /// `IB_QP_ATTR_STANDARD_BITS`.
 const STANDARD: u32 = (IB_QP_DEST_QPN << 1) - 1;
-/// Without a state to go to, mlx5 refuses; so does rxe, from some version between 6.1 and 6.12 on.
+/// Outcome of a request without a new state: mlx5 refuses it, and so does rxe from some version
+/// between 6.1 and 6.12 on.
 const WITHOUT_STATE: Want = Want::Driver { mlx5: &EINVAL, rxe: &RXE_WITHOUT_STATE };
 const RXE_WITHOUT_STATE: Want = Want::Since((6, 2), &EINVAL, &Want::Ok);
 

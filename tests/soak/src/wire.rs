@@ -46,7 +46,7 @@ pub(crate) fn counters(hca: &SoftHca) -> String {
     counted.map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")
 }
 
-/// As the library's.
+/// The software HCA as a device of the library.
 pub(crate) fn opened(hca: &SoftHca) -> Device {
     Device::from(hca.clone())
 }

@@ -11,9 +11,9 @@ pub const PORT: &str = if cfg!(target_arch = "aarch64") { "/dev/ttyS0" } else { 
 pub enum End {
     /// The program exited with this status.
     Exit(i32),
-    /// By a signal, not one of the harness.
+    /// The program was killed by a signal, which the harness did not send.
     Signal(i32),
-    /// It was killed at its limit.
+    /// The harness killed the program at its limit.
     Limit,
 }
 
@@ -39,7 +39,7 @@ impl fmt::Display for End {
 pub enum Line {
     /// The first process has started.
     Hello,
-    /// It still runs; once a second.
+    /// The program still runs; sent once a second.
     Alive,
     /// A program starts.
     Start(String),

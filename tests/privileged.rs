@@ -45,8 +45,8 @@ impl Scene {
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir(&folder).unwrap();
         std::fs::set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();
-        // Another process writes the copy: a test beside this one may fork, and the child would hold
-        // a file that this process has open for writing (ETXTBSY, execve(2)).
+        // Another process writes the copy: a child that a test beside this one forks would hold a
+        // file that this process has open for writing (ETXTBSY, execve(2)).
         let mut copy = Command::new("cp");
         copy.arg(std::env::current_exe().unwrap()).arg(folder.join("program"));
         succeeded(copy);

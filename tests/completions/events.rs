@@ -188,9 +188,10 @@ fn a_server_of_eight_that_waits_does_nothing_while_nothing_comes() {
     assert!(matches!(nothing, Error::TimedOut { .. }), "{nothing}");
     let after = usage();
     assert!(after.0 - before.0 <= 3, "{} sleeps while nothing came", after.0 - before.0);
-    // Polling takes all of these 0.8 seconds.
+    // Polling takes all of these 0.8 seconds. An emulated processor on a busy host is charged some
+    // 50 ms for the sleep alone.
     let micros = after.1 - before.1;
-    assert!(micros <= 50_000, "{micros} us of processor time while nothing came");
+    assert!(micros <= 200_000, "{micros} us of processor time while nothing came");
     thread::scope(|scope| {
         let server = scope.spawn(move || {
             let (start, before) = (Instant::now(), usage());

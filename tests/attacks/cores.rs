@@ -13,7 +13,7 @@ use uverbs::softhca::SoftHca;
 use uverbs::transport::{RawPacket, Rc};
 use uverbs::{
     AccessFlags, Completed, Device, Error, ExposedMemory, Failure, PostError, QueuePairBuilder,
-    Remote, Status,
+    Remote,
 };
 use uverbs_core::memory::post::Source;
 use uverbs_core::provider::{ContextOps, NewSrq, SrqInit, SrqOps};
@@ -99,11 +99,12 @@ fn a_bind_that_was_only_noted_opens_nothing() {
             let part = memory.part(0, 4096).unwrap();
             drop(window.bind(part.domain(), &part, BOTH).unwrap().posted());
             // Peers use the new key for either memory, or another bind is posted. That one fails
-            // where the device compares the old key.
+            // where the device compares the old key. Soft-RoCE reports it as flushed, since its
+            // completer flushes a queue in ERR (`rxe_comp.c`, `flush_send_queue`).
             let rebound = (way == 2).then(|| bind(&mut server, &mut window, memory));
             let is_open = matches!(rebound, Some(Ok(_)));
             if let Some(Err(failure)) = rebound {
-                assert!(common::is_rxe() && failure.status != Status::Flushed, "{failure:?}");
+                assert!(common::is_rxe(), "{failure:?}");
                 continue;
             }
             let to = window.remote(&all[way.min(1)], 0);

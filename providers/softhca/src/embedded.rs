@@ -32,9 +32,9 @@ impl SoftHca {
     /// The process's own device of that name. It is the same device each time, as long as somebody
     /// has it. `None` for other names.
     ///
-    /// `softhca` is reached by this user's other processes on this host, and by nobody else: it has
-    /// the first free address of 127.0.0.0/8, and its packets go through shared memory. In a
-    /// network namespace without such addresses it is `softhca0`.
+    /// Device `softhca` sends through shared memory: the user's other processes on this host
+    /// reach it, other users and hosts do not. It has the first free address of 127.0.0.0/8; where
+    /// none can be had it is `softhca0`.
     ///
     /// `softhca0` and `softhca1` are reached by this process alone. Both are on one fabric, so that
     /// queue pairs of either reach each other, whichever part of the program made them.
@@ -54,12 +54,8 @@ impl SoftHca {
         if name == NAME {
             let udp = Udp::loopback().by(Carrier::SharedMemory);
             let shared = EMBEDDED.lock().on_udp(name, Ok(udp));
-            return match shared {
-                Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
-                    Self::embedded(NAMES[0])
-                }
-                made => Some(made),
-            };
+            // A sandbox may forbid the sockets, or have no loopback address.
+            return shared.map_or_else(|_| Self::embedded(NAMES[0]), |made| Some(Ok(made)));
         }
         if let Some(udp) = name.strip_prefix(ON_UDP) {
             return Some(EMBEDDED.lock().on_udp(name, udp.parse()));

@@ -104,7 +104,7 @@ pub(crate) fn reachable(name: Option<&str>) -> Result<Two, Error> {
     let device = if name == SHARED { embedded(SHARED)? } else { named(name)?.client };
     if EMBEDDED.contains(&device.name()) {
         let why = match name == SHARED {
-            true => "no address of 127.0.0.0/8 is here, so no other process reaches it",
+            true => "no address of 127.0.0.0/8 is free here, so no other process reaches it",
             false => {
                 "it lives inside this process, and no other reaches it: use softhca, or \
                  softhca@ADDRESS; without --server and HOST both sides are in this process"

@@ -109,7 +109,7 @@ fn received(cq: &mut CompletionQueue) -> Result<Vec<u8>> {
 fn address(device: &Device) -> Result<IpAddr> {
     let gids = device.open()?.query_gid_table()?;
     let found = gids.iter().find(|entry| entry.gid.is_ipv4_mapped()).ok_or("no IPv4 address")?;
-    Ok(std::net::Ipv6Addr::from(found.gid.0).to_canonical())
+    Ok(found.gid.to_ip())
 }
 
 /// Private data comes filled up with zeros.

@@ -11,7 +11,7 @@
 
 use std::env;
 use std::error::Error;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::thread;
 use std::time::Duration;
 
@@ -105,5 +105,5 @@ fn first(found: &[AddressInfo]) -> Result<&AddressInfo> {
 fn address(device: &Device) -> Result<IpAddr> {
     let gids = device.open()?.query_gid_table()?;
     let found = gids.iter().find(|entry| entry.gid.is_ipv4_mapped()).ok_or("no IPv4 address")?;
-    Ok(Ipv6Addr::from(found.gid.0).to_canonical())
+    Ok(found.gid.to_ip())
 }

@@ -7,7 +7,7 @@
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr};
+use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::thread;
 use std::time::Duration;
 
@@ -89,5 +89,5 @@ fn serve(listener: &RdmaListener) -> Result<usize> {
 fn address(device: &Device) -> Result<IpAddr> {
     let gids = device.open()?.query_gid_table()?;
     let found = gids.iter().find(|entry| entry.gid.is_ipv4_mapped()).ok_or("no IPv4 address")?;
-    Ok(Ipv6Addr::from(found.gid.0).to_canonical())
+    Ok(found.gid.to_ip())
 }

@@ -11,7 +11,7 @@ mod skip;
 pub mod stream_peer;
 pub mod victim;
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::process::Command;
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ pub fn address_of(device: &Device) -> Option<IpAddr> {
     if found.is_none() {
         skip("the device has no IP address");
     }
-    Some(Ipv6Addr::from(found?.gid.0).to_canonical())
+    Some(found?.gid.to_ip())
 }
 
 /// A software HCA as a device.

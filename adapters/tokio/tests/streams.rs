@@ -1,7 +1,7 @@
 //! Streams for tasks: bytes both ways at once, tasks that share a stream, waits that are dropped.
 
 use std::io::Read;
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +28,7 @@ fn listen() -> (StreamOptions, RdmaListener, SocketAddr) {
     let device = Device::from(SoftHca::builder().build().unwrap());
     let gids = device.open().unwrap().query_gid_table().unwrap();
     let gid = gids.iter().find(|entry| entry.gid.is_ipv4_mapped()).unwrap();
-    let ip = Ipv6Addr::from(gid.gid.0).to_canonical();
+    let ip = gid.gid.to_ip();
     let options = StreamOptions::new().on(&device);
     let listener = options.listen((ip, 0)).unwrap();
     let at = listener.local_addr().unwrap();

@@ -1,6 +1,6 @@
 //! Shared by the programs that connect by `uverbs::cm`. Counterpart: `c/connecting.h`.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
 use uverbs::{CompletionQueue, Context, ProtectionDomain, QueuePair};
 
@@ -35,5 +35,5 @@ pub(crate) fn find_address() -> Done<IpAddr> {
     let context = uverbs::open(&std::env::var("UVERBS_TEST_DEVICE")?)?;
     let table = context.query_gid_table()?;
     let entry = table.iter().find(|entry| entry.index == index).ok_or("no such GID")?;
-    Ok(Ipv6Addr::from(entry.gid.0).to_canonical())
+    Ok(entry.gid.to_ip())
 }

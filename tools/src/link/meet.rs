@@ -1,7 +1,7 @@
 //! Rendezvous of two processes by the connection manager, at an IP address and a port.
 
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -153,7 +153,7 @@ impl ByArgs {
 /// The first IP address among a device's GIDs.
 fn first_address(device: &Device) -> Result<Option<IpAddr>, Error> {
     let gids = device.open()?.query_gid_table()?;
-    Ok(gids.first().map(|entry| Ipv6Addr::from(entry.gid.0).to_canonical()))
+    Ok(gids.first().map(|entry| entry.gid.to_ip()))
 }
 
 impl Waits {

@@ -87,7 +87,10 @@ impl Wire for HostWire {
                 Ok(())
             }
             Offer::Full(frame) => Err(WireFull(frame)),
-            Offer::Elsewhere(frame) if frame.dst.is_group() => self.udp.transmit(frame),
+            Offer::Elsewhere(frame) if frame.dst.is_group() => {
+                self.look = true;
+                self.udp.transmit(frame)
+            }
             Offer::Elsewhere(_) if self.shared_only => {
                 self.shared.lose();
                 Ok(())
@@ -97,9 +100,6 @@ impl Wire for HostWire {
     }
 
     fn receive(&mut self) -> Option<Frame> {
-        if let Some(frame) = self.udp.looped() {
-            return Some(frame);
-        }
         if self.look {
             if std::mem::take(&mut self.tend) {
                 self.shared.tend();
@@ -110,9 +110,8 @@ impl Wire for HostWire {
             {
                 return Some(frame);
             }
-            if !self.shared_only
-                && let Some(frame) = self.udp.receive()
-            {
+            let frame = if self.shared_only { self.udp.looped() } else { self.udp.receive() };
+            if let Some(frame) = frame {
                 self.after_udp = true;
                 return Some(frame);
             }

@@ -1,11 +1,12 @@
-//! Devices that every process can open by name: two on one fabric, and any on the network.
+//! Devices that every process can open by name: two on one fabric, one that the user's processes
+//! share, and any on the network.
 
 use std::io;
 use std::sync::{Arc, Weak};
 
 use crate::per_process::PerProcess;
 use crate::softhca::{Inner, SoftHca};
-use crate::udp::{BadUdp, Carrier, Udp};
+use crate::udp::{Carrier, Udp};
 use crate::wire::Fabric;
 
 /// Names of the devices that this process alone reaches.
@@ -29,8 +30,8 @@ struct Embedded {
 }
 
 impl SoftHca {
-    /// The process's own device of that name. It is the same device each time, as long as somebody
-    /// has it. `None` for other names.
+    /// Device of this process by its name. While a handle exists, each call returns the same device.
+    /// `None` for other names.
     ///
     /// Device `softhca` sends through shared memory: the user's other processes on this host
     /// reach it, other users and hosts do not. It has the first free address of 127.0.0.0/8; where
@@ -53,12 +54,13 @@ impl SoftHca {
     pub fn embedded(name: &str) -> Option<io::Result<Self>> {
         if name == NAME {
             let udp = Udp::loopback().by(Carrier::SharedMemory);
-            let shared = EMBEDDED.lock().on_udp(name, Ok(udp));
+            let shared = EMBEDDED.lock().on_udp(name, udp);
             // A sandbox may forbid the sockets, or have no loopback address.
             return shared.map_or_else(|_| Self::embedded(NAMES[0]), |made| Some(Ok(made)));
         }
         if let Some(udp) = name.strip_prefix(ON_UDP) {
-            return Some(EMBEDDED.lock().on_udp(name, udp.parse()));
+            let udp = udp.parse::<Udp>().map_err(io::Error::from);
+            return Some(udp.and_then(|udp| EMBEDDED.lock().on_udp(name, udp)));
         }
         let at = NAMES.iter().position(|known| *known == name)?;
         let mut embedded = EMBEDDED.lock();
@@ -75,12 +77,12 @@ impl SoftHca {
 }
 
 impl Embedded {
-    fn on_udp(&mut self, name: &str, udp: Result<Udp, BadUdp>) -> io::Result<SoftHca> {
+    fn on_udp(&mut self, name: &str, udp: Udp) -> io::Result<SoftHca> {
         let known = self.on_udp.iter().find(|(known, _)| known == name);
         if let Some(inner) = known.and_then(|(_, device)| device.upgrade()) {
             return Ok(SoftHca { inner });
         }
-        let device = SoftHca::builder().name(name).udp(udp?).build()?;
+        let device = SoftHca::builder().name(name).udp(udp).build()?;
         self.on_udp.retain(|(_, device)| device.strong_count() != 0);
         self.on_udp.push((name.to_owned(), Arc::downgrade(&device.inner)));
         Ok(device)

@@ -92,25 +92,23 @@ pub(crate) fn two(name: Option<&str>, quiet: bool) -> Result<Two, Error> {
 
 /// A device that another process can reach: the one named, the machine's first, or `softhca`.
 pub(crate) fn reachable(name: Option<&str>) -> Result<Two, Error> {
-    let listed = uverbs::devices()?;
-    let found = match name {
-        Some(name) => listed.iter().find(|device| device.name() == name),
-        None => listed.first(),
+    let device = match name {
+        None => uverbs::device_or_softhca()?,
+        // `named` takes two embedded ones for both sides.
+        Some(SHARED) => uverbs::device(SHARED)?,
+        Some(name) => named(name)?.client,
     };
-    if let Some(device) = found {
-        return Ok(loopback(device.clone()));
-    }
-    let name = name.unwrap_or(SHARED);
-    let device = if name == SHARED { embedded(SHARED)? } else { named(name)?.client };
-    if EMBEDDED.contains(&device.name()) {
-        let why = match name == SHARED {
-            true => "no address of 127.0.0.0/8 is free here, so no other process reaches it",
-            false => {
+    if EMBEDDED.contains(&device.name()) && software(&device).is_some() {
+        let why = match name {
+            None | Some(SHARED) => {
+                "no address of 127.0.0.0/8 is free here, so no other process reaches it"
+            }
+            Some(_) => {
                 "it lives inside this process, and no other reaches it: use softhca, or \
                  softhca@ADDRESS; without --server and HOST both sides are in this process"
             }
         };
-        let (value, why) = (name.to_owned(), why.to_owned());
+        let (value, why) = (name.unwrap_or(SHARED).to_owned(), why.to_owned());
         return Err(Error::Argument { option: "--device", value, why });
     }
     Ok(loopback(device))

@@ -141,9 +141,7 @@ impl EventChannel {
             }
         }
     }
-}
 
-impl EventChannel {
     /// Returns the first result of `take`, and passes over events without one. Ends within `limit`,
     /// also if events never end.
     pub(super) fn next_of<T>(

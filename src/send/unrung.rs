@@ -49,9 +49,8 @@ impl Unrung {
                 // Not `eprintln!`: a closed stderr must not panic a drop.
                 let _ = writeln!(
                     std::io::stderr(),
-                    "uverbs: a batch of {written} work requests was dropped without ring(), so \
-                    the device never saw them \
-                     (debug builds say this once)"
+                    "uverbs: a batch of {written} work requests was dropped without ring(), so the \
+                     device never saw them (debug builds say this once)"
                 );
             });
         }

@@ -62,28 +62,19 @@ macro_rules! any {
         /// An open device of any provider.
         #[derive(Debug)]
         pub enum AnyContext {
-            $(
-                #[doc = concat!(stringify!($variant), " provider.")]
-                $variant(<$provider as Provider>::Context),
-            )+
+            $(#[doc = stringify!($variant)] $variant(<$provider as Provider>::Context),)+
         }
 
         /// The polling side of a completion queue of any provider.
         #[derive(Debug)]
         pub enum AnyCq {
-            $(
-                #[doc = concat!(stringify!($variant), " provider.")]
-                $variant(<$provider as Provider>::Cq),
-            )+
+            $(#[doc = stringify!($variant)] $variant(<$provider as Provider>::Cq),)+
         }
 
         /// An address handle of any provider.
         #[derive(Clone, Debug)]
         pub enum AnyAh {
-            $(
-                #[doc = concat!(stringify!($variant), " provider.")]
-                $variant(<$provider as Provider>::Ah),
-            )+
+            $(#[doc = stringify!($variant)] $variant(<$provider as Provider>::Ah),)+
         }
 
         // SAFETY: the provider's own promise.
@@ -542,10 +533,7 @@ macro_rules! any {
         /// The posting side of a queue of any provider.
         #[derive(Debug)]
         pub enum $queue {
-            $(
-                #[doc = concat!(stringify!($variant), " provider.")]
-                $variant(<$provider as Provider>::$member),
-            )+
+            $(#[doc = stringify!($variant)] $variant(<$provider as Provider>::$member),)+
         }
 
         /// A position in a queue of any provider.

@@ -30,8 +30,8 @@ struct Embedded {
 }
 
 impl SoftHca {
-    /// Device of this process by its name. While a handle exists, each call returns the same device.
-    /// `None` for other names.
+    /// Device of this process by its name: the same one while a handle exists. `None` for other
+    /// names.
     ///
     /// Device `softhca` sends through shared memory: the user's other processes on this host
     /// reach it, other users and hosts do not. It has the first free address of 127.0.0.0/8; where

@@ -25,6 +25,11 @@ pub(crate) fn names(folder: &Path) -> io::Result<BTreeSet<String>> {
     Ok(names.collect())
 }
 
+/// Example that each unoptimised build has, too: without a test or an example, Cargo leaves out the
+/// features of dev-dependencies, compiles dependencies again, and overwrites `libibverbs.so` under a
+/// running test.
+const EXAMPLE: &str = "list_devices";
+
 /// A cargo command for targets of one kind (`--test`) of the workspace.
 pub(crate) fn of_workspace<N>(words: &[&str], kind: &str, names: N) -> Command
 where
@@ -32,6 +37,9 @@ where
 {
     let mut command = cargo(words);
     command.arg("--workspace");
+    if words.contains(&"build") && !words.contains(&"--release") {
+        command.args(["--example", EXAMPLE]);
+    }
     for name in names {
         command.arg(kind).arg(name);
     }

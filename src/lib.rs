@@ -60,6 +60,7 @@
 //! inherited, so the child has nothing mapped at its addresses. Posting, polling or reading a frame
 //! raises SIGSEGV there. If the child has mapped other memory at the address, the access succeeds,
 //! and reads or overwrites that memory. `fork` is unsafe, and its caller is responsible for this.
+//! A `Drop` that posts or polls asks [`process::Process`] first.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("uverbs is an interface of Linux");
@@ -85,6 +86,7 @@ pub mod memory;
 pub mod multicast;
 pub mod packet;
 pub mod placement;
+pub mod process;
 pub mod provider;
 mod qp;
 pub mod raw;

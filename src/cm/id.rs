@@ -355,9 +355,24 @@ impl Id {
         self.channel.ucma().notify(self.number, event.raw())
     }
 
-    /// True if the id's address belongs to this device. Needs one query, while
-    /// [`device`](Self::device) searches all devices.
-    pub(crate) fn is_of(&self, device: &Device) -> Result<bool, Error> {
+    /// True if the id's address belongs to this device. For servers that keep their devices open:
+    /// needs one query, while [`device`](Self::device) searches all devices.
+    ///
+    /// ```
+    /// # fn serve(request: &uverbs::cm::ConnectionRequest, opened: &mut Vec<uverbs::Context>)
+    /// # -> uverbs::Result<()> {
+    /// let is_of = |context: &uverbs::Context| request.id().is_of(context.device());
+    /// if !opened.iter().any(|context| is_of(context).unwrap_or(false)) {
+    ///     opened.push(request.device()?.open()?);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    pub fn is_of(&self, device: &Device) -> Result<bool, Error> {
         let answer = self.query()?;
         // Kernels before 5.8 don't say which, and leave 0.
         let said = answer.ibdev_index;

@@ -408,6 +408,19 @@ impl<P: Provider> Context<P> {
         self.inner.random.hash_one(unique_id()) as u32 & 0xff_ffff
     }
 
+    /// True if the device was removed. Asks the kernel, which answers from its own tables. Waits of
+    /// this library ask by themselves; a program that waits on files asks after a long silence.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// assert!(!context.is_gone());
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.uverbs().is_gone()
+    }
+
     fn uverbs(&self) -> &uverbs_core::commands::Uverbs {
         self.inner.provider.core().uverbs()
     }

@@ -15,6 +15,9 @@ use uverbs_core::objects::context::ContextCore;
 use crate::provider::Provider;
 use crate::{Any, Context};
 
+/// Node type of an iWARP device (kernel `ib_verbs.h`, `RDMA_NODE_RNIC`).
+const RDMA_NODE_RNIC: u8 = 4;
+
 /// An RDMA device: the kernel's, or a software HCA. A cheap handle; nothing is open yet.
 #[derive(Clone)]
 #[doc(alias = "ibv_device")]
@@ -210,6 +213,18 @@ impl Device {
     #[doc(alias = "ibv_get_device_index")]
     pub fn index(&self) -> Option<u32> {
         self.record().index
+    }
+
+    /// True for iWARP, RDMA over TCP. Its WRITEs carry no immediate data, and it has no datagrams.
+    ///
+    /// ```
+    /// assert!(!uverbs::device("softhca0")?.is_iwarp(), "RoCE");
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
+    #[must_use]
+    #[doc(alias = "IBV_TRANSPORT_IWARP")]
+    pub fn is_iwarp(&self) -> bool {
+        self.record().node_type == RDMA_NODE_RNIC
     }
 
     /// All that is known before opening.

@@ -190,10 +190,8 @@ macro_rules! bit_names {
 }
 
 fn device_fields(device: &Device, attr: &DeviceAttr) -> Vec<Field> {
-    // `RDMA_NODE_RNIC` is iWARP; channel adapters and unspecified nodes are InfiniBand, which
-    // includes RoCE.
-    let (transport, number) =
-        if device.record().node_type == 4 { ("iWARP", 1) } else { ("InfiniBand", 0) };
+    // The kernel's InfiniBand includes RoCE.
+    let (transport, number) = if device.is_iwarp() { ("iWARP", 1) } else { ("InfiniBand", 0) };
     vec![
         plain("driver", select::driver(device)),
         named("transport", transport, number),

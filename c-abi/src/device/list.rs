@@ -69,9 +69,6 @@ impl Seen {
     }
 }
 
-/// `RDMA_NODE_RNIC`, and with it `IBV_TRANSPORT_IWARP`.
-const RNIC: u8 = 4;
-
 impl Device {
     fn new(device: uverbs::Device, name: &str) -> Self {
         let record = device.record();
@@ -85,7 +82,7 @@ impl Device {
         let c = ibv_device {
             _ops: [0; 2],
             node_type: record.node_type.into(),
-            transport_type: (record.node_type == RNIC).into(),
+            transport_type: device.is_iwarp().into(),
             name: text(name),
             dev_name: text(node),
             dev_path: text(&dev_path),

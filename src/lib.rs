@@ -93,7 +93,6 @@ pub mod raw;
 mod recv;
 pub mod rss;
 mod send;
-pub mod stream;
 pub mod tags;
 pub mod transport;
 pub mod unstable;

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use uverbs::Device;
 
-#[path = "../../tests/common/stream_peer.rs"]
+#[path = "../../adapters/streams/tests/sockets/stream_peer.rs"]
 mod stream_peer;
 
 static DEVICE: LazyLock<Device> = LazyLock::new(|| uverbs::device("softhca0").unwrap());

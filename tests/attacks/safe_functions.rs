@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Folders with the types that safe posts and polls rely on.
-const FOLDERS: [&str; 8] = [
+const FOLDERS: [&str; 9] = [
     "providers/core/src/memory",
     "providers/core/src/objects",
     "providers/core/src/provider",
@@ -15,6 +15,7 @@ const FOLDERS: [&str; 8] = [
     "providers/rxe/src",
     "providers/siw/src",
     "src",
+    "adapters/streams/src",
 ];
 /// For tests alone.
 const TESTS: [&str; 4] = ["tests", "fuzzing", "slots_tests", "interleavings"];

@@ -8,7 +8,6 @@
 pub mod operations;
 pub mod placing;
 mod skip;
-pub mod stream_peer;
 pub mod victim;
 
 use std::net::IpAddr;

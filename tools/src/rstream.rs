@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use uverbs::ExposedMemory;
-use uverbs::stream::{RdmaStream, StreamOptions};
+use uverbs_streams::{RdmaStream, StreamOptions};
 
 use crate::base::error::Error;
 use crate::base::output;

@@ -3,6 +3,7 @@
 //! Numbers with a point are measured, and hexadecimal numbers are keys or addresses: both may
 //! differ. Words and whole numbers must be equal.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -14,6 +15,8 @@ use crate::step::{Outcome, cargo, output};
 use crate::targets::names;
 
 const EXAMPLES: &str = "examples";
+/// Other examples that the README lists.
+const OF_STREAMS: &str = "adapters/streams/examples";
 
 /// Examples that also run as a server and a client, and words of the server.
 const TWO_SIDED: [(&str, &[&str]); 5] = [
@@ -38,7 +41,10 @@ fn try_check(only: Option<&str>, bless: bool) -> Result<Outcome, Outcome> {
         Outcome::Failed(format!("{}: {error}", path.display()))
     };
     let folder = Path::new(EXAMPLES);
-    let all = names(folder).map_err(|error| failed(folder, error))?;
+    let mut all = BTreeSet::new();
+    for folder in [folder, Path::new(OF_STREAMS)] {
+        all.extend(names(folder).map_err(|error| failed(folder, error))?);
+    }
     let readme = folder.join("README.md");
     let page = std::fs::read_to_string(&readme).map_err(|error| failed(&readme, error))?;
     if let Some(missing) = all.iter().find(|name| !lists(&page, name)) {

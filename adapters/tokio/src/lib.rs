@@ -3,7 +3,7 @@
 //! A [`Channel`] is a completion channel that tokio watches. Completion queues that report to it
 //! become [`Completions`], whose [`next`](Completions::next) a task awaits: it polls, and sleeps
 //! when there is nothing. [`Events`] are the asynchronous events of a device. [`RdmaStream`] and
-//! [`RdmaListener`] are [streams of bytes](uverbs::stream) with tokio's traits.
+//! [`RdmaListener`] are [streams of bytes](uverbs_streams) with tokio's traits.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]

@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use uverbs::stream as sync;
+use uverbs_streams as sync;
 
 use crate::watch::watch;
 
@@ -80,7 +80,7 @@ impl RdmaStream {
     /// ```no_run
     /// # async fn f() -> std::io::Result<()> {
     /// use tokio::io::AsyncWriteExt;
-    /// use uverbs::stream::StreamOptions;
+    /// use uverbs_streams::StreamOptions;
     /// use uverbs_tokio::RdmaStream;
     ///
     /// let options = StreamOptions::new();

@@ -13,7 +13,7 @@ use tokio::runtime::Builder;
 use tokio::time::timeout;
 use uverbs::Device;
 use uverbs::softhca::SoftHca;
-use uverbs::stream::StreamOptions;
+use uverbs_streams::StreamOptions;
 use uverbs_tokio::{RdmaListener, RdmaStream};
 
 /// No wait in a test is longer.

@@ -1,4 +1,4 @@
-//! librdmacm's sockets (`rsocket.h`): streams and datagrams, over [`uverbs::stream`].
+//! librdmacm's sockets (`rsocket.h`): streams and datagrams, over [`uverbs_streams`].
 //!
 //! | file | what |
 //! |---|---|

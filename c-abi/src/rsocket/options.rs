@@ -15,8 +15,8 @@ use libc::{
     SOL_SOCKET, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_MAXSEG, TCP_NODELAY, linger,
     socklen_t,
 };
-use uverbs::stream::StreamOptions;
 use uverbs_core::Errno;
+use uverbs_streams::StreamOptions;
 
 use super::done;
 use super::socket::{Phase, State, of, on_device};

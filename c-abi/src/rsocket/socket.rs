@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use libc::{O_NONBLOCK, POLLERR, POLLHUP, POLLIN, POLLOUT, SOCK_DGRAM, pollfd};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use uverbs::stream::{RdmaDatagram, RdmaListener, RdmaStream, Ready, StreamOptions};
 use uverbs_core::{Errno, thread};
+use uverbs_streams::{RdmaDatagram, RdmaListener, RdmaStream, Ready, StreamOptions};
 
 use super::errno;
 use super::options::Options;

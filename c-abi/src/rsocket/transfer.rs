@@ -14,8 +14,8 @@ use std::net::SocketAddr;
 use libc::{
     MSG_DONTWAIT, MSG_PEEK, MSG_WAITALL, POLLIN, POLLOUT, iovec, msghdr, sockaddr, socklen_t,
 };
-use uverbs::stream::{RdmaStream, StreamError};
 use uverbs_core::Errno;
+use uverbs_streams::{RdmaStream, StreamError};
 
 use super::address;
 use super::bytes;

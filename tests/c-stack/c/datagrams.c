@@ -1,6 +1,6 @@
 /*
  * Datagram sockets of librdmacm (rsocket, SOCK_DGRAM): a server that echoes each datagram, and a client that repeats
- * lost ones. Counterpart in Rust: examples/datagrams.rs; each works with the other.
+ * lost ones. Counterpart in Rust: adapters/streams/examples/datagrams.rs; each works with the other.
  *
  *	datagrams server ADDRESS
  *	datagrams client ADDRESS

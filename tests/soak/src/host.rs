@@ -14,7 +14,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::{Deserialize, Serialize};
 use uverbs::Device;
 use uverbs::softhca::SoftHca;
-use uverbs::stream::RdmaListener;
+use uverbs_streams::RdmaListener;
 
 use crate::patience::Patience;
 use crate::session::{options, serve};

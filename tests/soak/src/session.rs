@@ -11,7 +11,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use uverbs::Device;
-use uverbs::stream::{RdmaStream, StreamOptions};
+use uverbs_streams::{RdmaStream, StreamOptions};
 
 use crate::kind::Kind;
 use crate::random::Random;

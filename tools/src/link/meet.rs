@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use uverbs::Device;
 use uverbs::cm::{ConnectionRequest, Connector, EventChannel, Listener, Lookup, Route};
-use uverbs::stream::{RdmaStream, StreamOptions};
+use uverbs_streams::{RdmaStream, StreamOptions};
 
 use crate::base::error::Error;
 use crate::base::output;

@@ -51,8 +51,8 @@ const LAYOUTS: [&str; 2] = ["uverbs-kernel-abi", "uverbs-mlx5-prm"];
 const QUEUES: [&str; 2] = ["uverbs-core", "uverbs-mlx5"];
 /// Package of the software HCA.
 const DEVICE: [&str; 1] = ["uverbs-softhca"];
-/// Package of the library, with the test tree.
-const LIBRARY: [&str; 1] = ["uverbs"];
+/// Packages of the library with the test tree, and of streams.
+const LIBRARY: [&str; 2] = ["uverbs", "uverbs-streams"];
 /// Reason to leave out devices on UDP.
 const NO_OPTION: &str = "an option of UDP sockets is missing";
 /// Reason to leave out checks of advice to the kernel.

@@ -17,7 +17,7 @@ use crate::step::{Outcome, cargo, run};
 /// Folder of the lists.
 const FOLDER: &str = "docs/api";
 /// Published library crates; first the crate that every program uses.
-const CRATES: [&str; 8] = [
+const CRATES: [&str; 9] = [
     "uverbs",
     "uverbs-core",
     "uverbs-kernel-rings",
@@ -25,6 +25,7 @@ const CRATES: [&str; 8] = [
     "uverbs-rxe",
     "uverbs-siw",
     "uverbs-softhca",
+    "uverbs-streams",
     "uverbs-tokio",
 ];
 /// Maximum differing lines of a crate in a message.

@@ -28,7 +28,8 @@ pub(crate) fn address() -> Outcome {
     let mut test = cargo(&["test", "--no-fail-fast", "--lib", "--tests", "--target", &target]);
     test.arg("--target-dir").arg(debian::target().join("sanitize/address"));
     // The tools' tests run other programs, the C stack's tests put the device under a C program.
-    test.args(OURS.iter().flat_map(|package| ["--package", package]));
+    let packages = OURS.iter().chain(&["uverbs-streams"]);
+    test.args(packages.flat_map(|package| ["--package", package]));
     test.args(["--features", "uverbs-softhca/pci"]);
     let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
     test.env("RUSTFLAGS", format!("{flags} -Zsanitizer=address").trim_start());

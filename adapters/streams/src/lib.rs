@@ -7,7 +7,7 @@
 //!
 //! ```
 //! use std::io::{Read, Write};
-//! use uverbs::stream::StreamOptions;
+//! use uverbs_streams::StreamOptions;
 //!
 //! # let device = uverbs::device("softhca0")?;
 //! # let addr = std::net::Ipv6Addr::from(device.open()?.query_gid_table()?

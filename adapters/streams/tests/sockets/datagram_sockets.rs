@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use common::{LIMIT, address_of, not_on_siw, skip};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use uverbs::Device;
-use uverbs::stream::{RdmaDatagram, Ready, StreamOptions};
+use uverbs_streams::{RdmaDatagram, Ready, StreamOptions};
 
 const BOTH: Ready = Ready { read: true, write: true };
 

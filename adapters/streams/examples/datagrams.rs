@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
-use uverbs::stream::{RdmaDatagram, StreamOptions};
+use uverbs_streams::{RdmaDatagram, StreamOptions};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 

@@ -3,8 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
-use crate::Destination;
-use crate::cm::Id;
+use uverbs::Destination;
+use uverbs::cm::Id;
 
 /// Peers that are remembered. One more takes the place of the oldest, which is reached by UDP
 /// until it has told of itself again.

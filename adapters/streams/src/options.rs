@@ -5,14 +5,13 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
-use uverbs_core::error::Error;
+use uverbs::cm::{Connector, EventChannel, Listener};
+use uverbs::{Device, Error, Refused};
 
 use super::endpoint::{Domain, Parts, hello};
 use super::keep_alive::KeepAlives;
 use super::wire::{MOST_DATA, MOST_MAPPINGS};
 use super::{RdmaDatagram, RdmaListener, RdmaStream};
-use crate::cm::{Connector, EventChannel, Listener};
-use crate::{Device, Refused};
 
 /// Keep-alives don't come oftener.
 const SHORTEST_KEEP_ALIVE: Duration = Duration::from_millis(1);
@@ -23,7 +22,7 @@ const LONGEST_KEEP_ALIVE: Duration = Duration::from_secs(u32::MAX as u64);
 /// rsocket's sizes by default.
 ///
 /// ```
-/// use uverbs::stream::StreamOptions;
+/// use uverbs_streams::StreamOptions;
 /// # let device = uverbs::device("softhca0")?;
 /// # let addr = std::net::Ipv6Addr::from(device.open()?.query_gid_table()?
 /// #     .iter().find(|entry| entry.gid.is_ipv4_mapped()).unwrap().gid.0).to_canonical();

@@ -2,19 +2,16 @@
 
 use std::io;
 
-use uverbs_core::error::Error;
-use uverbs_core::provider::ContextOps;
-use uverbs_kernel_abi::driver_id::RDMA_DRIVER_SIW;
+use uverbs::cm::Param;
+use uverbs::{
+    AccessFlags, CompletionChannel, CompletionQueue, Context, Device, Error, ExposedMemory,
+    ProtectionDomain, QueuePair, RecvBatch, Slab,
+};
 
 use super::StreamOptions;
 use super::engine::{BURST, CONTROLS};
 use super::incoming::Incoming;
 use super::wire::{HELLO_LEN, Hello, MAPPING_LEN, PLACE_LEN, Place, SLOTS};
-use crate::cm::Param;
-use crate::{
-    AccessFlags, CompletionChannel, CompletionQueue, Context, Device, ExposedMemory,
-    ProtectionDomain, QueuePair, RecvBatch, Slab,
-};
 
 /// Bytes inline that the protocol needs itself: an entry of the mappings.
 const INLINE: u32 = 24;
@@ -45,7 +42,7 @@ impl Domain {
 /// State of an end without its connection.
 #[derive(Debug)]
 pub(super) struct Parts {
-    _context: Context,
+    pub(super) context: Context,
     pub(super) pd: ProtectionDomain,
     pub(super) cq: CompletionQueue,
     pub(super) channel: CompletionChannel,
@@ -70,10 +67,10 @@ impl Parts {
         domain: &Domain,
         options: &StreamOptions,
     ) -> Result<(Self, QueuePair), Error> {
-        let Domain { context, pd, .. } = domain;
-        let is_iwarp = context.provider().core().uverbs().driver_id() == RDMA_DRIVER_SIW;
+        let Domain { device, context, pd } = domain;
+        let is_iwarp = device.is_iwarp();
         let spare = if is_iwarp { SPARE } else { 0 };
-        let most = context.provider().device_attr().max_qp_wr.min(0xfffe);
+        let most = context.query_device()?.max_qp_wr.min(0xfffe);
         let most = most.saturating_sub(spare).max(FEWEST);
         let sends = u32::from(options.sends).clamp(FEWEST, most);
         let recvs = u32::from(options.recvs).clamp(FEWEST, most);
@@ -93,7 +90,7 @@ impl Parts {
         let len = options.recv_buffer & !1;
         let list = SLOTS * PLACE_LEN + usize::from(options.mappings) * MAPPING_LEN;
         let parts = Self {
-            _context: context.clone(),
+            context: context.clone(),
             pd: pd.clone(),
             cq,
             channel,

@@ -9,7 +9,6 @@ use std::os::fd::AsFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::stream_peer::{self, Raw, hello, listen, options};
 use common::{LIMIT, device_with_address, is_siw, not_on_siw, pattern};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::wait::{WaitStatus, waitpid};
@@ -17,8 +16,10 @@ use nix::unistd::{ForkResult, fork};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use uverbs::cm::{EventChannel, EventKind, Param, PortSpace};
-use uverbs::stream::{RdmaStream, StreamError, StreamOptions};
 use uverbs::{Device, QueuePair, Remote};
+use uverbs_streams::{RdmaStream, StreamError, StreamOptions};
+
+use crate::stream_peer::{self, Raw, hello, listen, options};
 
 /// Two ends of a stream, whose waits all have timeouts.
 fn pair(options: &StreamOptions, ip: IpAddr) -> (RdmaStream, RdmaStream) {

@@ -17,19 +17,19 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use uverbs_core::memory::process::Process;
+use uverbs::cm::EventChannel;
+use uverbs::process::Process;
 
 use self::engine::Engine;
 use super::timeouts::Timeouts;
 use super::waiting::{Limit, Waiting};
 use super::{Ready, StreamOptions};
-use crate::cm::EventChannel;
 
 /// A datagram socket between programs, like [`std::net::UdpSocket`], over RDMA's unreliable
 /// datagrams, by rsocket's protocol (`SOCK_DGRAM`).
 ///
 /// ```
-/// use uverbs::stream::StreamOptions;
+/// use uverbs_streams::StreamOptions;
 ///
 /// let device = uverbs::device("softhca@loopback")?; // of the kernel's: `RdmaDatagram::bind`
 /// let options = StreamOptions::new().on(&device);
@@ -80,7 +80,7 @@ impl RdmaDatagram {
     /// options.
     ///
     /// ```no_run
-    /// use uverbs::stream::RdmaDatagram;
+    /// use uverbs_streams::RdmaDatagram;
     ///
     /// let socket = RdmaDatagram::bind("10.0.0.2:7174")?;
     /// socket.send_to(b"hello", "10.0.0.1:7174")?;
@@ -119,7 +119,7 @@ impl RdmaDatagram {
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::InvalidInput`] with [`Error::Limit`](crate::Error::Limit) for a datagram
+    /// [`io::ErrorKind::InvalidInput`] with [`Error::Limit`](uverbs::Error::Limit) for a datagram
     /// that is too long; [`io::ErrorKind::WouldBlock`], [`io::ErrorKind::TimedOut`]; the system's
     /// error if no route leads there; a [`StreamError`](super::StreamError) with the cause if the
     /// queue pair broke.

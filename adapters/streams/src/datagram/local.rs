@@ -5,19 +5,17 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use uverbs_core::attr::{AhAttr, GidType, GlobalRoute, LinkLayer, Path};
-use uverbs_core::error::Error;
-use uverbs_core::provider::ContextOps;
+use uverbs::attr::{GlobalRoute, Path};
+use uverbs::cm::{EventChannel, Id, PortSpace};
+use uverbs::transport::Ud;
+use uverbs::{
+    AhAttr, Any, CompletionChannel, CompletionQueue, Destination, Error, Frame, GRH_LEN, Gid,
+    GidEntry, GidType, LinkLayer, Notify, QueuePair, Slab, WorkCompletion,
+};
 
 use super::super::endpoint::Domain;
 use super::super::{StreamError, StreamOptions};
 use super::wire::{Head, ROOM, notice_len};
-use crate::cm::{EventChannel, Id, PortSpace};
-use crate::transport::Ud;
-use crate::{
-    Any, CompletionChannel, CompletionQueue, Destination, Frame, GRH_LEN, Notify, QueuePair, Slab,
-    WorkCompletion,
-};
 
 /// Q_Key of the port space (`rdma_cm.h`, `RDMA_UDP_QKEY`).
 const QKEY: u32 = 0x0123_4567;
@@ -95,7 +93,7 @@ impl Local {
         let (domain, port) = (Domain::open(id.device()?)?, id.port()?);
         let Domain { context, pd, .. } = &domain;
         let attr = context.query_port(port)?;
-        let most = context.provider().device_attr().max_qp_wr.clamp(FEWEST, 0xfffe);
+        let most = context.query_device()?.max_qp_wr.clamp(FEWEST, 0xfffe);
         // As many as there are bytes for (`ds_set_qp_size`).
         let within =
             |count: u16, bytes: u32| u32::from(count).min(bytes / ROOM as u32).clamp(FEWEST, most);
@@ -279,7 +277,7 @@ impl Local {
 
     /// True if the device is gone.
     pub(super) fn is_gone(&self) -> bool {
-        self.send_cq.core().context().uverbs().is_gone()
+        self.domain.context.is_gone()
     }
 
     /// A peer's queue pair, by the path that an id has resolved (`udp_svc_create_ah`).
@@ -314,10 +312,10 @@ impl Local {
     }
 
     /// Index of a local GID; on Ethernet the RoCE v2 entry is preferred.
-    fn sgid_index(&self, gid: crate::Gid) -> Result<u8, Error> {
+    fn sgid_index(&self, gid: Gid) -> Result<u8, Error> {
         let table = self.domain.context.query_gid_table()?;
         let own = || {
-            let of_port = |entry: &&crate::GidEntry| entry.port == u32::from(self.port);
+            let of_port = |entry: &&GidEntry| entry.port == u32::from(self.port);
             table.iter().filter(of_port).filter(|entry| entry.gid == gid)
         };
         let second = own().find(|entry| entry.kind == GidType::RoceV2);

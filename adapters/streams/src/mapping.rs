@@ -3,10 +3,11 @@
 
 use std::io;
 
+use uverbs::{ExposedMemory, MemoryRegion, Remote};
+
 use super::engine::Engine;
 use super::outgoing::{Copied, Piece};
 use super::wire::{MAPPING_LEN, Message, PLACE_LEN, Place, SLOTS};
-use crate::{ExposedMemory, MemoryRegion, Remote};
 
 /// Memory that the peer writes.
 #[derive(Debug)]

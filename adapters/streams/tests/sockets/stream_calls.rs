@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use common::{LIMIT, device_with_address, not_on_siw};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use uverbs::Device;
-use uverbs::stream::{RdmaStream, Ready, StreamOptions};
+use uverbs_streams::{RdmaStream, Ready, StreamOptions};
 
 const BOTH: Ready = Ready { read: true, write: true };
 const READ: Ready = Ready { read: true, write: false };

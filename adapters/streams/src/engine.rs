@@ -4,8 +4,11 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use uverbs_core::connection::ConnectionErrorKind;
-use uverbs_core::error::Error;
+use uverbs::cm::{Connection, ConnectionErrorKind};
+use uverbs::{
+    Completed, CompletionChannel, CompletionQueue, Context, Error, ExposedMemory, Notify,
+    ProtectionDomain, Remote, Slab, Status, WorkCompletion, Wr,
+};
 
 use super::endpoint::{MESSAGE_LEN, Parts, expect};
 use super::files::Engine as Waited;
@@ -13,11 +16,6 @@ use super::incoming::Incoming;
 use super::outgoing::{Copied, Outgoing, Piece};
 use super::wire::{Hello, Message, PLACE_LEN, Place, SLOTS};
 use super::{Ready, StreamError, mapping};
-use crate::cm::Connection;
-use crate::{
-    Completed, CompletionChannel, CompletionQueue, ExposedMemory, Notify, ProtectionDomain, Remote,
-    Slab, Status, WorkCompletion, Wr,
-};
 
 /// Work requests that are kept for credits, shutdown and keep-alives (`RS_QP_CTRL_SIZE`).
 pub(super) const CONTROLS: u32 = 4;
@@ -103,6 +101,7 @@ struct Phase {
 pub(super) struct Engine {
     // First: memory that the peer reaches is freed behind the queue pair.
     connection: Connection,
+    context: Context,
     cq: CompletionQueue,
     channel: CompletionChannel,
     pub(super) pd: ProtectionDomain,
@@ -129,6 +128,7 @@ pub(super) struct Engine {
 impl Engine {
     pub(super) fn new(parts: Parts, connection: Connection, hello: &Hello) -> Self {
         let Parts {
+            context,
             pd,
             cq,
             channel,
@@ -151,6 +151,7 @@ impl Engine {
             Phase { established, tells, readable: true, writable: true, ..Phase::default() };
         Self {
             connection,
+            context,
             cq,
             channel,
             pd,
@@ -575,7 +576,7 @@ impl Waited for Engine {
     }
 
     fn look_at_device(&mut self) {
-        if self.cq.core().context().uverbs().is_gone() {
+        if self.context.is_gone() {
             self.fail(StreamError::DeviceRemoved);
         }
     }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use common::{LIMIT, device_with_address, skip};
 use uverbs::softhca::{SoftHca, Udp};
-use uverbs::stream::{RdmaStream, StreamError, StreamOptions};
 use uverbs::{Device, Status};
+use uverbs_streams::{RdmaStream, StreamError, StreamOptions};
 
 const OFTEN: Duration = Duration::from_millis(20);
 

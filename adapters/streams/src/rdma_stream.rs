@@ -11,8 +11,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use uverbs_core::error::Error;
-use uverbs_core::memory::process::Process;
+use uverbs::cm::Connection;
+use uverbs::process::Process;
+use uverbs::{AccessFlags, Error, ExposedMemory, Refused};
 
 use super::StreamOptions;
 use super::endpoint::Parts;
@@ -23,8 +24,6 @@ use super::mapping::Mapped;
 use super::timeouts::Timeouts;
 use super::waiting::{Limit, Waiting};
 use super::wire::Hello;
-use crate::cm::Connection;
-use crate::{AccessFlags, ExposedMemory, Refused};
 
 /// Directions of a stream that are waited for ([`RdmaStream::ready`]), or worth a try.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,7 +92,7 @@ impl RdmaStream {
     ///
     /// ```no_run
     /// use std::io::{Read, Write};
-    /// use uverbs::stream::RdmaStream;
+    /// use uverbs_streams::RdmaStream;
     ///
     /// let mut stream = RdmaStream::connect("storage.example:7471")?;
     /// stream.write_all(b"hello")?;

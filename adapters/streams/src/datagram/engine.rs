@@ -13,14 +13,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use uverbs_core::error::Error;
+use uverbs::Error;
+use uverbs::cm::{Event, EventChannel, EventKind, Id, PortSpace};
 
 use super::super::files::Engine as Waited;
 use super::super::{Ready, StreamError, StreamOptions};
 use super::local::{Bytes, Came, Local};
 use super::peers::{Peers, Way};
 use super::wire::{Notice, Purpose, ROOM, for_family, plain};
-use crate::cm::{Event, EventChannel, EventKind, Id, PortSpace};
 
 /// How long the connection manager may look for an address or a path (`udp_svc_create_ah`).
 const RESOLVE: Duration = Duration::from_secs(2);

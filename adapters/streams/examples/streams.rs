@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use uverbs::Device;
-use uverbs::stream::{RdmaListener, StreamOptions};
+use uverbs_streams::{RdmaListener, StreamOptions};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use uverbs_core::error::Error;
+use uverbs::Error;
+use uverbs::cm::{ConnectionRequest, Listener};
 
 use super::endpoint::{Domain, Parts, hello};
 use super::{RdmaStream, StreamOptions};
-use crate::cm::{ConnectionRequest, Listener};
 
 /// Waits for streams at an address, as [`std::net::TcpListener`] does.
 ///

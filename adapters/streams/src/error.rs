@@ -2,13 +2,13 @@
 
 use std::{fmt, io};
 
-use crate::Failure;
+use uverbs::Failure;
 
 /// Cause of a stream's end other than a close. It is inside the [`io::Error`] that reads and writes
 /// return:
 ///
 /// ```
-/// use uverbs::stream::StreamError;
+/// use uverbs_streams::StreamError;
 ///
 /// let error = std::io::Error::from(StreamError::Lost);
 /// assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
@@ -56,7 +56,7 @@ impl StreamError {
     /// The kind of the [`io::Error`] that it becomes.
     #[must_use]
     pub fn kind(&self) -> io::ErrorKind {
-        use crate::Status;
+        use uverbs::Status;
         match self {
             Self::Hello { .. }
             | Self::UnknownMessage { .. }

@@ -6,7 +6,7 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use uverbs_core::thread;
+use uverbs::process::start_thread;
 
 use super::engine::Engine;
 use super::waiting::{Limit, Waiting};
@@ -62,7 +62,7 @@ impl KeepAlives {
         if !streams.run {
             let all = Arc::clone(self);
             let name = format!("keep-alive {}", self.every.as_secs());
-            thread::start(&name, move || all.run())?;
+            start_thread(&name, move || all.run())?;
             streams.run = true;
         }
         streams.list.push((Arc::downgrade(stream), Instant::now() + self.every));

@@ -6,40 +6,40 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use uverbs::cm::{Connection, Connector, EventChannel, Param};
-use uverbs::stream::{RdmaListener, RdmaStream, StreamOptions};
 use uverbs::{
     AccessFlags, CompletionQueue, Device, Error, ExposedMemory, PostError, QueuePair, Remote,
 };
+use uverbs_streams::{RdmaListener, RdmaStream, StreamOptions};
 
 /// Limit of every wait.
 const LIMIT: Duration = Duration::from_secs(20);
 /// Messages of one run.
 const MESSAGES: usize = 60;
 
-pub fn listen(options: &StreamOptions, ip: IpAddr) -> (RdmaListener, SocketAddr) {
+pub(crate) fn listen(options: &StreamOptions, ip: IpAddr) -> (RdmaListener, SocketAddr) {
     let listener = options.listen((ip, 0)).unwrap();
     let at = listener.local_addr().unwrap();
     (listener, at)
 }
 
-pub fn options(device: &Device) -> StreamOptions {
+pub(crate) fn options(device: &Device) -> StreamOptions {
     StreamOptions::new().on(device).limit(LIMIT)
 }
 
 /// A peer that speaks the protocol as far as it likes: a queue pair of the test's own.
-pub struct Raw {
-    pub connection: Connection,
-    pub cq: CompletionQueue,
-    pub list: ExposedMemory,
+pub(crate) struct Raw {
+    pub(crate) connection: Connection,
+    pub(crate) cq: CompletionQueue,
+    pub(crate) list: ExposedMemory,
     /// Without immediate data a message is a SEND of four bytes behind its WRITE.
     is_iwarp: bool,
     /// Buffer in which the peer receives its first bytes.
-    pub place: Remote,
+    pub(crate) place: Remote,
 }
 
 impl Raw {
     /// Connects with `hello` as private data, in which it sets the list's address and key.
-    pub fn connect(device: &Device, to: SocketAddr, hello: &[u8]) -> Result<Self, Error> {
+    pub(crate) fn connect(device: &Device, to: SocketAddr, hello: &[u8]) -> Result<Self, Error> {
         let channel = EventChannel::of(device)?;
         let route = Connector::new(to).limit(LIMIT).resolve_on(channel)?;
         let context = route.device()?.open()?;
@@ -66,12 +66,12 @@ impl Raw {
             addr: u64::from_be_bytes(answer[24..32].try_into().unwrap()),
             rkey: u32::from_be_bytes(answer[32..36].try_into().unwrap()),
         };
-        let is_iwarp = device.record().driver_id == 18; // RDMA_DRIVER_SIW
+        let is_iwarp = device.is_iwarp();
         Ok(Self { connection, cq, list, is_iwarp, place })
     }
 
     /// The other end's list of places, which its answer names first; mappings stand behind it.
-    pub fn their_list(&self) -> Remote {
+    pub(crate) fn their_list(&self) -> Remote {
         let answer = self.connection.private_data();
         Remote {
             addr: u64::from_be_bytes(answer[8..16].try_into().unwrap()),
@@ -80,7 +80,7 @@ impl Raw {
     }
 
     /// Sends a message, after `bytes`.
-    pub fn tell(&mut self, imm: u32, bytes: &[u8]) {
+    pub(crate) fn tell(&mut self, imm: u32, bytes: &[u8]) {
         // The queues don't run full; how it went is for the other end to say.
         match self.post(imm, bytes) {
             // siw rejects posts after a failure.
@@ -115,7 +115,7 @@ impl Raw {
 }
 
 /// Private data with a list of two entries, no place for data, and messages allowed.
-pub fn hello() -> [u8; 40] {
+pub(crate) fn hello() -> [u8; 40] {
     let mut hello = [0; 40];
     (hello[0], hello[1], hello[2], hello[23]) = (1, 2, 1, 2);
     hello
@@ -179,7 +179,7 @@ impl Account {
 
 /// A peer that sends any messages, and writes into the memory that it was offered: reads and writes
 /// of the stream end in bytes or errors, within their limits.
-pub fn messages(device: &Device, ip: IpAddr, data: &[u8]) {
+pub(crate) fn messages(device: &Device, ip: IpAddr, data: &[u8]) {
     let least = options(device).mappings(1).send_buffer(BUFFER).recv_buffer(BUFFER).recvs(UNREAD);
     let (listener, at) = listen(&least, ip);
     let server = thread::spawn(move || listener.accept().unwrap().0);

@@ -2,6 +2,7 @@
 
 pub(crate) mod doorbell;
 pub(crate) mod meet;
+pub(crate) mod operation;
 pub(crate) mod queue;
 pub(crate) mod receives;
 pub(crate) mod tcp;

@@ -13,13 +13,11 @@ use serde::{Deserialize, Serialize};
 use uverbs::dc::{DcDestination, DcEndpoint, DcTarget};
 use uverbs::provider::AnySq;
 use uverbs::raw::{Data, SendOp};
-use uverbs::transport::XrcIni;
-use uverbs::transport::{Dci, Directed};
+use uverbs::transport::{Dci, XrcIni};
 use uverbs::xrc::{RemoteSrq, XrcTarget};
 use uverbs::{
     Any, CompletionQueue, DatagramEndpoint, Destination, Endpoint, EndpointError, Frame, GRH_LEN,
-    Gid, Local, Mtu, Part, PostError, QpCap, QueuePair, QueuePairBuilder, RecvQueue, Rejected, Uc,
-    Ud, Wr,
+    Gid, Local, Mtu, PostError, QpCap, QueuePair, QueuePairBuilder, RecvQueue, Uc, Ud, Wr,
 };
 
 use crate::link::receives::Receives;
@@ -352,48 +350,24 @@ impl Batch<'_> {
         }
     }
 
-    /// Posts inline bytes, which the caller may reuse at once.
-    pub(crate) fn inline(&mut self, id: u64, op: SendOp, bytes: &[u8]) -> Result<(), PostError> {
+    /// Posts a SEND of inline bytes, which the caller may reuse at once.
+    pub(crate) fn send_inline(&mut self, id: u64, bytes: &[u8]) -> Result<(), PostError> {
         // SAFETY: the bytes are copied now; no memory is named by key.
-        unsafe { self.post(Wr::new(id), op, Data::Inline(bytes)) }
+        unsafe { self.post(Wr::new(id), SendOp::Send, Data::Inline(bytes)) }
     }
 
-    /// Posts a frame without its first `skip` bytes; its completion returns it.
-    pub(crate) fn frame(
-        &mut self,
-        id: u64,
-        op: SendOp,
-        frame: Frame,
-        skip: usize,
-    ) -> Result<(), PostError> {
+    /// Posts a SEND of a frame without its first `skip` bytes; its completion returns it.
+    pub(crate) fn send(&mut self, id: u64, frame: Frame, skip: usize) -> Result<(), PostError> {
         let part = frame.part(skip..);
-        let posted = match (self, op) {
-            (Self::Rc(batch), SendOp::Send) => batch.send(id, part),
-            (Self::Rc(batch), SendOp::SendImm(imm)) => batch.send_imm(id, part, imm),
-            (Self::Rc(batch), SendOp::Write(to)) => batch.write(id, part, to),
-            (Self::Rc(batch), SendOp::WriteImm(to, imm)) => batch.write_imm(id, part, to, imm),
-            (Self::Rc(batch), SendOp::Read(from)) => batch.read(id, part, from),
-            (Self::Rc(batch), SendOp::CompareSwap { remote, compare, swap }) => {
-                batch.compare_swap(id, part, remote, compare, swap)
-            }
-            (Self::Rc(batch), SendOp::FetchAdd { remote, add }) => {
-                batch.fetch_add(id, part, remote, add)
-            }
-            (Self::Rc(batch), SendOp::SendInvalidate(key)) => batch.send_invalidate(id, part, key),
-            (Self::Uc(batch), SendOp::Send) => batch.send(id, part),
-            (Self::Uc(batch), SendOp::SendImm(imm)) => batch.send_imm(id, part, imm),
-            (Self::Uc(batch), SendOp::Write(to)) => batch.write(id, part, to),
-            (Self::Uc(batch), SendOp::WriteImm(to, imm)) => batch.write_imm(id, part, to, imm),
-            (Self::Ud(batch, Some(to)), SendOp::Send) => batch.send_to(id, part, to),
-            (Self::Ud(batch, Some(to)), SendOp::SendImm(imm)) => {
-                batch.send_imm_to(id, part, imm, to)
-            }
-            (Self::Xrc(batch, Some(to)), op) => directed(batch, to, (id, op), part),
-            (Self::Dc(batch, Some(to)), op) => directed(batch, to, (id, op), part),
-            (Self::Ud(_, None) | Self::Xrc(_, None) | Self::Dc(_, None), _) => {
+        let posted = match self {
+            Self::Rc(batch) => batch.send(id, part),
+            Self::Uc(batch) => batch.send(id, part),
+            Self::Ud(batch, Some(to)) => batch.send_to(id, part, to),
+            Self::Xrc(batch, Some(to)) => batch.send_to(id, part, to),
+            Self::Dc(batch, Some(to)) => batch.send_to(id, part, to),
+            Self::Ud(_, None) | Self::Xrc(_, None) | Self::Dc(_, None) => {
                 return Err(PostError::State);
             }
-            _ => return Err(PostError::BadOperation),
         };
         posted.map_err(PostError::from)
     }
@@ -408,26 +382,5 @@ impl Batch<'_> {
             Self::Xrc(batch, _) => batch.ring(),
             Self::Dc(batch, _) => batch.ring(),
         }
-    }
-}
-
-/// Posts part of a frame on a transport whose posts name a destination.
-fn directed<T: Directed>(
-    batch: &mut uverbs::Batch<'_, Any, T>,
-    to: &T::To<Any>,
-    (id, op): (u64, SendOp),
-    part: Part,
-) -> Result<(), Rejected<Part>> {
-    match op {
-        SendOp::Send => batch.send_to(id, part, to),
-        SendOp::SendImm(imm) => batch.send_imm_to(id, part, imm, to),
-        SendOp::Write(at) => batch.write_to(id, part, at, to),
-        SendOp::WriteImm(at, imm) => batch.write_imm_to(id, part, (at, imm), to),
-        SendOp::Read(at) => batch.read_from(id, part, at, to),
-        SendOp::CompareSwap { remote, compare, swap } => {
-            batch.compare_swap_at(id, part, remote, (compare, swap), to)
-        }
-        SendOp::FetchAdd { remote, add } => batch.fetch_add_at(id, part, remote, add, to),
-        SendOp::SendInvalidate(_) => Err(Rejected { error: PostError::BadOperation, data: part }),
     }
 }

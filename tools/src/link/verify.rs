@@ -94,6 +94,11 @@ pub(crate) fn mix(mut value: u64) -> u64 {
     value ^ value >> 33
 }
 
+/// Immediate data of a side's message.
+pub(crate) fn immediate(iteration: u64, from: Who) -> u32 {
+    (mix(iteration << 1 | u64::from(from == Who::Server)) >> 32) as u32
+}
+
 impl Pattern {
     pub(crate) fn new(iteration: u64, from: Who) -> Self {
         let side = if from == Who::Client { 0 } else { 1 };

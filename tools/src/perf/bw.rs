@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use super::ends::{Bench, Ends, Ticker};
 use super::exchange::{Control, Done};
 use super::meter::Meter;
-use super::shape::Operation;
 use super::side::Side;
 use crate::base::error::Error;
 use crate::base::sleep::Sleep;
+use crate::link::operation::Operation;
 use crate::link::verify::Who;
 
 /// Time without arrivals after which missing messages of an unreliable transport are lost. On a

@@ -10,25 +10,25 @@ const PAIRS: usize = 1001;
 
 /// Clock that reads in ticks; a tick is a nanosecond for `clock_gettime`.
 #[derive(Clone, Debug)]
-pub(super) struct Clock {
+pub(crate) struct Clock {
     inner: quanta::Clock,
     about: About,
 }
 
 /// Description of the clock in a record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct About {
+pub(crate) struct About {
     /// `tsc` or `clock_gettime`.
-    pub(super) source: String,
-    pub(super) ticks_per_us: f64,
+    pub(crate) source: String,
+    pub(crate) ticks_per_us: f64,
     /// Median of the time between two consecutive readings. It is part of every latency, and not
     /// subtracted.
-    pub(super) cost_ns: f64,
+    pub(crate) cost_ns: f64,
 }
 
 impl Clock {
     /// Calibrates against the kernel's monotonic clock, in at most 200 ms.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let inner = quanta::Clock::new();
         let ns = inner.delta_as_nanos(0, 1 << 40);
         // quanta uses `clock_gettime`, in nanoseconds, unless the processor's counter is invariant.
@@ -47,24 +47,24 @@ impl Clock {
         clock
     }
 
-    pub(super) fn about(&self) -> &About {
+    pub(crate) fn about(&self) -> &About {
         &self.about
     }
 
     /// Now, in ticks.
     #[inline]
-    pub(super) fn now(&self) -> u64 {
+    pub(crate) fn now(&self) -> u64 {
         self.inner.raw()
     }
 
     /// Nanoseconds from one reading to a later one.
     #[inline]
-    pub(super) fn ns(&self, start: u64, end: u64) -> u64 {
+    pub(crate) fn ns(&self, start: u64, end: u64) -> u64 {
         self.inner.delta_as_nanos(start, end)
     }
 
     /// A time in ticks.
-    pub(super) fn ticks(&self, time: Duration) -> u64 {
+    pub(crate) fn ticks(&self, time: Duration) -> u64 {
         // Saturates; a century is as good as never.
         (time.as_secs_f64() * 1e6 * self.about.ticks_per_us) as u64
     }

@@ -24,20 +24,49 @@ const LOOK: Duration = Duration::from_millis(1);
 const TICK: Duration = Duration::from_millis(100);
 
 /// Ends in this process.
-pub(super) enum Ends {
+pub(crate) enum Ends {
     Both(Pair),
     One(Box<Side>, Control),
 }
 
 /// Both ends, driven by one thread.
-pub(super) struct Pair {
-    pub(super) client: Box<Side>,
-    pub(super) server: Box<Side>,
+pub(crate) struct Pair {
+    pub(crate) client: Box<Side>,
+    pub(crate) server: Box<Side>,
 }
 
 /// Sides of a run that are in this process.
-pub(super) trait Here {
+pub(crate) trait Here {
     fn sides(&mut self) -> impl Iterator<Item = &mut Side>;
+}
+
+impl Pair {
+    /// Makes the queue pairs of client and server.
+    pub(crate) fn prepare(devices: &Two, bench: &Bench<'_>) -> Result<[Prepared; 2], Error> {
+        let make =
+            |who, device| Prepared::new(who, device, devices.embedded, bench.shape, bench.size);
+        Ok([make(Who::Client, &devices.client)?, make(Who::Server, &devices.server)?])
+    }
+
+    pub(crate) fn connect(client: Prepared, server: Prepared) -> Result<Self, Error> {
+        let hands = client.hands.clone();
+        let client = Box::new(client.connect(&server.hands)?);
+        Ok(Self { client, server: Box::new(server.connect(&hands)?) })
+    }
+
+    pub(crate) fn side(&mut self, who: Who) -> &mut Side {
+        match who {
+            Who::Client => &mut self.client,
+            Who::Server => &mut self.server,
+        }
+    }
+
+    /// Looks for a reason that no message comes, in the completions of both sides.
+    pub(crate) fn look(&mut self, iteration: u64) -> Result<Option<Done>, Error> {
+        self.client.look(iteration)?;
+        self.server.look(iteration)?;
+        Ok(None)
+    }
 }
 
 impl Here for Pair {
@@ -47,33 +76,28 @@ impl Here for Pair {
 }
 
 /// Context of all measuring loops.
-pub(super) struct Bench<'a> {
-    pub(super) shape: &'a Shape,
-    pub(super) size: u32,
-    pub(super) clock: &'a Clock,
+pub(crate) struct Bench<'a> {
+    pub(crate) shape: &'a Shape,
+    pub(crate) size: u32,
+    pub(crate) clock: &'a Clock,
     /// Set by Ctrl-C.
-    pub(super) stop: &'a AtomicBool,
+    pub(crate) stop: &'a AtomicBool,
     /// The device is software in this process, and needs processor time.
-    pub(super) embedded: bool,
-    pub(super) quiet: bool,
+    pub(crate) embedded: bool,
+    pub(crate) quiet: bool,
     /// Name of this part of a run over several sizes.
-    pub(super) part: &'a str,
+    pub(crate) part: &'a str,
 }
 
 impl Ends {
     /// Brings both ends up in this process.
-    pub(super) fn both(devices: &Two, bench: &Bench<'_>) -> Result<Self, Error> {
-        let make =
-            |who, device| Prepared::new(who, device, devices.embedded, bench.shape, bench.size);
-        let client = make(Who::Client, &devices.client)?;
-        let server = make(Who::Server, &devices.server)?;
-        let hands = client.hands.clone();
-        let client = Box::new(client.connect(&server.hands)?);
-        Ok(Self::Both(Pair { client, server: Box::new(server.connect(&hands)?) }))
+    pub(crate) fn both(devices: &Two, bench: &Bench<'_>) -> Result<Self, Error> {
+        let [client, server] = Pair::prepare(devices, bench)?;
+        Pair::connect(client, server).map(Self::Both)
     }
 
     /// Brings up one end, and connects it with the other over TCP.
-    pub(super) fn one(
+    pub(crate) fn one(
         who: Who,
         devices: &Two,
         mut control: Control,
@@ -99,7 +123,7 @@ impl Ends {
     }
 
     /// Description of the ends in this process, for a record.
-    pub(super) fn about(&self) -> Vec<About> {
+    pub(crate) fn about(&self) -> Vec<About> {
         match self {
             Self::Both(pair) => vec![pair.client.about.clone(), pair.server.about.clone()],
             Self::One(side, _) => vec![side.about.clone()],
@@ -109,7 +133,7 @@ impl Ends {
 
 /// Result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Waited {
+pub(crate) enum Waited {
     /// The awaited message came.
     Came,
     /// The user ended the run.
@@ -119,13 +143,13 @@ pub(super) enum Waited {
 }
 
 impl Bench<'_> {
-    pub(super) fn stopped(&self) -> bool {
+    pub(crate) fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
     /// Bench for the last exchange of a run that the user ended, whose results are reported. A
     /// second Ctrl-C ends the program.
-    pub(super) fn parting(&self) -> Self {
+    pub(crate) fn parting(&self) -> Self {
         static NEVER: AtomicBool = AtomicBool::new(false);
         Self { stop: &NEVER, ..*self }
     }
@@ -138,7 +162,7 @@ impl Bench<'_> {
 
     /// Called between two empty polls of all local `sides`.
     #[inline]
-    pub(super) fn idle<'s>(
+    pub(crate) fn idle<'s>(
         &self,
         sleep: &mut Sleep,
         sides: impl IntoIterator<Item = &'s mut Side>,
@@ -155,7 +179,7 @@ impl Bench<'_> {
     /// Polls `ends` until `came`, within the time limit. Sometimes, and at the limit, `look` tests
     /// for a reason that nothing comes.
     #[inline]
-    pub(super) fn wait<E: Here>(
+    pub(crate) fn wait<E: Here>(
         &self,
         ends: &mut E,
         iteration: u64,
@@ -197,7 +221,7 @@ impl Bench<'_> {
 }
 
 /// Work done ten times a second: the bar and the sign of life. Other ticks cost a comparison.
-pub(super) struct Ticker {
+pub(crate) struct Ticker {
     progress: Progress,
     every: u64,
     next: u64,
@@ -205,7 +229,7 @@ pub(super) struct Ticker {
 
 impl Ticker {
     /// `messages` is 0 for an end that only serves.
-    pub(super) fn new(bench: &Bench<'_>, messages: u64) -> Self {
+    pub(crate) fn new(bench: &Bench<'_>, messages: u64) -> Self {
         let length = match bench.shape.duration() {
             _ if messages == 0 => Length::Unknown,
             Some(time) => Length::Time(time.as_millis() as u64),
@@ -218,13 +242,13 @@ impl Ticker {
 
     /// Returns `true` if a tick is due.
     #[inline]
-    pub(super) fn is_due(&self, now: u64) -> bool {
+    pub(crate) fn is_due(&self, now: u64) -> bool {
         now >= self.next
     }
 
     /// Shows how far the run is: messages, or the time since `start`.
     #[cold]
-    pub(super) fn tick(&mut self, bench: &Bench<'_>, start: u64, now: u64, messages: u64) {
+    pub(crate) fn tick(&mut self, bench: &Bench<'_>, start: u64, now: u64, messages: u64) {
         self.next = now.saturating_add(self.every);
         let done = match bench.shape.duration_s {
             Some(_) => bench.clock.ns(start, now) / 1_000_000,

@@ -15,23 +15,25 @@ use crate::link::verify::Who;
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
 /// Result of a run.
-pub(super) struct Latency {
+pub(crate) struct Latency {
     /// All samples in nanoseconds: half round trips, or operations.
-    pub(super) histogram: Histogram<u64>,
+    pub(crate) histogram: Histogram<u64>,
     /// Time of all measured messages, including work outside the samples.
-    pub(super) ns: u64,
+    pub(crate) ns: u64,
+    /// Time of the samples, as a whole.
+    pub(crate) clocked_ns: u64,
     /// The user ended the run early.
-    pub(super) interrupted: bool,
+    pub(crate) interrupted: bool,
 }
 
 /// Histogram of three digits and sufficient range, so that recording never allocates.
-pub(super) fn recorder() -> Result<Histogram<u64>, Error> {
+pub(crate) fn recorder() -> Result<Histogram<u64>, Error> {
     Histogram::new_with_bounds(1, LONGEST_NS, 3)
         .map_err(|error| Error::Unexpected { iteration: 0, what: format!("no histogram: {error}") })
 }
 
 /// Runs one size. The server of two processes has no result: it answers until the client is done.
-pub(super) fn run(ends: &mut Ends, bench: &Bench<'_>) -> Result<Option<Latency>, Error> {
+pub(crate) fn run(ends: &mut Ends, bench: &Bench<'_>) -> Result<Option<Latency>, Error> {
     match ends {
         Ends::Both(pair) => measure(pair, bench).map(Some),
         Ends::One(side, control) if side.who == Who::Client => {
@@ -53,7 +55,7 @@ pub(super) fn run(ends: &mut Ends, bench: &Bench<'_>) -> Result<Option<Latency>,
 }
 
 /// Operations of the measuring loop on its ends, in this process or in two.
-trait Turns {
+pub(crate) trait Turns {
     fn prepare(&mut self, iteration: u64) -> Result<(), Error>;
     /// Timed part: there and back.
     fn turn(&mut self, iteration: u64, bench: &Bench<'_>) -> Result<Waited, Error>;
@@ -63,7 +65,7 @@ trait Turns {
     fn tick(&mut self) -> Result<(), Error>;
 }
 
-fn measure(ends: &mut impl Turns, bench: &Bench<'_>) -> Result<Latency, Error> {
+pub(crate) fn measure(ends: &mut impl Turns, bench: &Bench<'_>) -> Result<Latency, Error> {
     let shape = bench.shape;
     let clock = bench.clock;
     let mut histogram = recorder()?;
@@ -73,7 +75,7 @@ fn measure(ends: &mut impl Turns, bench: &Bench<'_>) -> Result<Latency, Error> {
     let mut ticker = Ticker::new(bench, last.unwrap_or(u64::MAX));
     let mut begun = clock.now();
     let mut now = begun;
-    let mut interrupted = false;
+    let (mut interrupted, mut clocked_ns) = (false, 0);
     for iteration in 1.. {
         if last.is_some_and(|last| iteration > last) {
             break;
@@ -90,7 +92,9 @@ fn measure(ends: &mut impl Turns, bench: &Bench<'_>) -> Result<Latency, Error> {
             break;
         }
         if iteration > shape.warmup {
-            histogram.saturating_record((clock.ns(start, now) / halves).max(1));
+            let ns = clock.ns(start, now);
+            clocked_ns += ns;
+            histogram.saturating_record((ns / halves).max(1));
         }
         if ends.finish(iteration, bench)? != Waited::Came || bench.stopped() {
             interrupted = true;
@@ -106,7 +110,7 @@ fn measure(ends: &mut impl Turns, bench: &Bench<'_>) -> Result<Latency, Error> {
             ticker.tick(bench, begun, now, iteration);
         }
     }
-    Ok(Latency { histogram, ns: clock.ns(begun, now), interrupted })
+    Ok(Latency { histogram, ns: clock.ns(begun, now), clocked_ns, interrupted })
 }
 
 impl Turns for Pair {
@@ -117,11 +121,7 @@ impl Turns for Pair {
 
     #[inline]
     fn turn(&mut self, iteration: u64, bench: &Bench<'_>) -> Result<Waited, Error> {
-        let look = |pair: &mut Self| {
-            pair.client.look(iteration)?;
-            pair.server.look(iteration)?;
-            Ok(None)
-        };
+        let look = |pair: &mut Self| pair.look(iteration);
         self.client.post(iteration)?;
         if !bench.shape.op.is_one_sided() {
             let seen = |pair: &mut Self| pair.server.seen(iteration);

@@ -2,20 +2,20 @@
 
 mod bw;
 mod chart;
-mod clock;
+pub(crate) mod clock;
 mod compare;
 mod draw;
-mod ends;
+pub(crate) mod ends;
 pub(crate) mod exchange;
-mod lat;
+pub(crate) mod lat;
 mod machine;
 mod meter;
 mod options;
 mod plot;
 mod record;
 mod report;
-mod shape;
-mod side;
+pub(crate) mod shape;
+pub(crate) mod side;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;

@@ -7,11 +7,12 @@ use std::time::Duration;
 use clap::ValueEnum;
 use uverbs::Mtu;
 
-use super::shape::{Family, Operation, Plan, Role, Shape, Test};
+use super::shape::{Family, Plan, Role, Shape, Test};
 use crate::base::error::Error;
 use crate::base::select::PortArgs;
 use crate::base::units::{parse_bytes, parse_mtu, parse_size, parse_timeout};
 use crate::link::doorbell::Doorbell;
+use crate::link::operation::Operation;
 use crate::link::tcp;
 use crate::link::transport::Connection;
 

@@ -17,6 +17,7 @@ use super::machine::Machine;
 use super::shape::{Shape, Test};
 use super::{bw, clock, lat, side};
 use crate::base::error::Error;
+use crate::link::operation::Operation;
 
 /// Document kind of all records.
 const KIND: &str = "uverbs-perf";
@@ -313,7 +314,7 @@ fn method(shape: &Shape, two_processes: bool) -> Vec<String> {
             let more = if two_processes { ", except the peer's" } else { "" };
             says.push(format!("checking contents is not in the samples{more}"));
         }
-    } else if shape.check && shape.op == super::shape::Operation::Send {
+    } else if shape.check && shape.op == Operation::Send {
         says.push("the time includes checking each message".to_owned());
     }
     if !two_processes {

@@ -8,6 +8,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use crate::link::doorbell::Doorbell;
+use crate::link::operation::Operation;
 use crate::link::transport::Connection;
 
 /// Maximum memory of the default receive depth.
@@ -18,7 +19,7 @@ const RX_DEPTH: u32 = 512;
 /// Kind of measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Test {
+pub(crate) enum Test {
     /// Latency, of each message, one at a time: ib_write_lat, ib_read_lat, ib_send_lat,
     /// ib_atomic_lat
     #[value(alias = "latency")]
@@ -26,40 +27,6 @@ pub(super) enum Test {
     /// Bandwidth and message rate, with many outstanding: ib_write_bw and so on
     #[value(aliases = ["bandwidth", "rate"])]
     Bw,
-}
-
-/// The operation that is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Operation {
-    Write,
-    Read,
-    Send,
-    FetchAdd,
-    CompareSwap,
-}
-
-impl Operation {
-    pub(super) fn is_atomic(self) -> bool {
-        matches!(self, Self::FetchAdd | Self::CompareSwap)
-    }
-
-    /// The operation has a response, and needs no action of the peer's program.
-    pub(super) fn is_one_sided(self) -> bool {
-        self.is_atomic() || self == Self::Read
-    }
-}
-
-impl fmt::Display for Operation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Write => "write",
-            Self::Read => "read",
-            Self::Send => "send",
-            Self::FetchAdd => "fetch-add",
-            Self::CompareSwap => "compare-swap",
-        })
-    }
 }
 
 impl fmt::Display for Test {
@@ -73,7 +40,7 @@ impl fmt::Display for Test {
 
 /// Operation as named on the command line; the kind of atomic is an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Family {
+pub(crate) enum Family {
     Write,
     Read,
     Send,
@@ -82,7 +49,7 @@ pub(super) enum Family {
 
 /// Roles of this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(crate) enum Role {
     Both,
     Server { port: u16, wait: Duration },
     Client { host: String, port: u16 },
@@ -91,78 +58,78 @@ pub(super) enum Role {
 /// Plan of a command, with all defaults that need no device. All parameters hold for each size of
 /// the list.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
-    pub(super) sizes: Vec<u32>,
-    pub(super) shape: Shape,
-    pub(super) role: Role,
-    pub(super) device: Option<String>,
-    pub(super) json: bool,
-    pub(super) out: Option<PathBuf>,
-    pub(super) svg: Option<PathBuf>,
-    pub(super) png: Option<PathBuf>,
-    pub(super) plot: bool,
-    pub(super) quiet: bool,
+pub(crate) struct Plan {
+    pub(crate) sizes: Vec<u32>,
+    pub(crate) shape: Shape,
+    pub(crate) role: Role,
+    pub(crate) device: Option<String>,
+    pub(crate) json: bool,
+    pub(crate) out: Option<PathBuf>,
+    pub(crate) svg: Option<PathBuf>,
+    pub(crate) png: Option<PathBuf>,
+    pub(crate) plot: bool,
+    pub(crate) quiet: bool,
 }
 
 /// All parameters of a measurement except its size.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Shape {
-    pub(super) op: Operation,
-    pub(super) test: Test,
+pub(crate) struct Shape {
+    pub(crate) op: Operation,
+    pub(crate) test: Test,
     /// Number of messages on each queue pair; `None`: limited by time.
-    pub(super) iters: Option<u64>,
-    pub(super) duration_s: Option<f64>,
-    pub(super) warmup: u64,
+    pub(crate) iters: Option<u64>,
+    pub(crate) duration_s: Option<f64>,
+    pub(crate) warmup: u64,
     /// Maximum inline bytes; 0 for operations with a response.
-    pub(super) inline: u32,
-    pub(super) qps: u32,
-    pub(super) tx_depth: u32,
+    pub(crate) inline: u32,
+    pub(crate) qps: u32,
+    pub(crate) tx_depth: u32,
     /// Requested receive depth; `None`: what fits, by size.
-    pub(super) rx_depth: Option<u32>,
-    pub(super) cq_mod: u32,
-    pub(super) post_list: u32,
-    pub(super) outs: Option<u8>,
-    pub(super) bidirectional: bool,
-    pub(super) port: u8,
-    pub(super) gid_index: Option<u32>,
+    pub(crate) rx_depth: Option<u32>,
+    pub(crate) cq_mod: u32,
+    pub(crate) post_list: u32,
+    pub(crate) outs: Option<u8>,
+    pub(crate) bidirectional: bool,
+    pub(crate) port: u8,
+    pub(crate) gid_index: Option<u32>,
     /// Bytes.
-    pub(super) mtu: Option<u32>,
+    pub(crate) mtu: Option<u32>,
     /// Requested timeout; `None`: by device.
-    pub(super) qp_timeout: Option<u8>,
-    pub(super) sl: u8,
-    pub(super) traffic_class: u8,
-    pub(super) doorbell: Doorbell,
+    pub(crate) qp_timeout: Option<u8>,
+    pub(crate) sl: u8,
+    pub(crate) traffic_class: u8,
+    pub(crate) doorbell: Doorbell,
     #[serde(default)]
-    pub(super) connection: Connection,
+    pub(crate) connection: Connection,
     /// One receive queue for all queue pairs.
     #[serde(default)]
-    pub(super) use_srq: bool,
-    pub(super) cpu: Option<usize>,
-    pub(super) busy: bool,
+    pub(crate) use_srq: bool,
+    pub(crate) cpu: Option<usize>,
+    pub(crate) busy: bool,
     /// Sleeps after empty polls.
     #[serde(default)]
-    pub(super) events: bool,
-    pub(super) check: bool,
-    pub(super) timeout_s: f64,
+    pub(crate) events: bool,
+    pub(crate) check: bool,
+    pub(crate) timeout_s: f64,
 }
 
 impl Shape {
-    pub(super) fn timeout(&self) -> Duration {
+    pub(crate) fn timeout(&self) -> Duration {
         Duration::try_from_secs_f64(self.timeout_s).unwrap_or(Duration::from_secs(10))
     }
 
-    pub(super) fn duration(&self) -> Option<Duration> {
+    pub(crate) fn duration(&self) -> Option<Duration> {
         self.duration_s.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
     }
 
     /// Bytes of a receive before the message.
-    pub(super) fn head(&self) -> u32 {
+    pub(crate) fn head(&self) -> u32 {
         self.connection.head() as u32
     }
 
     /// Receives of a queue pair for messages of this size.
-    pub(super) fn receives(&self, size: u32) -> u32 {
-        if self.op != Operation::Send {
+    pub(crate) fn receives(&self, size: u32) -> u32 {
+        if !self.op.needs_receives() {
             // The test uses no receive, but a queue has at least one.
             return 1;
         }

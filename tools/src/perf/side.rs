@@ -20,11 +20,13 @@ use uverbs::{
 };
 
 use self::lat::Turn;
-pub(super) use self::setup::About;
-use self::setup::{blame, local, rights, wanted};
-use super::shape::{Operation, Shape};
+pub(crate) use self::setup::About;
+pub(crate) use self::setup::wanted;
+use self::setup::{blame, local, rights};
+use super::shape::Shape;
 use crate::base::error::{BecauseOf, Error};
 use crate::link::doorbell::Rings;
+use crate::link::operation::Operation;
 use crate::link::receives::Receives;
 use crate::link::transport::{Link, Reach};
 use crate::link::verify::{Pattern, Who};
@@ -33,13 +35,13 @@ use crate::link::verify::{Pattern, Who};
 const ALIGN: usize = 64;
 
 /// An end.
-pub(super) struct Side {
+pub(crate) struct Side {
     // Dropped before the memory.
     lines: Vec<Line>,
     receives: Receives,
     cq: CompletionQueue,
     memory: Memory,
-    pub(super) who: Who,
+    pub(crate) who: Who,
     shape: Shape,
     size: u32,
     /// Bytes of an inline message.
@@ -48,8 +50,8 @@ pub(super) struct Side {
     /// lat: the message in flight.
     turn: Turn,
     /// bw: number of messages received.
-    pub(super) received: u64,
-    pub(super) about: About,
+    pub(crate) received: u64,
+    pub(crate) about: About,
 }
 
 /// A queue pair.
@@ -85,12 +87,11 @@ impl Memory {
         let stride = (size as usize).next_multiple_of(ALIGN);
         let room = (size as usize + shape.head() as usize).next_multiple_of(ALIGN);
         let lines = stride * shape.qps as usize;
-        let receives = match shape.op {
-            Operation::Send => {
-                let bytes = room * (shape.qps * shape.receives(size)) as usize;
-                Some(pd.expose(bytes, AccessFlags::empty())?)
-            }
-            _ => None,
+        let receives = if shape.op.needs_receives() {
+            let bytes = room * (shape.qps * shape.receives(size)) as usize;
+            Some(pd.expose(bytes, AccessFlags::empty())?)
+        } else {
+            None
         };
         Ok(Self {
             stride,
@@ -102,8 +103,13 @@ impl Memory {
     }
 }
 
-/// Creates a CQ with room for all completions of all queue pairs.
-fn completion_queue(context: &Context, shape: &Shape, size: u32) -> Result<CompletionQueue, Error> {
+/// Creates a CQ with room for all completions of all queue pairs, and their receive queues.
+pub(crate) fn queues(
+    context: &Context,
+    pd: &ProtectionDomain,
+    shape: &Shape,
+    size: u32,
+) -> Result<(CompletionQueue, Receives), Error> {
     let receives = shape.receives(size);
     let all = shape.connection.completions(receives.saturating_mul(shape.qps));
     let all = all.saturating_add(shape.tx_depth.saturating_mul(shape.qps));
@@ -118,24 +124,44 @@ fn completion_queue(context: &Context, shape: &Shape, size: u32) -> Result<Compl
     if shape.events {
         queue = queue.channel(&context.create_comp_channel()?);
     }
-    queue.build().because_of(option, value)
+    let cq = queue.build().because_of(option, value)?;
+    let (sort, count) = ((shape.connection, shape.use_srq), receives.saturating_mul(shape.qps));
+    let shared = Receives::new(context, pd, &cq, sort, count);
+    Ok((cq, shared.because_of("--rx-depth", receives)?))
+}
+
+/// Creates a queue pair.
+pub(crate) fn queue_pair(
+    context: &Context,
+    pd: &ProtectionDomain,
+    (cq, receives): (&CompletionQueue, &Receives),
+    shape: &Shape,
+    size: u32,
+) -> Result<Link, Error> {
+    let qp = context
+        .queue_pair(pd, cq)
+        .max_send_wr(shape.tx_depth)
+        .max_recv_wr(shape.receives(size))
+        .max_inline_data(shape.inline)
+        .doorbell(shape.doorbell.mode());
+    Link::build(qp, shape.connection, receives, cq).map_err(|error| blame(error, shape))
 }
 
 /// Address of a queue pair and its memory, for the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Hand {
-    pub(super) endpoint: Reach,
-    pub(super) memory: Remote,
+pub(crate) struct Hand {
+    pub(crate) endpoint: Reach,
+    pub(crate) memory: Remote,
 }
 
 /// A side before it is connected.
-pub(super) struct Prepared {
-    side: Side,
-    pub(super) hands: Vec<Hand>,
+pub(crate) struct Prepared {
+    pub(crate) side: Side,
+    pub(crate) hands: Vec<Hand>,
 }
 
 impl Prepared {
-    pub(super) fn new(
+    pub(crate) fn new(
         who: Who,
         device: &Device,
         embedded: bool,
@@ -145,11 +171,7 @@ impl Prepared {
         let context = device.open()?;
         let (gid_index, place) = wanted(shape, size).find(&context, embedded)?;
         let pd = context.alloc_pd()?;
-        let cq = completion_queue(&context, shape, size)?;
-        let count = shape.receives(size).saturating_mul(shape.qps);
-        let sort = (shape.connection, shape.use_srq);
-        let receives = Receives::new(&context, &pd, &cq, sort, count);
-        let receives = receives.because_of("--rx-depth", shape.receives(size))?;
+        let (cq, receives) = queues(&context, &pd, shape, size)?;
         let inline = (size <= shape.inline).then(|| vec![0; size as usize]);
         let about = About {
             end: who.to_string(),
@@ -200,14 +222,7 @@ impl Prepared {
     ) -> Result<(), Error> {
         let Self { side, hands } = self;
         let shape = &side.shape;
-        let qp = context
-            .queue_pair(pd, &side.cq)
-            .max_send_wr(shape.tx_depth)
-            .max_recv_wr(shape.receives(side.size))
-            .max_inline_data(shape.inline)
-            .doorbell(shape.doorbell.mode());
-        let qp = Link::build(qp, shape.connection, &side.receives, &side.cq);
-        let mut qp = qp.map_err(|error| blame(error, shape))?;
+        let mut qp = queue_pair(context, pd, (&side.cq, &side.receives), shape, side.size)?;
         let endpoint = qp.prepare(local)?;
         if let Some(mtu) = endpoint.mtu() {
             side.about.place.mtu = mtu.bytes();
@@ -228,7 +243,7 @@ impl Prepared {
     }
 
     /// Connects each queue pair to the peer's of the same number. Both sides have equally many.
-    pub(super) fn connect(self, peers: &[Hand]) -> Result<Side, Error> {
+    pub(crate) fn connect(self, peers: &[Hand]) -> Result<Side, Error> {
         let Self { mut side, hands } = self;
         if peers.len() != hands.len() {
             let what = format!("the peer has {} queue pairs, not {}", peers.len(), hands.len());
@@ -285,7 +300,7 @@ impl Side {
     }
 
     /// Completion queue, to sleep on.
-    pub(super) fn queue(&mut self) -> &mut CompletionQueue {
+    pub(crate) fn queue(&mut self) -> &mut CompletionQueue {
         &mut self.cq
     }
 
@@ -301,10 +316,13 @@ fn id(line: u32, high: u32) -> u64 {
     u64::from(high) << 32 | u64::from(line)
 }
 
-/// Operation number `posted` of a queue pair, from 0. The word of atomics counts them.
+/// Operation number `posted` of a queue pair, from 0, with immediate data if it has some. The word
+/// of atomics counts them.
 #[inline]
-fn operation(op: Operation, remote: Remote, posted: u64) -> SendOp {
+fn operation(op: Operation, remote: Remote, posted: u64, imm: impl FnOnce() -> u32) -> SendOp {
     match op {
+        Operation::SendImm => SendOp::SendImm(imm()),
+        Operation::WriteImm => SendOp::WriteImm(remote, imm()),
         Operation::Write => SendOp::Write(remote),
         Operation::Read => SendOp::Read(remote),
         Operation::Send => SendOp::Send,

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use uverbs::Mtu;
 
-use super::config::{Config, Opcode, Remote, Role};
+use super::config::{Config, Remote, Role};
 use crate::base::error::Error;
 use crate::base::select::PortArgs;
 use crate::base::units::{parse_bytes, parse_mtu, parse_size, parse_timeout};
 use crate::link::doorbell::Doorbell;
+use crate::link::operation::Operation;
 use crate::link::tcp;
 use crate::link::transport::Connection;
 
@@ -76,8 +77,8 @@ pub(crate) struct Args {
     use_srq: bool,
 
     /// Operation
-    #[arg(long, value_enum, default_value_t = Opcode::Send)]
-    opcode: Opcode,
+    #[arg(long, value_enum, default_value_t = Operation::Send)]
+    opcode: Operation,
 
     /// Bytes of a message, such as 64, 4K or 1M; an atomic has always 8 [default: 64; with another
     /// process 4096, over UD 1024]
@@ -197,7 +198,7 @@ impl Args {
         let Some(size) = u32::try_from(size).ok().filter(|size| *size <= 1 << 31) else {
             return refuse("--size", size, "a message has at most 2147483648 bytes (2G)");
         };
-        if self.events && opcode == Opcode::Write {
+        if self.events && opcode == Operation::Write {
             let (value, why) = (String::new(), "a peer that only writes raises no event");
             return Err(Error::Argument { option: "--events", value, why: why.to_owned() });
         }
@@ -291,7 +292,7 @@ impl Args {
                 _ => Ok(None),
             };
         }
-        if self.opcode != Opcode::Send {
+        if self.opcode != Operation::Send {
             let why = "with another process messages are SENDs, as the C programs' are";
             return refuse("--opcode", &self.opcode, why);
         }

@@ -14,6 +14,8 @@ use crate::base::error::Error;
 use crate::base::interrupt;
 use crate::base::output;
 use crate::base::select;
+use crate::perf::clock::Clock;
+use crate::perf::ends::{Bench, Pair};
 
 pub(crate) fn run(args: &Args) -> Result<(), Error> {
     let config = args.config()?;
@@ -22,9 +24,21 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
         return remote::run(&config, &remote, &stop);
     }
     let devices = select::two(config.device.as_deref(), config.quiet)?;
-    let mut pair = side::Pair::connect(&devices, &config, &stop)?;
-    let outcome = run::run(&mut pair, &config)?;
-    let report = report::Report::new(&config, &pair, &outcome);
+    let (shape, clock) = (side::shape(&config), Clock::new());
+    let bench = Bench {
+        shape: &shape,
+        size: config.size,
+        clock: &clock,
+        stop: &stop,
+        embedded: devices.embedded,
+        quiet: config.quiet,
+        part: "",
+    };
+    let prepared = Pair::prepare(&devices, &bench)?;
+    let abouts = prepared.each_ref().map(side::About::of);
+    let [client, server] = prepared;
+    let outcome = run::run(Pair::connect(client, server)?, &bench)?;
+    let report = report::Report::new(&config, abouts, &outcome);
     if config.json {
         output::json(&report)
     } else {

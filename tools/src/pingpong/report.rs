@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::config::Config;
 use super::run::Outcome;
-use super::side::{About, Pair};
+use super::side::About;
 use crate::base::histogram::{self, Bucket, duration, three};
 
 /// Report of the run. Times are in nanoseconds.
@@ -70,7 +70,7 @@ struct Time {
 }
 
 impl Report {
-    pub(super) fn new(config: &Config, pair: &Pair<'_>, outcome: &Outcome) -> Self {
+    pub(super) fn new(config: &Config, [client, server]: [About; 2], outcome: &Outcome) -> Self {
         let clocked = outcome.clocked.as_secs_f64().max(1e-9);
         let size = u64::from(config.size);
         let ns = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -79,8 +79,8 @@ impl Report {
             program: "uverbs pingpong",
             version: env!("CARGO_PKG_VERSION"),
             config: config.clone(),
-            client: pair.client.about.clone(),
-            server: pair.server.about.clone(),
+            client,
+            server,
             verified: true,
             interrupted: outcome.interrupted,
             counts: Counts {

@@ -9,10 +9,11 @@ use super::{Control, PROGRAM, VERSION, terms};
 use crate::base::error::Error;
 use crate::fuzzing::check;
 use crate::link::doorbell::Doorbell;
+use crate::link::operation::Operation;
 use crate::link::tcp::Stream;
 use crate::link::transport::{Connection, Reach};
 use crate::link::verify::Who;
-use crate::perf::shape::{Operation, Shape, Test};
+use crate::perf::shape::{Shape, Test};
 use crate::perf::side::Hand;
 
 const SIZE: u32 = 64;

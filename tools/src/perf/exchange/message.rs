@@ -50,7 +50,7 @@ pub(super) struct Qp {
 
 /// Result of a side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::perf) struct Done {
+pub(crate) struct Done {
     /// Messages sent in the measured time.
     pub(in crate::perf) messages: u64,
     pub(in crate::perf) ns: u64,

@@ -39,7 +39,7 @@ const PER_QP: Duration = Duration::from_millis(10);
 
 /// The connection to the other process.
 #[derive(Debug)]
-pub(super) struct Control {
+pub(crate) struct Control {
     stream: Stream,
     peer: Who,
     limit: Duration,

@@ -8,41 +8,42 @@ use uverbs::{PostError, Wr};
 
 use super::{Line, Side, failed, id, not_posted, operation, wrong_arrival};
 use crate::base::error::Error;
+use crate::link::operation::Operation;
 use crate::link::verify::Pattern;
-use crate::perf::shape::{Operation, Shape, Test};
+use crate::perf::shape::{Shape, Test};
 
 /// Maximum completions per poll.
 const BURST: usize = 64;
 
 impl Side {
     /// Sets the number of messages to send on each queue pair.
-    pub(in crate::perf) fn order(&mut self, messages: u64) {
+    pub(crate) fn order(&mut self, messages: u64) {
         for line in &mut self.lines {
             line.todo = messages;
         }
     }
 
     /// Leaves at most one message per queue pair, which reports the unsignaled ones before it.
-    pub(in crate::perf) fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         for line in &mut self.lines {
             line.todo = line.todo.min(u64::from(line.silent > 0));
         }
     }
 
     /// Number of messages posted in total.
-    pub(in crate::perf) fn posted(&self) -> u64 {
+    pub(crate) fn posted(&self) -> u64 {
         self.lines.iter().map(|line| line.posted).sum()
     }
 
     /// Returns `true` if all ordered messages are complete.
-    pub(in crate::perf) fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.lines.iter().all(|line| line.todo == 0 && line.outstanding == 0)
     }
 
     /// Polls once, posts receives again, and posts as many sends as there is room for. Returns the
     /// number of messages known to be complete, and whether anything was done.
     #[inline]
-    pub(in crate::perf) fn pump(&mut self, so_far: u64) -> Result<(u64, bool), Error> {
+    pub(crate) fn pump(&mut self, so_far: u64) -> Result<(u64, bool), Error> {
         let (sent, mut busy) = self.collect(so_far)?;
         for line in &mut self.lines {
             if line.todo > 0 {
@@ -104,11 +105,7 @@ impl Side {
 
     /// After a run: compares memory with the sent messages. `writes`: the peer wrote here; `reads`:
     /// this side has read.
-    pub(in crate::perf) fn verify_end(
-        &mut self,
-        active: bool,
-        peer_active: bool,
-    ) -> Result<(), Error> {
+    pub(crate) fn verify_end(&mut self, active: bool, peer_active: bool) -> Result<(), Error> {
         if !self.shape.check || self.shape.test != Test::Bw {
             return Ok(());
         }
@@ -149,7 +146,7 @@ fn post_some(line: &mut Line, shape: &Shape, inline: Option<&[u8]>) -> Result<bo
             || (at == wanted && room - at < shape.post_list);
         let wr = Wr::new(id(line.number, line.silent));
         let wr = if tells { wr } else { wr.unsignaled() };
-        let op = operation(shape.op, line.remote, line.posted);
+        let op = operation(shape.op, line.remote, line.posted, || 0);
         let data = match inline {
             Some(inline) => Data::Inline(inline),
             None => Data::One(line.local),

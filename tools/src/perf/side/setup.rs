@@ -6,26 +6,27 @@ use uverbs::{AccessFlags, AckTimeout, Context, Local, Mtu, RnrTimer};
 use crate::base::error::{BecauseOf, Error};
 use crate::base::setup::{Place, Wanted, ack_timeout};
 use crate::link::doorbell::Rings;
+use crate::link::operation::Operation;
 use crate::link::verify::Who;
-use crate::perf::shape::{Operation, Shape, Test};
+use crate::perf::shape::{Shape, Test};
 
 /// Description of an end in a record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(in crate::perf) struct About {
-    pub(in crate::perf) end: String,
+pub(crate) struct About {
+    pub(crate) end: String,
     #[serde(flatten)]
-    pub(in crate::perf) place: Place,
+    pub(crate) place: Place,
     /// Limit granted for the first queue pair.
-    pub(in crate::perf) max_send_wr: u32,
-    pub(in crate::perf) max_recv_wr: u32,
-    pub(in crate::perf) max_inline_data: u32,
+    pub(crate) max_send_wr: u32,
+    pub(crate) max_recv_wr: u32,
+    pub(crate) max_inline_data: u32,
     /// Doorbells of all queue pairs.
     #[serde(default)]
-    pub(in crate::perf) rings: Rings,
+    pub(crate) rings: Rings,
 }
 
 /// Requirements of the options on the device.
-pub(super) fn wanted(shape: &Shape, size: u32) -> Wanted {
+pub(crate) fn wanted(shape: &Shape, size: u32) -> Wanted {
     Wanted {
         port: shape.port,
         gid_index: shape.gid_index,
@@ -37,22 +38,22 @@ pub(super) fn wanted(shape: &Shape, size: u32) -> Wanted {
 }
 
 /// Access rights of the peer: no more than this test needs.
-pub(super) fn rights(shape: &Shape, who: Who) -> AccessFlags {
+pub(crate) fn rights(shape: &Shape, who: Who) -> AccessFlags {
     let peer_acts = match shape.test {
-        Test::Lat => who == Who::Server || !shape.op.is_one_sided(),
-        Test::Bw => who == Who::Server || shape.bidirectional,
+        Test::Lat if !shape.op.is_one_sided() => true,
+        Test::Lat | Test::Bw => who == Who::Server || shape.bidirectional,
     };
     match shape.op {
         _ if !peer_acts => AccessFlags::empty(),
-        Operation::Write => AccessFlags::REMOTE_WRITE,
+        Operation::Write | Operation::WriteImm => AccessFlags::REMOTE_WRITE,
         Operation::Read => AccessFlags::REMOTE_READ,
-        Operation::Send => AccessFlags::empty(),
+        Operation::Send | Operation::SendImm => AccessFlags::empty(),
         Operation::FetchAdd | Operation::CompareSwap => AccessFlags::REMOTE_ATOMIC,
     }
 }
 
 /// Attributes by which queue pairs are brought up.
-pub(super) fn local(
+pub(crate) fn local(
     context: &Context,
     shape: &Shape,
     gid_index: Option<u32>,
@@ -86,9 +87,12 @@ pub(super) fn local(
 }
 
 /// Names the option that caused a refusal.
-pub(super) fn blame(error: uverbs::Error, shape: &Shape) -> Error {
+pub(crate) fn blame(error: uverbs::Error, shape: &Shape) -> Error {
     let uverbs::Error::Limit { what, .. } = error else {
-        return Err::<(), _>(error).because_of("--qps", shape.qps).unwrap_err();
+        return match shape.qps {
+            1 => Error::Verb(error),
+            many => Err::<(), _>(error).because_of("--qps", many).unwrap_err(),
+        };
     };
     let (option, value) = if what.contains("inline") {
         ("--inline", shape.inline)

@@ -8,7 +8,6 @@ use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use uverbs::raw::SendOp;
 use uverbs::xrc::RemoteSrq;
 use uverbs::{
     AccessFlags, Completed, CompletionQueue, DatagramEndpoint, Device, Endpoint, Frame, Local, Mtu,
@@ -22,6 +21,7 @@ use crate::base::sleep::Sleep;
 use crate::link::receives::Receives;
 use crate::link::transport::{Link, Reach};
 use crate::link::verify::{Mismatch, Who};
+use crate::perf::side::{queue_pair, queues, wanted};
 use crate::pingpong::config::{Config, Remote, Role};
 use crate::pingpong::side;
 
@@ -88,9 +88,11 @@ impl<'a> Session<'a> {
         stop: &'a AtomicBool,
     ) -> Result<Self, Error> {
         let context = device.open()?;
-        let (gid_index, _) = side::wanted(config).find(&context, false)?;
+        let (shape, size) = (side::shape(config), config.size);
+        let (gid_index, _) = wanted(&shape, size).find(&context, false)?;
         let pd = context.alloc_pd()?;
-        let (cq, shared, mut qp) = side::make(&context, &pd, config)?;
+        let (cq, shared) = queues(&context, &pd, &shape, size)?;
+        let mut qp = queue_pair(&context, &pd, (&cq, &shared), &shape, size)?;
         let head = config.connection.head();
         let slab = pd.slab(head + config.size as usize, (config.rx_depth + SPARE) as usize)?;
         let free = std::iter::from_fn(|| slab.take()).collect();
@@ -102,9 +104,12 @@ impl<'a> Session<'a> {
             min_rnr_timer: RnrTimer::DEFAULT,
             service_level: remote.service_level,
             qkey: QKEY,
+            port: config.port,
+            gid_index,
+            mtu: config.mtu,
             ..Local::default()
         };
-        let here = side::prepare(&mut qp, config, gid_index, local)?;
+        let here = qp.prepare(&local)?;
         let mtu = here.mtu();
         let (lid, qpn, psn, gid) = (here.lid(), here.qpn(), here.psn(), here.gid());
         let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE);
@@ -339,11 +344,11 @@ impl<'a> Session<'a> {
         let frame = self.outgoing.take().ok_or_else(|| self.wrong("nothing to send"))?;
         let mut batch = self.qp.batch();
         let posted = if self.config.size <= self.config.inline {
-            let posted = batch.inline(SEND, SendOp::Send, &frame[self.head..]);
+            let posted = batch.send_inline(SEND, &frame[self.head..]);
             self.free.push(frame);
             posted
         } else {
-            batch.frame(SEND, SendOp::Send, frame, self.head)
+            batch.send(SEND, frame, self.head)
         };
         match posted {
             Ok(()) => {

@@ -408,8 +408,8 @@ impl<P: Provider> Context<P> {
         self.inner.random.hash_one(unique_id()) as u32 & 0xff_ffff
     }
 
-    /// True if the device was removed. Asks the kernel, which answers from its own tables. Waits of
-    /// this library ask by themselves; a program that waits on files asks after a long silence.
+    /// True if the device was removed. Asks the kernel, which answers from its tables. Waits of
+    /// this library notice the removal; a program that waits on files asks after a long silence.
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;

@@ -26,8 +26,8 @@ pub(crate) fn names(folder: &Path) -> io::Result<BTreeSet<String>> {
 }
 
 /// Example that each unoptimised build has, too: without a test or an example, Cargo leaves out the
-/// features of dev-dependencies, compiles dependencies again, and overwrites `libibverbs.so` under a
-/// running test.
+/// features of dev-dependencies, compiles dependencies again, and overwrites `libibverbs.so` under
+/// a running test.
 const EXAMPLE: &str = "list_devices";
 
 /// A cargo command for targets of one kind (`--test`) of the workspace.

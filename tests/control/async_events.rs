@@ -159,8 +159,10 @@ fn what_happens_to_port_and_device_everybody_hears() {
     let contexts = [0, 1].map(|_| soft(&hca).open().unwrap());
     hca.link_down();
     hca.link_up();
+    assert!(!contexts.iter().any(Context::is_gone));
     hca.unplug();
     for context in &contexts {
+        assert!(context.is_gone());
         assert_eq!(next(context), (AsyncEventKind::PortError, AsyncElement::Port(1)));
         assert_eq!(next(context), (AsyncEventKind::PortActive, AsyncElement::Port(1)));
         assert_eq!(next(context), (AsyncEventKind::DeviceFatal, AsyncElement::Device));

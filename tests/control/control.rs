@@ -23,6 +23,7 @@ use uverbs::{
 fn a_device_tells_of_itself() {
     let device = common::device();
     assert!(!device.name().is_empty());
+    assert_eq!(device.is_iwarp(), common::is_siw());
     let context = device.open().unwrap();
     let attr = context.query_device().unwrap();
     assert_eq!(attr.node_guid, device.node_guid());

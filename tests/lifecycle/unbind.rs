@@ -63,6 +63,7 @@ fn traffic(client: &mut Side, server: &mut Side, mut each: impl FnMut(u64)) -> E
 
 /// Checks that each verb of a context that lost its device says so.
 fn is_gone(context: &Context) {
+    assert!(context.is_gone());
     for error in [
         context.query_port(1).unwrap_err(),
         context.query_device().unwrap_err(),

@@ -26,7 +26,6 @@ pub(super) const MESSAGE_LEN: usize = 4;
 /// An open device, for any number of streams.
 #[derive(Clone, Debug)]
 pub(super) struct Domain {
-    pub(super) device: Device,
     pub(super) context: Context,
     pub(super) pd: ProtectionDomain,
 }
@@ -35,7 +34,7 @@ impl Domain {
     pub(super) fn open(device: Device) -> Result<Self, Error> {
         let context = device.open()?;
         let pd = context.alloc_pd()?;
-        Ok(Self { device, context, pd })
+        Ok(Self { context, pd })
     }
 }
 
@@ -67,8 +66,8 @@ impl Parts {
         domain: &Domain,
         options: &StreamOptions,
     ) -> Result<(Self, QueuePair), Error> {
-        let Domain { device, context, pd } = domain;
-        let is_iwarp = device.is_iwarp();
+        let Domain { context, pd } = domain;
+        let is_iwarp = context.device().is_iwarp();
         let spare = if is_iwarp { SPARE } else { 0 };
         let most = context.query_device()?.max_qp_wr.min(0xfffe);
         let most = most.saturating_sub(spare).max(FEWEST);

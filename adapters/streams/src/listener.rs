@@ -104,7 +104,7 @@ impl RdmaListener {
     fn domain(&self, request: &ConnectionRequest) -> io::Result<Option<Domain>> {
         let mut known = self.domain.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(domain) = &*known
-            && request.id().is_of(&domain.device).unwrap_or(false)
+            && request.id().is_of(domain.context.device()).unwrap_or(false)
         {
             return Ok(Some(domain.clone()));
         }

@@ -91,7 +91,7 @@ impl Local {
         any_port.set_port(0);
         id.bind(any_port)?;
         let (domain, port) = (Domain::open(id.device()?)?, id.port()?);
-        let Domain { context, pd, .. } = &domain;
+        let Domain { context, pd } = &domain;
         let attr = context.query_port(port)?;
         let most = context.query_device()?.max_qp_wr.clamp(FEWEST, 0xfffe);
         // As many as there are bytes for (`ds_set_qp_size`).

@@ -19,10 +19,12 @@
 //!
 //! - the top (`SoftHca`, threads and steps) assembles a device;
 //! - `kernel` is the in-process front, in the kernel's role: ioctls, handles, errnos;
-//! - `vfio_user`, `pci` and `firmware` are the second front, behind the feature `pci`: a PCI
-//!   function for a virtual machine, driven by the guest's kernel;
+//! - `vfio_user` and `pci` are the second front, behind the feature `pci`: a PCI function for a
+//!   virtual machine, driven by the guest's kernel;
 //! - `cm` is the device's connection manager, `cm_door` a program's door to it;
-//! - `board` is shared by both fronts: identity, limits, layout of the BAR;
+//! - `firmware` has the commands of the PCI function, three of which a program sends in process,
+//!   too (DEVX);
+//! - `board` is shared by both fronts: identity, capabilities, layout of the BAR;
 //! - [`hca`] is the device: queues, keys, transport; it knows neither ioctls nor process addresses;
 //! - [`wire`] carries packets.
 
@@ -35,7 +37,10 @@ mod copy;
 mod descriptors;
 mod door;
 mod embedded;
-#[cfg(feature = "pci")]
+#[cfg_attr(
+    not(feature = "pci"),
+    allow(dead_code, reason = "most commands come from the driver of a PCI function alone")
+)]
 mod firmware;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]

@@ -1,6 +1,6 @@
 //! Layout of the PCI function's BAR 0, and its number of vectors and doorbell pages.
 
-use super::profile::DEVICE_MEMORY_LEN;
+use super::capabilities::DEVICE_MEMORY_LEN;
 use uverbs_mlx5_prm::doorbell::MLX5_ADAPTER_PAGE_SIZE;
 
 /// Bytes of BAR 0.

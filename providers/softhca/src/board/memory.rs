@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::bar::DEVICE_MEMORY as IN_BAR;
-use super::profile::DEVICE_MEMORY_LEN as LEN;
+use super::capabilities::DEVICE_MEMORY_LEN as LEN;
 use crate::hca::{Dma, DmaFault};
 
 /// Address of device memory for the HCA side: higher than any bus address of a processor.

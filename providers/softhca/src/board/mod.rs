@@ -1,8 +1,9 @@
-//! Identity and limits of a device, for both fronts; for the PCI function also the layout of its
-//! BAR and device memory. The modules know neither front.
+//! Identity and capabilities of a device, for both fronts; for the PCI function also the layout of
+//! its BAR and device memory. The modules know neither front.
 
-#[cfg(feature = "pci")]
+#[cfg_attr(not(feature = "pci"), allow(dead_code, reason = "only a PCI function has a BAR"))]
 pub(crate) mod bar;
-#[cfg(feature = "pci")]
+pub(crate) mod capabilities;
+#[cfg_attr(not(feature = "pci"), allow(dead_code, reason = "only a PCI function has a BAR"))]
 pub(crate) mod memory;
 pub(crate) mod profile;

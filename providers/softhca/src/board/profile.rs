@@ -1,7 +1,6 @@
-//! Identity and limits of a device. All invented values are here.
+//! Identity and addresses of a device. All invented values are here.
 
-use uverbs_mlx5_prm::cmd::caps::{DMA_MMO_SQ, LOG_DMA_MMO_MAX_SIZE};
-
+use super::capabilities::LOG_MAX_NUMBER;
 use crate::hca::{HcaConfig, LinkLayer, Mtu};
 
 /// Type of a GID; the numbers are `IB_UVERBS_GID_TYPE_*`.
@@ -31,37 +30,10 @@ pub(crate) const VENDOR_PART_ID: u32 = 4125;
 /// Version 99.0.1 in mlx5's encoding (`fw_rev_maj << 32 | fw_rev_min << 16 | fw_rev_sub`), which no
 /// silicon has.
 pub(crate) const FW_VER: u64 = 99 << 32 | 1;
-/// Number of completion vectors, all of which are equal.
-pub(crate) const COMP_VECTORS: u32 = 8;
-/// Bytes of a BlueFlame register, both halves together (`log_bf_reg_size` 9).
-pub(crate) const BF_REG_SIZE: u32 = 512;
-/// Bytes of the largest send WQE (`max_wqe_sz_sq`).
-pub(crate) const MAX_SQ_DESC: u16 = 1024;
-/// Bytes of the largest receive WQE (`max_wqe_sz_rq`).
-pub(crate) const MAX_RQ_DESC: u16 = 512;
-/// Maximum SGEs of a work request: limited by the smaller of the two WQEs.
-pub(crate) const MAX_SGE: u32 = 30;
-/// `gid_table_size` of an Ethernet port, and of an InfiniBand port, of this family.
-pub(crate) const GID_TABLE_LEN: [u32; 2] = [255, 8];
-/// P_Keys in the table: RoCE has only the default key (`mlx5_query_port_roce`).
-pub(crate) const PKEY_TABLE_LEN: [u16; 2] = [1, 128];
-/// Bytes of device memory. The driver's bitmap has 256 pages at most (Linux
-/// `include/linux/mlx5/driver.h`, `MLX5_MAX_MEMIC_PAGES`).
-pub(crate) const DEVICE_MEMORY_LEN: u64 = 256 << 10;
-/// Maximum count and period (in microseconds) of event moderation (`MLX5_MAX_CQ_COUNT`,
-/// `MLX5_MAX_CQ_PERIOD`).
-pub(crate) const MAX_CQ_COUNT: u16 = u16::MAX;
-pub(crate) const MAX_CQ_PERIOD: u16 = (1 << 12) - 1;
-/// Maximum number each of TIRs, TISes, RQ tables and flow tables.
-pub(crate) const MAX_STEERING: u32 = 1 << 16;
-/// Maximum UAR pages.
-pub(crate) const MAX_UARS: u32 = 1 << 10;
-
 /// Identity and limits of one device.
 #[derive(Clone, Debug)]
 pub(crate) struct Profile {
     /// Number of the device, from which its addresses are derived.
-    #[cfg_attr(not(feature = "pci"), expect(dead_code, reason = "VHCA_ID of the PCI function"))]
     pub(crate) number: u16,
     /// `node_guid` as a number. Its bytes in network order are the interface id of the GID.
     pub(crate) guid: u64,
@@ -98,19 +70,20 @@ impl Profile {
             LinkLayer::Ethernet => 0,
             LinkLayer::InfiniBand => number,
         };
-        Self { number, guid, gids, lid, max_pd: 1 << 24, max_ah: 1 << 20, memlock: u64::MAX, hca }
+        Self {
+            number,
+            guid,
+            gids,
+            lid,
+            max_pd: 1 << LOG_MAX_NUMBER,
+            max_ah: 1 << 20,
+            memlock: u64::MAX,
+            hca,
+        }
     }
 
     pub(crate) fn is_ethernet(&self) -> bool {
         self.hca.link == LinkLayer::Ethernet
-    }
-
-    pub(crate) fn gid_table_len(&self) -> u32 {
-        GID_TABLE_LEN[usize::from(!self.is_ethernet())]
-    }
-
-    pub(crate) fn pkey_table_len(&self) -> u16 {
-        PKEY_TABLE_LEN[usize::from(!self.is_ethernet())]
     }
 
     /// P_Key at an index: the default key is first; the rest of the table is empty.
@@ -137,15 +110,6 @@ fn ipv4_mapped(addr: [u8; 4]) -> [u8; 16] {
     gid[11] = 0xff;
     gid[12..].copy_from_slice(&addr);
     gid
-}
-
-/// Sets the general capability of memory copies, and log2 of the longest copy, rounded down. Unset
-/// for a device without copies.
-pub(crate) fn tell_copies(general: &mut [u8], config: &HcaConfig) {
-    if let Some(log) = config.max_copy.checked_ilog2() {
-        DMA_MMO_SQ.set(general, 1);
-        LOG_DMA_MMO_MAX_SIZE.set(general, log.into());
-    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,9 @@
-//! The firmware of the PCI device: commands of the mlx5 command interface become calls of the HCA
-//! side.
+//! The firmware: commands of the mlx5 command interface become calls of the HCA side.
+//!
+//! A PCI function's driver sends all of them. In process a program sends three (DEVX). Its queue
+//! pairs and protection domains were made by verbs, which pass [`Firmware`] by, so these commands
+//! share only the functions that need none of its objects: [`Capabilities`](device::caps::Capabilities),
+//! [`create_free`](objects::mkey::create_free), [`reset_stream`](objects::qp::reset_stream).
 //!
 //! A file for each kind of object has its commands. A command gets its input as bytes of the
 //! driver's length, and writes its output into zeroed bytes; [`Firmware::execute`] checked that
@@ -16,19 +20,19 @@
 //! | `odp` | on-demand paging |
 //! | `event` | events of the HCA side as event queue entries |
 
-mod base;
-mod device;
+pub(crate) mod base;
+pub(crate) mod device;
 mod frames;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
-mod objects;
+pub(crate) mod objects;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use uverbs_mlx5_prm::cmd::dct::dctc;
-use uverbs_mlx5_prm::cmd::header::{cmd_in, cmd_out};
+use uverbs_mlx5_prm::cmd::header::cmd_in;
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 use uverbs_mlx5_prm::cmd::sq::{rqc, sqc};
 
@@ -42,6 +46,7 @@ use self::device::life::Life;
 use self::device::nic::Nic;
 use self::frames::interfaces::Interfaces;
 use self::objects::memic::Memic;
+use crate::board::capabilities::MAX_UMEM;
 use crate::board::memory::DeviceMemory;
 use crate::board::profile::Profile;
 use crate::hca::{Dma, Hca};
@@ -108,7 +113,7 @@ impl Firmware {
             srqs: Objects::new("no such shared receive queue"),
             sqs: Objects::new("no such send queue"),
             umems: BTreeMap::new(),
-            umem_ids: Numbers::new(1, base::umem::MAX_UMEM),
+            umem_ids: Numbers::new(1, MAX_UMEM),
             frame_rqs: Objects::new("no such receive queue"),
             interfaces: Interfaces::default(),
             nic: Nic::default(),
@@ -142,7 +147,7 @@ impl Firmware {
         self.srqs.clear();
         self.sqs.clear();
         self.umems.clear();
-        self.umem_ids = Numbers::new(1, base::umem::MAX_UMEM);
+        self.umem_ids = Numbers::new(1, MAX_UMEM);
         self.frame_rqs.clear();
         self.interfaces = Interfaces::default();
         self.nic = Nic::default();
@@ -164,9 +169,7 @@ impl Firmware {
         let (status, why) = match done {
             Ok(()) => (CmdStatus::OK, None),
             Err(refusal) => {
-                output.fill(0);
-                cmd_out::STATUS.set(output, refusal.status.0.into());
-                cmd_out::SYNDROME.set(output, refusal.syndrome().into());
+                refusal.answer(output);
                 (refusal.status, Some(refusal.why))
             }
         };

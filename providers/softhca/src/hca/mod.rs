@@ -36,14 +36,6 @@ pub mod stats;
 mod control;
 mod device;
 mod engine;
-#[cfg_attr(
-    not(feature = "pci"),
-    allow(
-        dead_code,
-        unused_imports,
-        reason = "not all of it is made through the front in process"
-    )
-)]
 pub(crate) mod ethernet;
 mod failure;
 mod pending;
@@ -51,7 +43,6 @@ mod state;
 pub(crate) mod tap;
 
 pub(crate) use state::block::MAX_BLOCK;
-#[cfg(feature = "pci")]
 pub(crate) use state::qp::RESERVED_QPNS;
 
 #[cfg(any(test, fuzzing))]
@@ -75,6 +66,5 @@ pub use indirect::{Blocks, Indirect, List, Part};
 pub use number::{Cqn, Key, Pdn, Qpn, Srqn, UarNumber};
 pub use pending::{PendingCq, PendingQp, PendingRing, PendingSrq};
 pub(crate) use state::port::WATCHDOG;
-#[cfg(feature = "pci")]
 pub(crate) use state::{access::DEPTH, umr::page_of};
 pub use stats::{Complaints, HcaStats};

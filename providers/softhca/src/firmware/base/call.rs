@@ -1,5 +1,6 @@
 //! A command's input and output, and the reasons to refuse a command.
 
+use uverbs_mlx5_prm::cmd::header::cmd_out;
 use uverbs_mlx5_prm::cmd::opcode::CmdStatus;
 
 use crate::hca::{HcaError, Noun};
@@ -37,9 +38,16 @@ impl Refusal {
         Self::new(CmdStatus::BAD_RES_ERR, why)
     }
 
+    /// Writes the command's answer: status and syndrome, zeros behind them.
+    pub(crate) fn answer(&self, output: &mut [u8]) {
+        output.fill(0);
+        cmd_out::STATUS.set(output, self.status.0.into());
+        cmd_out::SYNDROME.set(output, self.syndrome().into());
+    }
+
     /// Syndrome, which the driver prints: a hash of the reason (FNV-1a), so that it is constant and
     /// can be found in the log.
-    pub(crate) const fn syndrome(&self) -> u32 {
+    const fn syndrome(&self) -> u32 {
         let bytes = self.why.as_bytes();
         let mut hash = 0x811c_9dc5u32;
         let mut at = 0;

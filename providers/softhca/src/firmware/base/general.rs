@@ -7,6 +7,7 @@ use uverbs_mlx5_prm::cmd::general::{
 };
 use uverbs_mlx5_prm::cmd::opcode::CmdStatus;
 
+use crate::board::capabilities::LOG_RESERVED_QPNS;
 use crate::firmware::Firmware;
 use crate::firmware::base::call::Call;
 use crate::firmware::base::call::Refusal;
@@ -16,8 +17,6 @@ use crate::hca::RESERVED_QPNS;
 
 /// Object types (`general_obj_types`).
 pub(crate) const KINDS: u64 = 1 << RESERVED_QPN | 1 << AV_QP_MAPPING;
-/// Log2 of the QPNs in one reservation.
-pub(crate) const LOG_RESERVED_QPNS: u64 = 6;
 /// Maximum mapped addresses.
 const MAX_MAPPINGS: u32 = 1 << 20;
 

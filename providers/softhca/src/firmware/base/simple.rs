@@ -9,19 +9,13 @@ use uverbs_mlx5_prm::cmd::simple::{
 };
 
 use crate::board::bar::{FIRST_UAR, LAST_UAR};
+use crate::board::capabilities::{LOG_MAX_NUMBER, LOG_MAX_UCTX, MAX_COUNTERS};
 use crate::firmware::Firmware;
 use crate::firmware::base::call::Call;
 use crate::firmware::base::call::Refusal;
 use crate::firmware::base::numbers::Numbers;
 use crate::firmware::base::owner::OwnedNumbers;
 use crate::firmware::base::owner::User;
-
-/// Log2 of the maximum users of the command interface.
-pub(crate) const MAX_UCTX_LOG: u8 = 12;
-/// Numbers have 24 bits, one of which is reserved.
-const MAX_NUMBER: u32 = 1 << 23;
-/// Maximum counter sets. The number is a byte of the queue pair's context; 0 means no set.
-pub(crate) const MAX_COUNTERS: u32 = u8::MAX as u32;
 
 /// All objects of these kinds.
 #[derive(Clone, Debug)]
@@ -43,10 +37,10 @@ impl Default for Simple {
         Self {
             uars: uar_pages(0),
             log_uars_in_page: 0,
-            pds: numbers(1, MAX_NUMBER),
-            xrcds: numbers(1, MAX_NUMBER),
-            tds: numbers(1, MAX_NUMBER),
-            uctxs: numbers(1, 1 << MAX_UCTX_LOG),
+            pds: numbers(1, 1 << LOG_MAX_NUMBER),
+            xrcds: numbers(1, 1 << LOG_MAX_NUMBER),
+            tds: numbers(1, 1 << LOG_MAX_NUMBER),
+            uctxs: numbers(1, 1 << LOG_MAX_UCTX),
             counters: numbers(1, MAX_COUNTERS + 1),
         }
     }

@@ -24,8 +24,6 @@ use crate::hca::Region;
 const PAGE_SHIFT: u64 = 12;
 /// Log2 of the largest page. No command has enough pages to overflow their bytes.
 const MAX_PAGE_SHIFT: u64 = 40;
-/// Maximum umems.
-pub(crate) const MAX_UMEM: u32 = 1 << 16;
 /// Bytes of a doorbell record.
 const RECORD: u64 = 8;
 

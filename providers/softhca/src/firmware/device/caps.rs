@@ -1,31 +1,31 @@
 //! Capabilities of QUERY_HCA_CAP. A capability that is not set here is 0: the device lacks it.
 
+use uverbs_mlx5_prm::cmd::Block;
 use uverbs_mlx5_prm::cmd::caps::{
-    FLOW_COUNTER_BULK_LOG_MAX_ALLOC, LOG_RESERVED_QPN_GRANULARITY, RTS2RTS_QP_UDP_SPORT,
-    atomic_caps, cmd_hca_cap, cmd_hca_cap_2, flow_table_fields_supported, flow_table_nic_cap,
-    flow_table_prop_layout, per_protocol_networking_offload_caps, roce_cap,
+    DMA_MMO_SQ, FLOW_COUNTER_BULK_LOG_MAX_ALLOC, LOG_DMA_MMO_MAX_SIZE,
+    LOG_RESERVED_QPN_GRANULARITY, RTS2RTS_QP_UDP_SPORT, atomic_caps, cmd_hca_cap, cmd_hca_cap_2,
+    flow_table_fields_supported, flow_table_nic_cap, flow_table_prop_layout, odp_cap,
+    odp_per_transport_service_cap, odp_scheme_cap, per_protocol_networking_offload_caps, roce_cap,
 };
 use uverbs_mlx5_prm::cmd::hca::{query_hca_cap_out, set_hca_cap_in};
+use uverbs_mlx5_prm::cmd::memic::{INCREMENT_SIZES, TEST_AND_SET_SIZES, device_mem_cap};
 
-use crate::board::profile::{BF_REG_SIZE, MAX_RQ_DESC, MAX_SQ_DESC, MAX_STEERING, tell_copies};
+use crate::board::bar::{DEVICE_MEMORY as IN_BAR, OPERATION_COUNT};
+use crate::board::capabilities::{
+    self, BF_REG_SIZE, CLOCK_KHZ, DEVICE_MEMORY_LEN, DEVICE_MEMORY_UNIT, LOG_MAX_COUNTER_ROW,
+    LOG_MAX_DEVICE_MEMORY_ALIGNMENT, LOG_MAX_EQES, LOG_MAX_NUMBER, LOG_RESERVED_QPNS, MAX_COUNTERS,
+    MAX_ENCAP_HEADER, MAX_EQ, MAX_RQ_DESC, MAX_SQ_DESC, MAX_STEERING, MAX_UMEM, Paging, paged,
+};
+use crate::board::profile::Profile;
 use crate::firmware::Firmware;
 use crate::firmware::base::call::Call;
 use crate::firmware::base::call::Refusal;
 use crate::firmware::base::general;
-use crate::firmware::base::simple::MAX_COUNTERS;
-use crate::firmware::base::simple::MAX_UCTX_LOG;
-use crate::firmware::base::umem::MAX_UMEM;
-use crate::firmware::device::eq;
-use crate::firmware::device::odp;
-use crate::firmware::frames::edit;
-use crate::firmware::frames::interfaces;
-use crate::firmware::frames::tables;
-use crate::firmware::objects::memic;
-use crate::hca::{DEPTH as MAX_INDIRECTION_LEVELS, MAX_BLOCK, ethernet};
+use crate::hca::{DEPTH as MAX_INDIRECTION_LEVELS, HcaConfig, MAX_BLOCK, ethernet};
 
 /// Capability types (Linux `include/linux/mlx5/device.h`, `mlx5_cap_type`).
-mod kind {
-    pub(super) const GENERAL: u16 = 0;
+pub(crate) mod kind {
+    pub(crate) const GENERAL: u16 = 0;
     pub(super) const ETHERNET: u16 = 1;
     pub(super) const ODP: u16 = 2;
     pub(super) const ATOMIC: u16 = 3;
@@ -33,11 +33,14 @@ mod kind {
     pub(super) const FLOW_TABLE: u16 = 7;
     pub(super) const DEVICE_MEMORY: u16 = 0xf;
     pub(super) const GENERAL_2: u16 = 0x20;
+
+    /// Type in `op_mod` of QUERY_HCA_CAP and SET_HCA_CAP. Bit 0 asks for the maximum or the current
+    /// value, which are equal here.
+    pub(crate) const fn of(op_mod: u16) -> u16 {
+        op_mod >> 1
+    }
 }
 
-/// Shift of the capability type in `op_mod` of QUERY_HCA_CAP. Bit 0 asks for the maximum or the
-/// current value, which are equal here.
-const KIND_SHIFT: u16 = 1;
 /// Compare and swap, fetch and add (`MLX5_ATOMIC_OPS_*`).
 const ATOMIC_OPERATIONS: u64 = 0b11;
 /// Operand size: 8 bytes.
@@ -54,26 +57,29 @@ const ROCE_UDP_PORT: u64 = 4791;
 const PKEYS_128: u64 = 0;
 /// Code of `gid_table_size` for 8 entries (`mlx5_get_gid_table_len`).
 const GIDS_8: u64 = 0;
-/// Log2 of object numbers (`log_max_pd` and similar): 24 bits, one of which is reserved.
-const LOG_MAX_NUMBER: u64 = 23;
-/// Frequency of the internal timer, which counts nanoseconds.
-const FREQUENCY_KHZ: u64 = 1_000_000;
+/// Operand size in bytes of operations on device memory: the byte order of longer ones is not
+/// public.
+const ONE_BYTE: u64 = 1;
+
+/// A device whose capabilities are asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Capabilities<'a> {
+    pub(crate) profile: &'a Profile,
+    pub(crate) config: &'a HcaConfig,
+    /// Values of SET_HCA_CAP: `atomic_req_8B_endianness_mode`, and log2 of the UARs in a page.
+    pub(crate) atomic_mode: u64,
+    pub(crate) log_uars_in_page: u32,
+}
 
 impl Firmware {
     pub(crate) fn query_cap(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
-        let cap = query_hca_cap_out::CAPABILITY.of_mut(call.output);
-        match call.op_mod >> KIND_SHIFT {
-            kind::GENERAL => self.general(cap),
-            kind::ODP => odp::capabilities(cap),
-            kind::GENERAL_2 => general_2(cap, self.profile.is_ethernet()),
-            kind::ATOMIC => self.atomic(cap),
-            kind::DEVICE_MEMORY => memic::capabilities(cap),
-            kind::ETHERNET if self.profile.is_ethernet() => offloads(cap),
-            kind::ROCE if self.profile.is_ethernet() => self.roce(cap),
-            kind::FLOW_TABLE if self.profile.is_ethernet() => flow_table(cap),
-            // Silicon answers zeros for capability types that it lacks.
-            _ => {}
-        }
+        let capabilities = Capabilities {
+            profile: &self.profile,
+            config: self.hca.config(),
+            atomic_mode: self.atomic_mode,
+            log_uars_in_page: self.simple.log_uars_in_page(),
+        };
+        capabilities.query(call);
         Ok(())
     }
 
@@ -83,7 +89,7 @@ impl Firmware {
     /// byte order can be set; the rest of that structure is zeros (`handle_hca_cap_atomic`).
     pub(crate) fn set_cap(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let cap = set_hca_cap_in::CAPABILITY.of(call.input);
-        match call.op_mod >> KIND_SHIFT {
+        match kind::of(call.op_mod) {
             kind::GENERAL => {
                 self.simple.set_uars_in_page(cmd_hca_cap::LOG_UAR_PAGE_SZ.get(cap));
             }
@@ -93,6 +99,26 @@ impl Firmware {
             _ => {}
         }
         Ok(())
+    }
+}
+
+impl Capabilities<'_> {
+    /// QUERY_HCA_CAP.
+    pub(crate) fn query(&self, call: &mut Call<'_>) {
+        let cap = query_hca_cap_out::CAPABILITY.of_mut(call.output);
+        let ethernet = self.profile.is_ethernet();
+        match kind::of(call.op_mod) {
+            kind::GENERAL => self.general(cap),
+            kind::ODP => paging(cap),
+            kind::GENERAL_2 => general_2(cap, ethernet),
+            kind::ATOMIC => self.atomic(cap),
+            kind::DEVICE_MEMORY => device_memory(cap),
+            kind::ETHERNET if ethernet => offloads(cap),
+            kind::ROCE if ethernet => self.roce(cap),
+            kind::FLOW_TABLE if ethernet => flow_table(cap),
+            // Silicon answers zeros for capability types that it lacks.
+            _ => {}
+        }
     }
 
     fn atomic(&self, cap: &mut [u8]) {
@@ -116,13 +142,13 @@ impl Firmware {
         self.queues(cap);
         self.memory(cap);
         self.transport(cap);
-        numbers_and_doorbells(cap, self.simple.log_uars_in_page());
+        numbers_and_doorbells(cap, self.log_uars_in_page);
         self.port(cap);
     }
 
     fn queues(&self, cap: &mut [u8]) {
         use cmd_hca_cap::*;
-        let config = self.hca.config();
+        let config = self.config;
         LOG_MAX_QP.set(cap, log2(config.max_qp));
         LOG_MAX_QP_SZ.set(cap, config.log_max_wqebbs.into());
         LOG_MAX_CQ.set(cap, log2(config.max_cq));
@@ -130,9 +156,9 @@ impl Firmware {
         LOG_MAX_SRQ.set(cap, log2(config.max_srq));
         LOG_MAX_SRQ_SZ.set(cap, config.log_max_rq_entries.into());
         LOG_MAX_RMP.set(cap, log2(config.max_srq));
-        LOG_MAX_EQ.set(cap, eq::MAX_EQ.ilog2().into());
-        MAX_NUM_EQS.set(cap, eq::MAX_EQ.into());
-        LOG_MAX_EQ_SZ.set(cap, eq::LOG_MAX_EQES.into());
+        LOG_MAX_EQ.set(cap, MAX_EQ.ilog2().into());
+        MAX_NUM_EQS.set(cap, MAX_EQ.into());
+        LOG_MAX_EQ_SZ.set(cap, LOG_MAX_EQES.into());
         MAX_WQE_SZ_SQ.set(cap, MAX_SQ_DESC.into());
         MAX_WQE_SZ_RQ.set(cap, MAX_RQ_DESC.into());
         CQE_VERSION.set(cap, 1);
@@ -151,7 +177,7 @@ impl Firmware {
 
     fn memory(&self, cap: &mut [u8]) {
         use cmd_hca_cap::*;
-        let config = self.hca.config();
+        let config = self.config;
         LOG_MAX_MKEY.set(cap, log2(config.max_mkey));
         LOG_MAX_MRW_SZ.set(cap, 64);
         LOG_MAX_KLM_LIST_SIZE.set(cap, 22);
@@ -170,7 +196,7 @@ impl Firmware {
     /// Transport capabilities. mlx5_ib requires XRC.
     fn transport(&self, cap: &mut [u8]) {
         use cmd_hca_cap::*;
-        let config = self.hca.config();
+        let config = self.config;
         RC.set(cap, 1);
         UC.set(cap, 1);
         UD.set(cap, 1);
@@ -184,12 +210,11 @@ impl Firmware {
         LOG_MAX_RA_RES_QP.set(cap, log2(config.max_dest_rd_atomic.into()));
         LOG_MAX_RA_REQ_DC.set(cap, log2(config.max_rd_atomic.into()));
         LOG_MAX_RA_RES_DC.set(cap, log2(config.max_dest_rd_atomic.into()));
-        // libmlx5 changes tag lists by a queue pair that it connects to itself without a GRH
-        // (`create_cmd_qp`), which Linux refuses on Ethernet (`rdma_check_ah_attr`).
+        // On InfiniBand with an empty list, too.
         if !self.profile.is_ethernet() {
             TAG_MATCHING.set(cap, 1);
             RNDV_OFFLOAD_RC.set(cap, 1);
-            LOG_TAG_MATCHING_LIST_SZ.set(cap, config.log_max_tags.into());
+            LOG_TAG_MATCHING_LIST_SZ.set(cap, self.profile.log_max_tags().into());
         }
         QPC_EXTENSION.set(cap, 1);
         LOG_MAX_DCI_STREAM_CHANNELS.set(cap, config.log_max_dci_streams.into());
@@ -204,18 +229,21 @@ impl Firmware {
         ] {
             may.set(cap, 1);
         }
-        LOCAL_CA_ACK_DELAY.set(cap, 4);
-        tell_copies(cap, config);
+        LOCAL_CA_ACK_DELAY.set(cap, capabilities::LOCAL_CA_ACK_DELAY.into());
+        if let Some(log) = config.max_copy.checked_ilog2() {
+            DMA_MMO_SQ.set(cap, 1);
+            LOG_DMA_MMO_MAX_SIZE.set(cap, log.into());
+        }
         RTS2RTS_QP_UDP_SPORT.set(cap, 1);
         ECE_SUPPORT.set(cap, u64::from(config.ece != 0));
     }
 
     fn port(&self, cap: &mut [u8]) {
         use cmd_hca_cap::*;
-        let config = self.hca.config();
+        let config = self.config;
         NUM_PORTS.set(cap, 1);
         NATIVE_PORT_NUM.set(cap, 1);
-        if self.profile.is_ethernet() {
+        if let Some(log_max_rq) = self.profile.log_max_rq() {
             PORT_TYPE.set(cap, PORT_ETHERNET);
             ETH_NET_OFFLOADS.set(cap, 1);
             NIC_FLOW_TABLE.set(cap, 1);
@@ -224,8 +252,8 @@ impl Firmware {
             for field in [LOG_MAX_TIR, LOG_MAX_TIS, LOG_MAX_RQT] {
                 field.set(cap, log_steering);
             }
-            LOG_MAX_RQT_SIZE.set(cap, interfaces::LOG_MAX_RQT_SIZE.into());
-            LOG_MAX_RQ.set(cap, log2(config.max_qp));
+            LOG_MAX_RQT_SIZE.set(cap, capabilities::LOG_MAX_RQT_SIZE.into());
+            LOG_MAX_RQ.set(cap, log_max_rq.into());
             LOG_MAX_SQ.set(cap, log2(config.max_qp));
             LOG_MAX_TIS_PER_SQ.set(cap, 3);
             LOG_MAX_WQ_SZ.set(cap, config.log_max_wqebbs.into());
@@ -251,18 +279,61 @@ impl Firmware {
         OUT_OF_SEQ_CNT.set(cap, 1);
         RETRANSMISSION_Q_COUNTERS.set(cap, 1);
         ENHANCED_ERROR_Q_COUNTERS.set(cap, 1);
-        DEVICE_FREQUENCY_KHZ.set(cap, FREQUENCY_KHZ);
-        DEVICE_FREQUENCY_MHZ.set(cap, FREQUENCY_KHZ / 1000);
+        DEVICE_FREQUENCY_KHZ.set(cap, CLOCK_KHZ);
+        DEVICE_FREQUENCY_MHZ.set(cap, CLOCK_KHZ / 1000);
         VHCA_ID.set(cap, self.profile.number.into());
     }
 }
 
 fn general_2(cap: &mut [u8], ethernet: bool) {
     cmd_hca_cap_2::DP_ORDERING_FORCE.set(cap, 1);
-    LOG_RESERVED_QPN_GRANULARITY.set(cap, general::LOG_RESERVED_QPNS);
+    LOG_RESERVED_QPN_GRANULARITY.set(cap, LOG_RESERVED_QPNS);
     if ethernet {
-        FLOW_COUNTER_BULK_LOG_MAX_ALLOC.set(cap, tables::LOG_MAX_ROW);
+        FLOW_COUNTER_BULK_LOG_MAX_ALLOC.set(cap, LOG_MAX_COUNTER_ROW);
     }
+}
+
+/// Page faults are reported by queue; the scheme that reports them by memory is not offered. A
+/// driver may enable the capabilities; they are always on.
+fn paging(cap: &mut [u8]) {
+    let scheme = odp_cap::TRANSPORT_PAGE_FAULT_SCHEME_CAP.of_mut(cap);
+    let Paging { connected, uc: _, ud } = Paging::IN_GUEST;
+    for (transport, operations) in [
+        (odp_scheme_cap::RC_ODP_CAPS, connected),
+        (odp_scheme_cap::XRC_ODP_CAPS, connected),
+        (odp_scheme_cap::DC_ODP_CAPS, connected),
+        (odp_scheme_cap::UD_ODP_CAPS, ud),
+    ] {
+        service(transport, scheme, operations);
+    }
+}
+
+fn service(transport: Block, scheme: &mut [u8], operations: u32) {
+    use odp_per_transport_service_cap::*;
+    let cap = transport.of_mut(scheme);
+    for (field, operation) in [
+        (SEND, paged::SEND),
+        (RECEIVE, paged::RECEIVE),
+        (WRITE, paged::WRITE),
+        (READ, paged::READ),
+        (ATOMIC, paged::ATOMIC),
+        (SRQ_RECEIVE, paged::SRQ_RECEIVE),
+    ] {
+        field.set(cap, u64::from(operations & operation != 0));
+    }
+}
+
+fn device_memory(cap: &mut [u8]) {
+    use device_mem_cap::*;
+    MEMIC.set(cap, 1);
+    LOG_MIN_MEMIC_ALLOC_SIZE.set(cap, DEVICE_MEMORY_UNIT.ilog2().into());
+    LOG_MAX_MEMIC_ADDR_ALIGNMENT.set(cap, LOG_MAX_DEVICE_MEMORY_ALIGNMENT.into());
+    MEMIC_BAR_START_ADDR.set(cap, IN_BAR);
+    MEMIC_BAR_SIZE.set(cap, DEVICE_MEMORY_LEN);
+    MAX_MEMIC_SIZE.set(cap, DEVICE_MEMORY_LEN);
+    MEMIC_OPERATIONS.set(cap, (1 << OPERATION_COUNT) - 1);
+    INCREMENT_SIZES.set(cap, ONE_BYTE);
+    TEST_AND_SET_SIZES.set(cap, ONE_BYTE);
 }
 
 fn offloads(cap: &mut [u8]) {
@@ -279,7 +350,7 @@ fn flow_table(cap: &mut [u8]) {
     let log_steering = u64::from(MAX_STEERING.ilog2());
     ENCAP_GENERAL_HEADER.set(cap, 1);
     LOG_MAX_PACKET_REFORMAT_CONTEXT.set(cap, log_steering);
-    MAX_ENCAP_HEADER_SIZE.set(cap, edit::MAX_HEADER as u64);
+    MAX_ENCAP_HEADER_SIZE.set(cap, MAX_ENCAP_HEADER as u64);
     use flow_table_prop_layout::*;
     let receive = FLOW_TABLE_PROPERTIES_NIC_RECEIVE.of_mut(cap);
     flow_tables(receive);
@@ -326,12 +397,12 @@ fn flow_tables(cap: &mut [u8]) {
 /// driver contains several UARs.
 fn numbers_and_doorbells(cap: &mut [u8], log_uars_in_page: u32) {
     use cmd_hca_cap::*;
-    LOG_MAX_PD.set(cap, LOG_MAX_NUMBER);
-    LOG_MAX_XRCD.set(cap, LOG_MAX_NUMBER);
-    LOG_MAX_TRANSPORT_DOMAIN.set(cap, LOG_MAX_NUMBER);
+    for field in [LOG_MAX_PD, LOG_MAX_XRCD, LOG_MAX_TRANSPORT_DOMAIN] {
+        field.set(cap, LOG_MAX_NUMBER.into());
+    }
     GENERAL_OBJ_TYPES.set(cap, general::KINDS);
     LOG_MAX_UMEM.set(cap, MAX_UMEM.ilog2().into());
-    LOG_MAX_UCTX.set(cap, MAX_UCTX_LOG.into());
+    LOG_MAX_UCTX.set(cap, capabilities::LOG_MAX_UCTX.into());
     UAR_4K.set(cap, 1);
     LOG_PG_SZ.set(cap, 12);
     LOG_UAR_PAGE_SZ.set(cap, log_uars_in_page.into());

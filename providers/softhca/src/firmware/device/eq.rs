@@ -11,6 +11,7 @@ use uverbs_mlx5_prm::eqe::{EventType, mlx5_eqe};
 use zerocopy::IntoBytes;
 
 use crate::board::bar::VECTORS;
+use crate::board::capabilities::{LOG_MAX_EQES, MAX_EQ};
 use crate::firmware::Firmware;
 use crate::firmware::base::call::Call;
 use crate::firmware::base::call::Refusal;
@@ -19,10 +20,6 @@ use crate::firmware::base::owner::User;
 use crate::firmware::base::rings::Pages;
 use crate::hca::{Dma, Region};
 
-/// Maximum event queues. The doorbell has a byte for the number.
-pub(crate) const MAX_EQ: u32 = 1 << 6;
-/// Log2 of the largest event queue.
-pub(crate) const LOG_MAX_EQES: u8 = 20;
 /// Maximum waiting events of all queues together. Waiting events are distinct, but may name
 /// destroyed objects. More events are lost, as in a queue that overruns: its driver has taken no
 /// event for very long.

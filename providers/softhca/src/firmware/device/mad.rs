@@ -4,15 +4,13 @@
 
 use uverbs_mlx5_prm::cmd::vport::{mad_ifc_in, mad_ifc_out};
 
+use crate::board::capabilities::{LINK_UP, MANAGER_LID, PORT_ACTIVE, WIDTH_4X};
 use crate::board::profile::{VENDOR_ID, VENDOR_PART_ID};
 use crate::firmware::Firmware;
 use crate::firmware::base::call::Call;
 use crate::firmware::base::call::Refusal;
 use crate::firmware::device::register::NODE_DESCRIPTION;
-use crate::firmware::device::vport::ACTIVE;
 use crate::firmware::device::vport::CAPABILITIES;
-use crate::firmware::device::vport::LINK_UP;
-use crate::firmware::device::vport::MANAGER_LID;
 
 /// Offsets in a packet (13.4.3, 14.2.1.1).
 mod at {
@@ -110,8 +108,7 @@ impl Firmware {
     }
 
     fn port_info(&self, data: &mut Data) {
-        /// Four lanes; 10 Gb/s each, and by the extended field 25 (14.2.5.6).
-        const WIDTH_4X: u8 = 2;
+        /// 10 Gb/s a lane, and by the extended field 25 (14.2.5.6).
         const SPEEDS: u8 = 0b111;
         const SPEED_10: u8 = 4;
         const SPEED_EXT_25: u8 = 2;
@@ -121,13 +118,13 @@ impl Firmware {
             data[8..16].copy_from_slice(&first.gid[..8]);
         }
         data[16..18].copy_from_slice(&self.profile.lid.to_be_bytes());
-        data[18..20].copy_from_slice(&(MANAGER_LID as u16).to_be_bytes());
+        data[18..20].copy_from_slice(&MANAGER_LID.to_be_bytes());
         let capabilities = CAPABILITIES as u32 | EXTENDED_SPEEDS;
         data[20..24].copy_from_slice(&capabilities.to_be_bytes());
         data[28] = 1;
         data[29..32].fill(WIDTH_4X);
-        data[32] = SPEEDS << 4 | ACTIVE as u8;
-        data[33] = (LINK_UP as u8) << 4 | 2;
+        data[32] = SPEEDS << 4 | PORT_ACTIVE;
+        data[33] = LINK_UP << 4 | 2;
         data[35] = SPEED_10 << 4 | SPEEDS;
         data[36] = mtu << 4;
         // One virtual lane.

@@ -3,6 +3,7 @@
 use uverbs_mlx5_prm::cmd::hca::{access_register_in, access_register_out};
 use uverbs_mlx5_prm::cmd::register::{paos_reg, pmtu_reg, ptys_reg, pvlc_reg};
 
+use crate::board::capabilities::SPEED_EDR;
 use crate::firmware::Firmware;
 use crate::firmware::base::call::Call;
 use crate::firmware::base::call::Refusal;
@@ -30,8 +31,6 @@ const MAX_FRAME: u64 = 9216;
 const USUAL_FRAME: u64 = 1522;
 /// Four lanes (`MLX5_PTYS_WIDTH_4X`).
 const WIDTH_4X: u64 = 1 << 2;
-/// EDR; a lane of 25 Gb/s (`IB_SPEED_EDR`).
-const SPEED_EDR: u64 = 1 << 5;
 /// Only VL0.
 const ONE_VL: u64 = 1;
 const UP: u64 = 1;
@@ -75,7 +74,7 @@ impl Firmware {
                         ptys_reg::IB_PROTO_ADMIN,
                         ptys_reg::IB_PROTO_OPER,
                     ] {
-                        speed.set(read, SPEED_EDR);
+                        speed.set(read, SPEED_EDR.into());
                     }
                 }
                 if ptys_reg::PROTO_MASK.get(written) & PROTO_ETHERNET != 0 {

@@ -6,13 +6,11 @@ use uverbs_mlx5_prm::cmd::vport::{
     query_vport_state_out,
 };
 
+use crate::board::capabilities::{LINK_UP, MANAGER_LID, PORT_ACTIVE};
 use crate::firmware::Firmware;
 use crate::firmware::base::call::Call;
 use crate::firmware::base::call::Refusal;
 
-/// IBTA PortInfo: PortState Active, PortPhysicalState LinkUp.
-pub(crate) const ACTIVE: u64 = 4;
-pub(crate) const LINK_UP: u64 = 5;
 /// State of a virtual port: up.
 const UP: u64 = 1;
 /// IBTA PortInfo CapabilityMask: system image GUID, communication management, client
@@ -21,8 +19,6 @@ pub(crate) const CAPABILITIES: u64 = 1 << 11 | 1 << 16 | 1 << 25;
 /// Capability bit of communication management, which the driver sets when `ib_cm` is loaded (Linux
 /// `cm_add_one`, `mlx5_ib_modify_port`).
 const CHANGEABLE: u64 = 1 << 16;
-/// LID of a subnet manager. The port configures itself, so no manager runs there.
-pub(crate) const MANAGER_LID: u64 = 1;
 /// P_Key or GID index that means the whole table.
 const WHOLE: u64 = 0xffff;
 
@@ -30,16 +26,16 @@ impl Firmware {
     pub(crate) fn query_vport(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         use hca_vport_context::*;
         let out = query_hca_vport_context_out::HCA_VPORT_CONTEXT.of_mut(call.output);
-        PORT_PHYSICAL_STATE.set(out, LINK_UP);
-        PORT_STATE.set(out, ACTIVE);
-        VPORT_STATE.set(out, ACTIVE);
+        PORT_PHYSICAL_STATE.set(out, LINK_UP.into());
+        PORT_STATE.set(out, PORT_ACTIVE.into());
+        VPORT_STATE.set(out, PORT_ACTIVE.into());
         for guid in [SYSTEM_IMAGE_GUID, PORT_GUID, NODE_GUID] {
             guid.set(out, self.profile.guid);
         }
         CAP_MASK1.set(out, CAPABILITIES);
         CAP_MASK1_FIELD_SELECT.set(out, CHANGEABLE);
         LID.set(out, self.profile.lid.into());
-        SM_LID.set(out, MANAGER_LID);
+        SM_LID.set(out, MANAGER_LID.into());
         Ok(())
     }
 

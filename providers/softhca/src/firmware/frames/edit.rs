@@ -9,6 +9,7 @@ use uverbs_mlx5_prm::cmd::flow::{
     packet_reformat_context_in, set_action_in,
 };
 
+use crate::board::capabilities::MAX_ENCAP_HEADER;
 use crate::firmware::Firmware;
 use crate::firmware::base::call::Call;
 use crate::firmware::base::call::Refusal;
@@ -29,9 +30,6 @@ const ETHERNET_LENS: [usize; 2] = [14, 18];
 const SET: u64 = 1;
 const ADD: u64 = 2;
 const COPY: u64 = 3;
-
-/// Maximum bytes of added headers (`max_encap_header_size`).
-pub(crate) const MAX_HEADER: usize = 128;
 
 fn rewrite(action: &[u8]) -> Result<Rewrite, Refusal> {
     Ok(match set_action_in::ACTION_TYPE.get(action) {
@@ -64,7 +62,7 @@ impl Firmware {
         let len = context::REFORMAT_DATA_SIZE.get(input) as usize;
         let data = input.get(context::REFORMAT_DATA.offset()..).and_then(|data| data.get(..len));
         let data = data.ok_or(Refusal::param("fewer bytes than the header has"))?.to_vec();
-        if len > MAX_HEADER {
+        if len > MAX_ENCAP_HEADER {
             return Err(Refusal::param("too long a header"));
         }
         let least = ETHERNET_LENS[0];

@@ -10,15 +10,13 @@ use uverbs_mlx5_prm::cmd::steering::{
     modify_tir_in, rq_num, rqt_bitmask, rqtc, rx_hash_field_select, tirc, tisc,
 };
 
-use crate::board::profile::MAX_STEERING;
+use crate::board::capabilities::{LOG_MAX_RQT_SIZE, MAX_STEERING};
 use crate::firmware::Firmware;
 use crate::firmware::base::call::Call;
 use crate::firmware::base::call::Refusal;
 use crate::firmware::base::numbers::Numbers;
 use crate::hca::ethernet::{HashContext, HashFunction, Selector, Spread, TirContext, Wrong};
 
-/// Log2 of the maximum queues in an RQ table.
-pub(crate) const LOG_MAX_RQT_SIZE: u32 = 11;
 /// `disp_type` (`MLX5_TIRC_DISP_TYPE_*`).
 const DIRECT: u64 = 0;
 const INDIRECT: u64 = 1;

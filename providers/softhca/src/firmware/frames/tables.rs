@@ -10,6 +10,7 @@ use uverbs_mlx5_prm::cmd::flow::{
 };
 use uverbs_mlx5_prm::cmd::opcode::CmdStatus;
 
+use crate::board::capabilities::LOG_MAX_COUNTER_ROW;
 use crate::firmware::Firmware;
 use crate::firmware::base::call::Call;
 use crate::firmware::base::call::Refusal;
@@ -25,8 +26,6 @@ const NIC_TX: u64 = 1;
 /// Miss actions (`MLX5_FLOW_TABLE_MISS_ACTION_*`).
 const MISS_DEFAULT: u64 = 0;
 const MISS_FORWARD: u64 = 1;
-/// Log2 of the maximum counters in one allocation.
-pub(crate) const LOG_MAX_ROW: u64 = 9;
 /// `modify_field_select` of MODIFY_FLOW_TABLE (`MLX5_MODIFY_FLOW_TABLE_MISS_TABLE_ID`).
 const SELECT_MISS: u64 = 1;
 /// `op_mod` of SET_FLOW_TABLE_ROOT that removes the root (fs_cmd.c, `mlx5_cmd_update_root_ft`).
@@ -243,7 +242,8 @@ impl Firmware {
 
     pub(crate) fn alloc_flow_counter(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let log = alloc_flow_counter_in::FLOW_COUNTER_BULK_LOG_SIZE.get(call.input);
-        if alloc_flow_counter_in::FLOW_COUNTER_BULK.is_set(call.input) || log > LOG_MAX_ROW {
+        if alloc_flow_counter_in::FLOW_COUNTER_BULK.is_set(call.input) || log > LOG_MAX_COUNTER_ROW
+        {
             return Err(Refusal::param("too many flow counters at once"));
         }
         let count = 1 << log;

@@ -9,28 +9,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use uverbs_mlx5_prm::cmd::memic::{
-    INCREMENT_SIZES, TEST_AND_SET_SIZES, alloc_memic_in, alloc_memic_out, dealloc_memic_in,
-    device_mem_cap, modify_memic_in, modify_memic_out,
+    alloc_memic_in, alloc_memic_out, dealloc_memic_in, modify_memic_in, modify_memic_out,
 };
 use uverbs_mlx5_prm::cmd::opcode::CmdStatus;
 
 use crate::board::bar::{DEVICE_MEMORY as IN_BAR, OPERATION_COUNT, OPERATIONS};
+use crate::board::capabilities::{
+    DEVICE_MEMORY_LEN as LEN, DEVICE_MEMORY_UNIT as UNIT, LOG_MAX_DEVICE_MEMORY_ALIGNMENT,
+};
 use crate::board::memory::DeviceMemory;
-use crate::board::profile::DEVICE_MEMORY_LEN as LEN;
 use crate::firmware::Firmware;
 use crate::firmware::base::call::Call;
 use crate::firmware::base::call::Refusal;
 
-/// Granularity of lengths (Linux `MLX5_MEMIC_BASE_SIZE`), and log2 of the largest alignment in such
-/// units.
-const UNIT: u64 = 64;
-const LOG_MAX_ALIGNMENT: u64 = 6;
 /// `memic_operation_type` (rdma-core `tests/test_mlx5_dm_ops.py`, `MEMIC_ATOMIC_*`): bit numbers in
 /// `memic_operations` and in a piece's operations.
 const INCREMENT: u64 = 0;
 const TEST_AND_SET: u64 = 1;
-/// Operand size of one byte: the byte order of longer ones is not public.
-const ONE_BYTE: u64 = 1;
 /// `op_mod` of MODIFY_MEMIC (Linux `mlx5_ifc.h`, `MLX5_MODIFY_MEMIC_OP_MOD_*`).
 const ALLOC: u16 = 0;
 const DEALLOC: u16 = 1;
@@ -86,18 +81,6 @@ impl Memic {
     }
 }
 
-pub(crate) fn capabilities(cap: &mut [u8]) {
-    device_mem_cap::MEMIC.set(cap, 1);
-    device_mem_cap::LOG_MIN_MEMIC_ALLOC_SIZE.set(cap, UNIT.ilog2().into());
-    device_mem_cap::LOG_MAX_MEMIC_ADDR_ALIGNMENT.set(cap, LOG_MAX_ALIGNMENT);
-    device_mem_cap::MEMIC_BAR_START_ADDR.set(cap, IN_BAR);
-    device_mem_cap::MEMIC_BAR_SIZE.set(cap, LEN);
-    device_mem_cap::MAX_MEMIC_SIZE.set(cap, LEN);
-    device_mem_cap::MEMIC_OPERATIONS.set(cap, 1 << INCREMENT | 1 << TEST_AND_SET);
-    INCREMENT_SIZES.set(cap, ONE_BYTE);
-    TEST_AND_SET_SIZES.set(cap, ONE_BYTE);
-}
-
 fn is_operation(bar: u64) -> bool {
     (OPERATIONS..IN_BAR).contains(&bar)
 }
@@ -110,8 +93,12 @@ impl Firmware {
         let start = alloc_memic_in::RANGE_START_ADDR.get(call.input);
         let range = alloc_memic_in::RANGE_SIZE.get(call.input);
         let len = alloc_memic_in::MEMIC_SIZE.get(call.input);
-        let alignment = alloc_memic_in::LOG_MEMIC_ADDR_ALIGNMENT.get(call.input);
-        if len == 0 || !len.is_multiple_of(UNIT) || len > range || alignment > LOG_MAX_ALIGNMENT {
+        let alignment = alloc_memic_in::LOG_MEMIC_ADDR_ALIGNMENT.get32(call.input);
+        if len == 0
+            || !len.is_multiple_of(UNIT)
+            || len > range
+            || alignment > LOG_MAX_DEVICE_MEMORY_ALIGNMENT
+        {
             return Err(Refusal::param("memic_size"));
         }
         let end = start.checked_add(range).ok_or(Refusal::param("range_start_addr"))?;

@@ -12,7 +12,7 @@ use crate::firmware::base::call::Call;
 use crate::firmware::base::call::Refusal;
 use crate::firmware::objects::memic::Memic;
 use crate::hca::number::{Key, Pdn, Qpn};
-use crate::hca::{ANY_QPN, Access, Blocks, Indirect, MkeyContext, Region, page_of};
+use crate::hca::{ANY_QPN, Access, Blocks, Hca, Indirect, MkeyContext, Region, page_of};
 
 /// Address translation of a key (`MLX5_MKC_ACCESS_MODE_*`).
 mod mode {
@@ -69,7 +69,31 @@ fn access_mode(context: &[u8]) -> u64 {
     mkc::ACCESS_MODE_4_2.get(context) << 2 | mkc::ACCESS_MODE_1_0.get(context)
 }
 
-/// A free key: its kind and its room for translations are set, the translation is empty.
+/// True for a free key over a list of ranges without signatures, as libmlx5 creates them.
+pub(crate) fn is_free_list(context: &[u8]) -> bool {
+    access_mode(context) == mode::KLMS && mkc::FREE.is_set(context) && !mkc::BSF_EN.is_set(context)
+}
+
+/// Creates a free key, which UMR work requests fill in: its kind and its room for translations are
+/// set, the translation is empty.
+pub(crate) fn create_free(hca: &mut Hca, context: &[u8]) -> Result<Key, Refusal> {
+    let key = empty(common(context), context)?;
+    Ok(hca.create_mkey_variant(key, mkc::MKEY_7_0.get(context) as u8)?)
+}
+
+/// Fields that free and other keys have.
+fn common(context: &[u8]) -> MkeyContext {
+    let qpn = mkc::QPN.get32(context);
+    MkeyContext {
+        pd: Pdn(mkc::PD.get32(context)),
+        remote_invalidate: mkc::EN_RINVAL.is_set(context),
+        qpn: (qpn != ANY_QPN).then_some(Qpn(qpn)),
+        umr: mkc::UMR_EN.is_set(context),
+        octowords: mkc::TRANSLATIONS_OCTWORD_SIZE.get32(context),
+        ..MkeyContext::default()
+    }
+}
+
 fn empty(key: MkeyContext, context: &[u8]) -> Result<MkeyContext, Refusal> {
     let page_shift = mkc::LOG_PAGE_SIZE.get(context);
     match access_mode(context) {
@@ -140,21 +164,10 @@ impl Firmware {
 
     pub(crate) fn create_mkey(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of(call.input);
-        let pd = mkc::PD.get32(context);
-        let qpn = mkc::QPN.get32(context);
-        let ctx = MkeyContext {
-            pd: Pdn(pd),
-            remote_invalidate: mkc::EN_RINVAL.is_set(context),
-            qpn: (qpn != ANY_QPN).then_some(Qpn(qpn)),
-            umr: mkc::UMR_EN.is_set(context),
-            octowords: mkc::TRANSLATIONS_OCTWORD_SIZE.get32(context),
-            ..MkeyContext::default()
-        };
-        let ctx = if mkc::FREE.is_set(context) {
-            // A UMR work request fills it in.
-            empty(ctx, context)?
+        let key = if mkc::FREE.is_set(context) {
+            create_free(&mut self.hca, context)?
         } else {
-            if !self.simple.has_pd(call, pd) {
+            if !self.simple.has_pd(call, mkc::PD.get32(context)) {
                 return Err(Refusal::resource("no such protection domain"));
             }
             let (region, len) = region(call, context, &self.memic)?;
@@ -164,9 +177,10 @@ impl Firmware {
                 mode::MEMIC => 0,
                 _ => mkc::START_ADDR.get(context),
             };
-            MkeyContext { iova, len, access: access(context), region, ..ctx }
+            let access = access(context);
+            let key = MkeyContext { iova, len, access, region, ..common(context) };
+            self.hca.create_mkey_variant(key, mkc::MKEY_7_0.get(context) as u8)?
         };
-        let key = self.hca.create_mkey_variant(ctx, mkc::MKEY_7_0.get(context) as u8)?;
         let mut mkey = Mkey { key: key.0, context: [0; mkc::SIZE] };
         mkey.context.copy_from_slice(context);
         let index = key.index();

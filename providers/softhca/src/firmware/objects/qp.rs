@@ -19,8 +19,8 @@ use crate::firmware::base::rings::Pages;
 use crate::firmware::base::rings::Place;
 use crate::hca::number::{Cqn, Pdn, Qpn, Srqn, UarNumber};
 use crate::hca::{
-    Access, AddressVector, CqeScatter, DciStreams, Mtu, QpAttrs, QpContext, QpState, QpTransition,
-    RqContext, Service, SqContext,
+    Access, AddressVector, CqeScatter, DciStreams, Hca, Mtu, QpAttrs, QpContext, QpState,
+    QpTransition, RqContext, Service, SqContext,
 };
 use crate::wire::{Address, Psn};
 
@@ -247,8 +247,7 @@ impl Firmware {
             && RTS2RTS_QPC_EXT.is_set(call.input)
             && RTS2RTS_OPT_PARAM_MASK_95_32.get(call.input) & DCI_STREAM_95_32 != 0
         {
-            let stream = RTS2RTS_DCI_STREAM_CHANNEL_ID.get(call.input) as u16;
-            self.hca.reset_stream(Qpn(qpn), stream)?;
+            reset_stream(&mut self.hca, call.input)?;
         }
         let up = [RstToInit, InitToInit, InitToRtr, RtrToRts, RtsToRts].contains(&to);
         if up {
@@ -334,6 +333,19 @@ impl Firmware {
         qpc::NEXT_RCV_PSN.set(out, attrs.rq_psn.get().into());
         Ok(())
     }
+}
+
+/// True for RTS2RTS_QP that resets a stream and changes nothing else.
+pub(crate) fn is_stream_reset(input: &[u8]) -> bool {
+    RTS2RTS_QPC_EXT.is_set(input)
+        && rst2init_qp_in::OPT_PARAM_MASK.get(input) == 0
+        && RTS2RTS_OPT_PARAM_MASK_95_32.get(input) == DCI_STREAM_95_32
+}
+
+/// Resets the stream that RTS2RTS_QP names.
+pub(crate) fn reset_stream(hca: &mut Hca, input: &[u8]) -> Result<(), Refusal> {
+    let stream = RTS2RTS_DCI_STREAM_CHANNEL_ID.get(input) as u16;
+    Ok(hca.reset_stream(Qpn(rst2init_qp_in::QPN.get32(input)), stream)?)
 }
 
 /// Streams of a DC initiator. None if both numbers are 0.

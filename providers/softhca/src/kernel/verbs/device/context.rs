@@ -35,10 +35,11 @@ use uverbs_kernel_abi::write::{
 };
 use zerocopy::IntoBytes;
 
-use crate::board::profile::{
-    BF_REG_SIZE, COMP_VECTORS, DEVICE_MEMORY_LEN, FW_VER, MAX_CQ_COUNT, MAX_CQ_PERIOD, MAX_RQ_DESC,
-    MAX_SGE, MAX_SQ_DESC, MAX_STEERING, VENDOR_ID, VENDOR_PART_ID,
+use crate::board::capabilities::{
+    BF_REG_SIZE, CLOCK_KHZ, COMP_VECTORS, DEVICE_MEMORY_LEN, LOCAL_CA_ACK_DELAY, MAX_CQ_COUNT,
+    MAX_CQ_PERIOD, MAX_RQ_DESC, MAX_SGE, MAX_SQ_DESC, MAX_STEERING, Paging,
 };
+use crate::board::profile::{FW_VER, VENDOR_ID, VENDOR_PART_ID};
 use crate::hca::MAX_BLOCK;
 use crate::hca::ethernet::MAX_SPREAD;
 use crate::hca::number::Key;
@@ -46,7 +47,6 @@ use crate::kernel::call::{Call, Write, zero_extended};
 use crate::kernel::state::device::Device;
 use crate::kernel::state::file::Context;
 use crate::kernel::verbs::queues::rss::TOLD_FIELDS;
-use crate::kernel::verbs::queues::srq::log_max_tags;
 use crate::uar::uars_in_page;
 
 /// DEVICE.GET_CONTEXT.
@@ -175,19 +175,11 @@ fn query(call: &mut Call<'_>) -> Result<(), Errno> {
     call.respond(&response)
 }
 
-// Bits of on-demand paging (`enum ib_odp_general_cap_bits`, `enum ib_odp_transport_cap_bits`):
-// explicit and implicit regions, every operation.
+/// On-demand paging (`enum ib_odp_general_cap_bits`): explicit and implicit regions.
 const PAGING: u64 = 1 | 1 << 1;
-const SEND: u32 = 1;
-const RECV: u32 = 1 << 1;
-const WRITE: u32 = 1 << 2;
-const READ: u32 = 1 << 3;
-const ATOMIC: u32 = 1 << 4;
 
-/// Valid bits of a CQE's timestamp (`mlx5_ib_query_device`), and frequency in kHz of the clock,
-/// which counts nanoseconds.
+/// Valid bits of a CQE's timestamp (`mlx5_ib_query_device`).
 pub(crate) const TIMESTAMP_MASK: u64 = u64::MAX >> 1;
-const CLOCK_KHZ: u64 = 1_000_000;
 
 fn query_ex(call: &mut Call<'_>) -> Result<(), Errno> {
     if !call.file.has_context() {
@@ -240,9 +232,9 @@ fn query_ex(call: &mut Call<'_>) -> Result<(), Errno> {
         odp_caps: ib_uverbs_odp_caps {
             general_caps: PAGING,
             per_transport_caps: ib_uverbs_odp_caps_per_transport_caps {
-                rc_odp_caps: SEND | RECV | WRITE | READ | ATOMIC,
-                uc_odp_caps: SEND | RECV | WRITE,
-                ud_odp_caps: SEND | RECV,
+                rc_odp_caps: Paging::IN_PROCESS.connected,
+                uc_odp_caps: Paging::IN_PROCESS.uc,
+                ud_odp_caps: Paging::IN_PROCESS.ud,
             },
             ..ib_uverbs_odp_caps::default()
         },
@@ -259,10 +251,7 @@ fn query_ex(call: &mut Call<'_>) -> Result<(), Errno> {
             },
             false => ib_uverbs_rss_caps::default(),
         },
-        max_wq_type_rq: match ethernet {
-            true => 1 << call.device.hca.config().max_qp.max(1).ilog2(),
-            false => 0,
-        },
+        max_wq_type_rq: call.device.profile.log_max_rq().map_or(0, |log| 1 << log),
         raw_packet_caps: match ethernet {
             true => IB_UVERBS_RAW_PACKET_CAP_CVLAN_STRIPPING | IB_UVERBS_RAW_PACKET_CAP_IP_CSUM,
             false => 0,
@@ -283,7 +272,7 @@ const PLACEMENT: u64 = 1 << 38 | 1 << 40;
 /// Tag-matching capabilities (`mlx5_ib_query_device`): one SGE for each tag, and the device fetches
 /// rendezvous data (`IB_TM_CAP_RNDV_RC`).
 fn tag_caps(device: &Device) -> ib_uverbs_tm_caps {
-    match log_max_tags(device) {
+    match device.profile.log_max_tags() {
         0 => ib_uverbs_tm_caps::default(),
         log_tags => ib_uverbs_tm_caps {
             max_rndv_hdr_size: 64,
@@ -346,9 +335,73 @@ fn attributes(device: &Device) -> ib_uverbs_query_device_resp {
         // An SRQ WQE begins with a link segment.
         max_srq_sge: u32::from(MAX_RQ_DESC) / 16 - 1,
         max_pkeys: profile.pkey_table_len(),
-        // 4.096 us * 2^16, as mlx5 reports for ConnectX-6.
-        local_ca_ack_delay: 16,
+        local_ca_ack_delay: LOCAL_CA_ACK_DELAY,
         phys_port_cnt: 1,
         ..ib_uverbs_query_device_resp::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uverbs_mlx5_prm::cmd::Field;
+    use uverbs_mlx5_prm::cmd::caps::cmd_hca_cap;
+    use uverbs_mlx5_prm::cmd::hca::query_hca_cap_out;
+
+    use super::*;
+    use crate::board::profile::Profile;
+    use crate::firmware::base::call::Call as Command;
+    use crate::firmware::device::caps::Capabilities;
+    use crate::hca::testing::Arena;
+    use crate::hca::{Hca, HcaConfig, LinkLayer};
+    use crate::wire::Fabric;
+
+    /// Bytes of control and remote address segments, and of a data segment (`mlx5_ib_query_device`).
+    const SEGMENTS: u64 = 32;
+    const DATA_SEGMENT: u64 = 16;
+
+    /// Compares the attributes in process with those that Linux derives from the capabilities in a
+    /// virtual machine (`hw/mlx5/main.c`, `mlx5_ib_query_device`).
+    #[test]
+    fn both_fronts_give_one_answer() {
+        use cmd_hca_cap::*;
+        for link in [LinkLayer::Ethernet, LinkLayer::InfiniBand] {
+            let profile = Profile::new(1, HcaConfig { link, ..HcaConfig::default() });
+            let config = profile.hca.clone();
+            let mut output = [0; query_hca_cap_out::SIZE];
+            let whose = Capabilities {
+                profile: &profile,
+                config: &config,
+                atomic_mode: 0,
+                log_uars_in_page: 0,
+            };
+            whose.query(&mut Command { input: &[], output: &mut output, op_mod: 0 });
+            let cap = query_hca_cap_out::CAPABILITY.of(&output);
+            let wire = Box::new(Fabric::default().attach(&[]));
+            let hca = Hca::new(config.clone(), Box::new(Arena::new(4096)), wire);
+            let told = attributes(&Device::new(profile.clone(), hca));
+            let value = |field: Field| field.get(cap);
+            let power = |field| 1u64 << value(field);
+            let rq_sge = value(MAX_WQE_SZ_RQ) / DATA_SEGMENT;
+            let sq_sge = (value(MAX_WQE_SZ_SQ).min(512) - SEGMENTS) / DATA_SEGMENT;
+            for (name, told, derived) in [
+                ("max_qp", u64::from(told.max_qp), power(LOG_MAX_QP)),
+                ("max_qp_wr", told.max_qp_wr.into(), power(LOG_MAX_QP_SZ)),
+                ("max_cq", told.max_cq.into(), power(LOG_MAX_CQ)),
+                ("max_cqe", told.max_cqe.into(), power(LOG_MAX_CQ_SZ) - 1),
+                ("max_mr", told.max_mr.into(), power(LOG_MAX_MKEY)),
+                ("max_pd", told.max_pd.into(), power(LOG_MAX_PD)),
+                ("max_srq", told.max_srq.into(), power(LOG_MAX_SRQ)),
+                ("max_srq_wr", told.max_srq_wr.into(), power(LOG_MAX_SRQ_SZ) - 1),
+                ("max_sge", told.max_sge.into(), rq_sge.min(sq_sge)),
+                ("max_srq_sge", told.max_srq_sge.into(), rq_sge - 1),
+                ("max_qp_rd_atom", told.max_qp_rd_atom.into(), power(LOG_MAX_RA_RES_QP)),
+                ("max_mcast_grp", told.max_mcast_grp.into(), power(LOG_MAX_MCG)),
+                ("max_mcast_qp_attach", told.max_mcast_qp_attach.into(), value(MAX_QP_MCG)),
+                ("local_ca_ack_delay", told.local_ca_ack_delay.into(), value(LOCAL_CA_ACK_DELAY)),
+                ("phys_port_cnt", told.phys_port_cnt.into(), value(NUM_PORTS)),
+            ] {
+                assert_eq!(told, derived, "{name} of {link:?}");
+            }
+        }
     }
 }

@@ -18,6 +18,7 @@ use uverbs_kernel_abi::port::{
 };
 use zerocopy::IntoBytes;
 
+use crate::board::capabilities::{LINK_UP, MANAGER_LID, SPEED_EDR, WIDTH_4X};
 use crate::kernel::call::Call;
 use crate::kernel::state::device::Device;
 use crate::kernel::verbs::queues::qp_modify::gid;
@@ -25,12 +26,8 @@ use crate::kernel::verbs::queues::qp_modify::gid;
 /// Values of `link_layer`.
 const INFINIBAND: u8 = 1;
 const ETHERNET: u8 = 2;
-/// Values of `phys_state` (IBTA 14.2.5.6).
+/// `phys_state` of a port that is down (IBTA 14.2.5.6).
 const DISABLED: u8 = 3;
-const LINK_UP: u8 = 5;
-/// 4 lanes of EDR: 100 Gb/s.
-const WIDTH_4X: u8 = 2;
-const SPEED_EDR: u8 = 32;
 /// 100 Gb/s in units of 100 Mb/s.
 const SPEED: u64 = 1000;
 
@@ -93,8 +90,7 @@ pub(crate) fn attributes(device: &Device) -> ib_uverbs_query_port_resp {
             port_cap_flags: IB_UVERBS_PCF_CM_SUP | IB_UVERBS_PCF_SYS_IMAGE_GUID_SUP,
             link_layer: INFINIBAND,
             lid: profile.lid,
-            // LID of an imaginary subnet manager.
-            sm_lid: 1,
+            sm_lid: MANAGER_LID,
             max_vl_num: 4,
             subnet_timeout: 18,
             ..common

@@ -9,7 +9,7 @@ use uverbs_kernel_abi::mlx5::{
     MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC,
 };
 
-use crate::board::profile::MAX_UARS;
+use crate::board::capabilities::MAX_UARS;
 use crate::kernel::call::Call;
 use crate::kernel::state::objects::{Object, Uar};
 use crate::kernel::user::page_size;

@@ -25,7 +25,9 @@ use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_REG_DM_MR_RESP_RKEY,
 };
 
-use crate::board::profile::DEVICE_MEMORY_LEN;
+use crate::board::capabilities::{
+    DEVICE_MEMORY_LEN, DEVICE_MEMORY_UNIT as UNIT, LOG_MAX_DEVICE_MEMORY_ALIGNMENT,
+};
 use crate::hca::number::Key;
 use crate::kernel::call::Call;
 use crate::kernel::state::objects::{Backing, Dm, Mr, Object};
@@ -33,12 +35,6 @@ use crate::kernel::user::page_size;
 use crate::kernel::verbs::memory::mr::SUPPORTED;
 use crate::kernel::verbs::memory::mr::check_access;
 use crate::kernel::verbs::memory::mr::install;
-
-/// Granularity of lengths (`MLX5_MEMIC_BASE_SIZE`), its log2 (`MLX5_MEMIC_BASE_ALIGN`), and the
-/// largest log2 of an alignment in such units (`log_max_memic_addr_alignment`).
-const UNIT: u64 = 64;
-const LOG_UNIT: u32 = 6;
-const LOG_MAX_ALIGNMENT: u32 = 6;
 
 /// Rights that a region over device memory may have (`MLX5_IB_DM_MEMIC_ALLOWED_ACCESS`).
 const ALLOWED: u32 = IB_UVERBS_ACCESS_LOCAL_WRITE
@@ -62,7 +58,7 @@ pub(crate) fn alloc(call: &mut Call<'_>) -> Result<(), Errno> {
     }
     // A length that overflows becomes 0.
     let size = asked.checked_next_multiple_of(UNIT).unwrap_or(0);
-    if size == 0 || alignment.saturating_sub(LOG_UNIT) > LOG_MAX_ALIGNMENT {
+    if size == 0 || alignment.saturating_sub(UNIT.ilog2()) > LOG_MAX_DEVICE_MEMORY_ALIGNMENT {
         return Err(Errno::EINVAL);
     }
     let pages = size.checked_next_multiple_of(page_size()).ok_or(Errno::ENOMEM)?;

@@ -25,7 +25,7 @@ use uverbs_kernel_abi::write::{
 };
 use zerocopy::IntoBytes;
 
-use crate::board::profile::{COMP_VECTORS, MAX_CQ_PERIOD};
+use crate::board::capabilities::{COMP_VECTORS, MAX_CQ_PERIOD};
 use crate::hca::number::{Cqn, UarNumber};
 use crate::hca::{CqContext, Moderation, Region};
 use crate::kernel::call::{Call, Write, zero_extended};

@@ -21,7 +21,7 @@ use uverbs_kernel_abi::qp::{
     IB_UVERBS_QPT_XRC_TGT, ib_uverbs_qp_cap,
 };
 
-use crate::board::profile::{MAX_RQ_DESC, MAX_SQ_DESC};
+use crate::board::capabilities::{MAX_RQ_DESC, MAX_SQ_DESC};
 use crate::hca::Service;
 use crate::kernel::call::{Call, zero_extended};
 

@@ -23,7 +23,7 @@ use uverbs_kernel_abi::srq::{
 use uverbs_kernel_abi::write::{IB_USER_VERBS_CMD_MODIFY_SRQ, IB_USER_VERBS_CMD_QUERY_SRQ};
 use zerocopy::IntoBytes;
 
-use crate::board::profile::MAX_RQ_DESC;
+use crate::board::capabilities::MAX_RQ_DESC;
 use crate::hca::{Region, SrqContext, TagSrq, XrcSrq};
 use crate::kernel::call::{Call, Write, zero_extended};
 use crate::kernel::state::device::{Device, errno};
@@ -142,16 +142,7 @@ fn kind(call: &Call<'_>) -> Result<Kind, Errno> {
 fn log_tags(device: &Device, kind: &Kind) -> Result<u8, Errno> {
     let Kind::Tags { max_tags, .. } = kind else { return Ok(0) };
     let log = max_tags.checked_ilog2().map_or(0, |log| log as u8 + 1);
-    if log > log_max_tags(device) { Err(Errno::EINVAL) } else { Ok(log) }
-}
-
-/// Log2 of the maximum entries of a tag list; 0 on Ethernet, where libmlx5 cannot use one. The PCI
-/// device reports the same (`firmware/caps.rs`).
-pub(crate) fn log_max_tags(device: &Device) -> u8 {
-    match device.profile.is_ethernet() {
-        true => 0,
-        false => device.hca.config().log_max_tags,
-    }
+    if log > device.profile.log_max_tags() { Err(Errno::EINVAL) } else { Ok(log) }
 }
 
 /// CQE version of the context.

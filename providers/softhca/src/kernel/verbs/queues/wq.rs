@@ -21,7 +21,7 @@ use uverbs_kernel_abi::wq::{
 use uverbs_kernel_abi::write::{IB_USER_VERBS_CMD_FLAG_EXTENDED, IB_USER_VERBS_EX_CMD_MODIFY_WQ};
 use zerocopy::IntoBytes;
 
-use crate::board::profile::MAX_RQ_DESC;
+use crate::board::capabilities::MAX_RQ_DESC;
 use crate::hca::ethernet::QueueOptions;
 use crate::hca::number::Qpn;
 use crate::hca::{QpAttrs, QpContext, QpState, QpTransition, Region, RqContext, Service};

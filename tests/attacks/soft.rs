@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{LIMIT, impatient, only_on_softhca, pair_on, soft};
-use uverbs::softhca::hca::HcaConfig;
+use uverbs::softhca::HcaConfig;
 use uverbs::softhca::wire::{Address, Fabric, FaultControl, Faults, Faulty, Frame, Wire, WireFull};
 use uverbs::softhca::{Idle, LinkLayer, Mtu, SoftHca};
 use uverbs::{AccessFlags, QpState};

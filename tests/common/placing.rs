@@ -3,7 +3,7 @@
 
 use uverbs::provider::AnySq;
 use uverbs::softhca::SoftHca;
-use uverbs::softhca::hca::Placement;
+use uverbs::softhca::Placement;
 
 use super::Side;
 

@@ -4,7 +4,7 @@
 use uverbs::attr::DeviceCaps;
 use uverbs::placement::{FlushLevel, PlacementTypes};
 use uverbs::softhca::SoftHca;
-use uverbs::softhca::hca::{Key, Placement};
+use uverbs::softhca::{Key, Placement};
 use uverbs::softhca::wire::Feth;
 use uverbs::{AccessFlags, Completed, Error, Local, PostError, Remote, Status, Wr};
 

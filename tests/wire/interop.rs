@@ -23,7 +23,7 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous};
 use uverbs::attr::DeviceCaps;
 use uverbs::placement::{FlushLevel, PlacementTypes};
 use uverbs::raw::{Data, SendOp};
-use uverbs::softhca::hca::{Key, Placement};
+use uverbs::softhca::{Key, Placement};
 use uverbs::softhca::wire::Feth;
 use uverbs::softhca::{Carrier, HcaStats, SoftHca, Udp};
 use uverbs::transport::{Uc, Ud};

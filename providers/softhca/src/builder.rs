@@ -16,7 +16,7 @@ use crate::SoftHca;
 use crate::guard::Guard;
 use crate::handle::Handle;
 use crate::hca::tap::Tap;
-use crate::hca::{Hca, HcaConfig, LinkLayer, Mtu, Strictness};
+use crate::hca::{Hca, HcaConfig, LinkLayer, Mtu};
 use crate::idle::Idle;
 use crate::kernel::profile::{Gid, Profile};
 use crate::kernel::{Device, Kernel};
@@ -52,7 +52,6 @@ pub struct SoftHcaBuilder {
     udp: Option<Udp>,
     gids: Option<Vec<Gid>>,
     wire: Option<Box<dyn Wire>>,
-    capture: Option<Capture>,
 }
 
 impl SoftHcaBuilder {
@@ -131,25 +130,10 @@ impl SoftHcaBuilder {
         self
     }
 
-    /// Captures the packets of its wire. Default: the file named by `UVERBS_CAPTURE`, shared by all
-    /// devices of the process.
-    pub fn capture(mut self, capture: &Capture) -> Self {
-        self.capture = Some(capture.clone());
-        self
-    }
-
     /// Sets the addresses of its GID table, each as RoCEv2. Default: derived from the number. Meant
     /// for a caller's wire that leads to these addresses.
     pub fn gids(mut self, addresses: &[IpAddr]) -> Self {
         self.gids = Some(udp::gids(addresses.iter().copied()));
-        self
-    }
-
-    /// Enables congestion control of reliable connections (`docs/WIRE.md`). Packets are marked as
-    /// ECN capable. If the peer has it, too, congestion marks slow its sender down. Default: marks
-    /// are only counted.
-    pub fn congestion_control(mut self) -> Self {
-        self.hca.congestion = true;
         self
     }
 
@@ -203,12 +187,6 @@ impl SoftHcaBuilder {
     pub fn max_qp_wr(mut self, limit: u32) -> Self {
         self.hca.log_max_wqebbs = log2_up(limit);
         self.hca.log_max_rq_entries = log2_up(limit);
-        self
-    }
-
-    /// Makes acts that silicon tolerates fatal to their queue pair ([`Strictness::Pedantic`]).
-    pub fn strict(mut self) -> Self {
-        self.hca.strict = Strictness::Pedantic;
         self
     }
 
@@ -267,7 +245,7 @@ impl SoftHcaBuilder {
             }
         };
         let name = self.name.unwrap_or_else(|| format!("softhca{number}"));
-        let capture = self.capture.map_or_else(Capture::of_environment, |own| Ok(Some(own)))?;
+        let capture = Capture::of_environment()?;
         if let Some(capture) = capture {
             wire = capture.tap(&name, wire);
         }

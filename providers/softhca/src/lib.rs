@@ -25,7 +25,7 @@
 //! - `firmware` has the commands of the PCI function, three of which a program sends in process,
 //!   too (DEVX);
 //! - `board` is shared by both fronts: identity, capabilities, layout of the BAR;
-//! - [`hca`] is the device: queues, keys, transport; it knows neither ioctls nor process addresses;
+//! - `hca` is the device: queues, keys, transport; it knows neither ioctls nor process addresses;
 //! - [`wire`] carries packets.
 
 mod board;
@@ -47,7 +47,7 @@ mod firmware;
 pub mod fuzzing;
 mod guard;
 mod handle;
-pub mod hca;
+pub(crate) mod hca;
 mod idle;
 mod kernel;
 mod link;
@@ -71,7 +71,8 @@ pub mod wire;
 pub use board::profile::{Gid, GidType};
 pub use builder::SoftHcaBuilder;
 pub use hca::{
-    HcaStats, LinkLayer, Mtu, PendingCq, PendingQp, PendingRing, PendingSrq, Strictness,
+    Complaints, HcaConfig, HcaStats, Key, LinkLayer, Mtu, PendingCq, PendingQp, PendingRing,
+    PendingSrq, Placement, Strictness,
 };
 pub use idle::Idle;
 pub use softhca::{Pending, PortInfo, SoftHca};

@@ -134,11 +134,6 @@ impl Dma for ProcessDma {
         Ok(())
     }
 
-    fn load_u64(&self, addr: u64) -> Result<u64, DmaFault> {
-        let at = checked(addr, 8, 8)?;
-        Ok(atomic_u64(at).load(Ordering::Acquire))
-    }
-
     fn fetch_update_u64(
         &self,
         addr: u64,
@@ -227,7 +222,7 @@ mod tests {
         assert_eq!(ProcessDma.load_u32(base + 4), Ok(7));
         ProcessDma.store_u8(base + 8, 1).unwrap();
         let one = u64::from_ne_bytes([1, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(ProcessDma.load_u64(base + 8), Ok(one));
+        assert_eq!(ProcessDma.fetch_update_u64(base + 8, &mut |old| old), Ok(one));
         for (at, bytes) in [(base, *b"aligned!"), (base + 3, *b"anywhere")] {
             ProcessDma.store_last(at, bytes).unwrap();
             let mut back = [0; 8];
@@ -237,7 +232,7 @@ mod tests {
         assert!(ProcessDma.store_last(0, [1; 8]).is_err());
         ProcessDma.write(base + 8, &one.to_ne_bytes()).unwrap();
         assert_eq!(ProcessDma.fetch_update_u64(base + 8, &mut |old| old + 5), Ok(one));
-        assert_eq!(ProcessDma.load_u64(base + 8), Ok(one + 5));
+        assert_eq!(ProcessDma.fetch_update_u64(base + 8, &mut |old| old), Ok(one + 5));
         for misaligned in [base + 1, base + 2] {
             assert!(ProcessDma.load_u32(misaligned).is_err());
             assert!(ProcessDma.fetch_update_u64(misaligned, &mut |old| old).is_err());

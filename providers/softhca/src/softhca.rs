@@ -16,7 +16,7 @@ use crate::cm_door::CmFile;
 use crate::door::{Door, outward};
 use crate::handle::Handle;
 use crate::hca::{
-    HcaError, HcaStats, LinkLayer, Mtu, PendingCq, PendingQp, PendingSrq, Placement, Qpn, Srqn,
+    HcaStats, LinkLayer, Mtu, PendingCq, PendingQp, PendingSrq, Placement, Qpn, Srqn,
 };
 use crate::kernel::Device;
 use crate::kernel::Kernel;
@@ -197,15 +197,16 @@ impl SoftHca {
     }
 
     /// Executes a FLUSH or an ATOMIC WRITE in place of the NOP that a program will post at WQEBB
-    /// `index` of the send ring of `qpn` ([`Hca::place`](crate::hca::Hca::place)), since mlx5 has
-    /// no work request for either. Call it before the NOP's doorbell.
+    /// `index` of the send ring of `qpn`, since mlx5 has no work request for either. Call it before
+    /// the NOP's doorbell.
     ///
     /// # Errors
     ///
-    /// As [`Hca::place`](crate::hca::Hca::place).
-    pub fn place(&self, qpn: u32, index: u16, operation: Placement) -> Result<(), HcaError> {
+    /// `EINVAL` for an unknown queue pair, or a service other than RC and XRC.
+    pub fn place(&self, qpn: u32, index: u16, operation: Placement) -> Result<(), Errno> {
         let mut kernel = self.inner.shared.lock();
-        kernel.device.hca.place(Qpn(qpn), index, Srqn(0), operation)
+        let placed = kernel.device.hca.place(Qpn(qpn), index, Srqn(0), operation);
+        placed.map_err(|_| Errno::EINVAL)
     }
 
     /// Zeroes the doorbell pages. Unprocessed doorbells are lost, so step the device before.

@@ -104,11 +104,6 @@ impl Dma for WithDeviceMemory {
         own.unwrap_or_else(|| self.host.store_u8(addr, value))
     }
 
-    fn load_u64(&self, addr: u64) -> Result<u64, DmaFault> {
-        let own = self.own(addr, |bytes| u64::from_ne_bytes(*bytes));
-        own.unwrap_or_else(|| self.host.load_u64(addr))
-    }
-
     fn fetch_update_u64(
         &self,
         addr: u64,
@@ -140,7 +135,7 @@ mod tests {
             assert_eq!(dma.load_u32(base + 4), Ok(7));
             assert_eq!(
                 dma.fetch_update_u64(base, &mut |old| old + 1),
-                dma.load_u64(base).map(|now| now - 1)
+                dma.fetch_update_u64(base, &mut |old| old).map(|now| now - 1)
             );
             let mut back = [0; 16];
             dma.read(base, &mut back).unwrap();
@@ -156,7 +151,7 @@ mod tests {
             let fault = DmaFault { addr, len: 8 };
             assert_eq!(dma.write(addr, &[0; 8]), Err(fault));
             assert_eq!(dma.read(addr, &mut [0; 8]), Err(fault));
-            assert_eq!(dma.load_u64(addr), Err(fault));
+            assert_eq!(dma.fetch_update_u64(addr, &mut |old| old), Err(fault));
             assert_eq!(dma.fetch_update_u64(addr, &mut |old| old), Err(fault));
             assert!(!memory.store(addr - ON_BUS + IN_BAR, &[0; 8]));
         }

@@ -130,10 +130,6 @@ impl Dma for Arena {
         self.splice(addr, &[value])
     }
 
-    fn load_u64(&self, addr: u64) -> Result<u64, DmaFault> {
-        Ok(self.word(addr, 8)?.load(Ordering::Acquire))
-    }
-
     fn fetch_update_u64(
         &self,
         addr: u64,

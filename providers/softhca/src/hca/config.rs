@@ -1,6 +1,6 @@
 //! Limits and options of one device.
 
-pub use super::context::{LinkLayer, Mtu};
+pub(crate) use super::context::{LinkLayer, Mtu};
 
 /// Reaction to driver errors that silicon ignores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -81,8 +81,7 @@ pub struct HcaConfig {
 
 impl HcaConfig {
     /// ECE options that both sides have, out of the requested ones. 0 if the versions differ.
-    #[must_use]
-    pub fn agree(&self, asked: u32) -> u32 {
+    pub(crate) fn agree(&self, asked: u32) -> u32 {
         const VERSION: u32 = 0xf << 28;
         let same = asked & VERSION == self.ece & VERSION;
         if same { asked & self.ece } else { 0 }

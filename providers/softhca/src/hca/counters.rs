@@ -3,7 +3,7 @@
 /// Counts of one set of queue pairs. The names are QUERY_Q_COUNTER's; NVIDIA's "Understanding mlx5
 /// Linux Counters" explains each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct QCounters {
+pub(crate) struct QCounters {
     /// RDMA WRITE requests received.
     pub rx_write_requests: u64,
     /// RDMA READ requests received.
@@ -71,7 +71,7 @@ impl Sets {
 
 /// Number of packets and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Traffic {
+pub(crate) struct Traffic {
     /// Packets.
     pub packets: u64,
     /// Bytes from the local route header to the invariant CRC, both included (IBTA 16.1.4.1,
@@ -88,7 +88,7 @@ impl Traffic {
 
 /// Traffic through the port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PortCounters {
+pub(crate) struct PortCounters {
     /// Unicast, received.
     pub rx_unicast: Traffic,
     /// Unicast, sent.

@@ -29,7 +29,7 @@ use crate::wire::{Address, Wire};
 
 /// One software HCA with one port.
 #[derive(Debug)]
-pub struct Hca {
+pub(crate) struct Hca {
     pub(super) common: Common,
     pub(super) qps: BTreeMap<Qpn, Qp>,
     pub(super) targets: Targets,
@@ -47,7 +47,7 @@ pub struct Hca {
 impl Hca {
     /// Creates a device without objects. `wire` is its port. Limits beyond what the hardware
     /// formats hold are reduced.
-    pub fn new(mut config: HcaConfig, dma: Box<dyn Dma>, wire: Box<dyn Wire>) -> Hca {
+    pub(crate) fn new(mut config: HcaConfig, dma: Box<dyn Dma>, wire: Box<dyn Wire>) -> Hca {
         config.log_max_wqebbs = config.log_max_wqebbs.min(15);
         config.log_max_rq_entries = config.log_max_rq_entries.min(15);
         config.log_max_cqes = config.log_max_cqes.min(22);
@@ -87,7 +87,7 @@ impl Hca {
     }
 
     /// The configuration in force.
-    pub fn config(&self) -> &HcaConfig {
+    pub(crate) fn config(&self) -> &HcaConfig {
         &self.common.config
     }
 
@@ -113,7 +113,7 @@ impl Hca {
 
     /// Destroys every object; addresses, counters and the clock stay. Received and unsent packets
     /// are dropped, since object numbers are used again.
-    pub fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.common.stats.dropped += self.common.port.reset();
         self.qps.clear();
         self.targets = Targets::default();
@@ -137,7 +137,7 @@ impl Hca {
 
     /// Sets the port's addresses and tells the wire: one for each GID, all with this LID; the LID
     /// alone if there is no GID.
-    pub fn set_addresses(&mut self, gids: &[[u8; 16]], lid: u16) {
+    pub(crate) fn set_addresses(&mut self, gids: &[[u8; 16]], lid: u16) {
         let mut addresses: Vec<_> = gids.iter().map(|&gid| Address { gid, lid }).collect();
         if addresses.is_empty() && lid != 0 {
             addresses.push(Address { gid: [0; 16], lid });
@@ -146,27 +146,27 @@ impl Hca {
     }
 
     /// Takes the oldest async event.
-    pub fn next_event(&mut self) -> Option<HcaEvent> {
+    pub(crate) fn next_event(&mut self) -> Option<HcaEvent> {
         self.common.events.pop()
     }
 
     /// Statistics of the device.
-    pub fn stats(&self) -> &HcaStats {
+    pub(crate) fn stats(&self) -> &HcaStats {
         &self.common.stats
     }
 
     /// Counters of a set of queue pairs.
-    pub fn q_counters(&self, set: u8) -> &QCounters {
+    pub(crate) fn q_counters(&self, set: u8) -> &QCounters {
         self.common.counters.get(set)
     }
 
     /// Resets the counters of a set, for example when its number is used again.
-    pub fn clear_q_counters(&mut self, set: u8) {
+    pub(crate) fn clear_q_counters(&mut self, set: u8) {
         *self.common.counters.of(set) = QCounters::default();
     }
 
     /// Traffic through the port since the device was created.
-    pub fn port_counters(&self) -> &PortCounters {
+    pub(crate) fn port_counters(&self) -> &PortCounters {
         self.common.port.counters()
     }
 

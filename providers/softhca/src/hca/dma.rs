@@ -13,7 +13,7 @@ use crate::wire::{Loan, Span};
 
 /// An access that the host refused: unmapped, out of bounds, or misaligned for an atomic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DmaFault {
+pub(crate) struct DmaFault {
     /// First bus address of the access.
     pub addr: u64,
     /// Length in bytes.
@@ -29,7 +29,7 @@ impl fmt::Display for DmaFault {
 impl std::error::Error for DmaFault {}
 
 /// Access to host memory.
-pub trait Dma: Send + fmt::Debug {
+pub(crate) trait Dma: Send + fmt::Debug {
     /// Copies `buf.len()` bytes from `addr`, in any order.
     fn read(&self, addr: u64, buf: &mut [u8]) -> Result<(), DmaFault>;
     /// Copies `data` to `addr`, in any order.
@@ -46,8 +46,6 @@ pub trait Dma: Send + fmt::Debug {
         self.write(addr, &bytes[..7])?;
         self.store_u8(addr + 7, bytes[7])
     }
-    /// Atomic acquire load of an aligned 64-bit word, in native bytes.
-    fn load_u64(&self, addr: u64) -> Result<u64, DmaFault>;
     /// Atomic read-modify-write of an aligned 64-bit word. Returns the old value. The closure may
     /// run more than once.
     fn fetch_update_u64(
@@ -100,9 +98,6 @@ impl<T: Dma + Sync + ?Sized> Dma for Arc<T> {
     fn store_last(&self, addr: u64, bytes: [u8; 8]) -> Result<(), DmaFault> {
         (**self).store_last(addr, bytes)
     }
-    fn load_u64(&self, addr: u64) -> Result<u64, DmaFault> {
-        (**self).load_u64(addr)
-    }
     fn fetch_update_u64(
         &self,
         addr: u64,
@@ -123,7 +118,7 @@ impl<T: Dma + Sync + ?Sized> Dma for Arc<T> {
 
 /// A range of memory as the device sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Region {
+pub(crate) enum Region {
     /// Contiguous on the bus.
     Flat {
         /// First bus address.
@@ -154,10 +149,10 @@ pub enum Region {
 }
 
 /// Address of a page that is missing; no real page has it.
-pub const ABSENT: u64 = u64::MAX;
+pub(crate) const ABSENT: u64 = u64::MAX;
 /// Flag in a page's address: the page may be read only. No page begins at an odd address, so one
 /// test separates these pages and [`ABSENT`] from all others.
-pub const READ_ONLY: u64 = 1;
+pub(crate) const READ_ONLY: u64 = 1;
 
 impl Default for Region {
     fn default() -> Region {
@@ -167,7 +162,7 @@ impl Default for Region {
 
 impl Region {
     /// Length in bytes.
-    pub fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         match self {
             Region::Flat { len, .. } | Region::OnDemand { len, .. } | Region::Pages { len, .. } => {
                 *len
@@ -176,13 +171,8 @@ impl Region {
         }
     }
 
-    /// True if the region has no bytes.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// True if every byte has an address. Checked once when an object is created.
-    pub fn is_sound(&self) -> bool {
+    pub(crate) fn is_sound(&self) -> bool {
         match self {
             Region::Flat { addr, len } | Region::OnDemand { addr, len } => {
                 addr.checked_add(*len).is_some()
@@ -199,7 +189,7 @@ impl Region {
     }
 
     /// Subregion of `len` bytes from `offset`. None beyond the end.
-    pub fn part(&self, offset: u64, len: u64) -> Option<Self> {
+    pub(crate) fn part(&self, offset: u64, len: u64) -> Option<Self> {
         if offset.checked_add(len)? > self.len() {
             return None;
         }
@@ -248,7 +238,7 @@ impl Region {
 
     /// Bus address of a range that must be writable and contiguous: an atomic's operand, an owner
     /// byte.
-    pub fn addr_of(&self, offset: u64, len: u64) -> Result<u64, DmaFault> {
+    pub(crate) fn addr_of(&self, offset: u64, len: u64) -> Result<u64, DmaFault> {
         let (addr, run) = self.span(offset, len, true)?;
         if run < len { Err(DmaFault { addr, len }) } else { Ok(addr) }
     }
@@ -270,7 +260,7 @@ impl Region {
     /// # Errors
     ///
     /// The host refused, or the range is beyond the region.
-    pub fn fault_in(
+    pub(crate) fn fault_in(
         &self,
         dma: &dyn Dma,
         offset: u64,
@@ -296,7 +286,7 @@ impl Region {
 
     /// Copies from the region.
     #[inline]
-    pub fn read(&self, dma: &dyn Dma, offset: u64, buf: &mut [u8]) -> Result<(), DmaFault> {
+    pub(crate) fn read(&self, dma: &dyn Dma, offset: u64, buf: &mut [u8]) -> Result<(), DmaFault> {
         match self.flat(offset, buf.len() as u64) {
             Some(addr) => dma.read(addr, buf),
             None => self.read_pages(dma, offset, buf),
@@ -322,7 +312,7 @@ impl Region {
 
     /// Copies into the region.
     #[inline]
-    pub fn write<'a>(
+    pub(crate) fn write<'a>(
         &self,
         dma: &dyn Dma,
         offset: u64,

@@ -9,7 +9,7 @@ use crate::hca::number::{Cqn, Key, Qpn, Srqn};
 
 /// Kind of object that a number names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Noun {
+pub(crate) enum Noun {
     /// Memory key.
     Mkey,
     /// Completion queue.
@@ -27,7 +27,7 @@ pub enum Noun {
 /// Reason why a control verb was refused. It had no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum HcaError {
+pub(crate) enum HcaError {
     /// No such object.
     BadHandle {
         /// Kind of the object.
@@ -94,7 +94,7 @@ impl std::error::Error for HcaError {}
 /// Async events, as an event queue carries them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum HcaEvent {
+pub(crate) enum HcaEvent {
     /// An armed CQ got a CQE. Raised once for each arm.
     CqCompletion {
         /// The CQ.
@@ -166,7 +166,7 @@ pub enum HcaEvent {
 
 /// Memory that a queue waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum PageFault {
+pub(crate) enum PageFault {
     /// Memory of a work request.
     Wqe {
         /// Queue and operation of the work request.
@@ -199,7 +199,7 @@ pub enum PageFault {
 
 impl HcaEvent {
     /// Number of the QP that the event concerns, if any.
-    pub fn qpn(&self) -> Option<u32> {
+    pub(crate) fn qpn(&self) -> Option<u32> {
         match *self {
             HcaEvent::CqCompletion { .. }
             | HcaEvent::CqError { .. }

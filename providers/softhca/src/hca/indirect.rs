@@ -6,7 +6,7 @@ use crate::hca::number::Key;
 
 /// Translation of an indirect key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Indirect {
+pub(crate) enum Indirect {
     /// Parts of any length.
     List(List),
     /// Parts of equal length.
@@ -20,15 +20,8 @@ impl Default for Indirect {
 }
 
 impl Indirect {
-    /// Parts of any length: see [`List::new`].
-    #[must_use]
-    pub fn new(parts: Vec<Part>, rounds: u32) -> Indirect {
-        Indirect::List(List::new(parts, rounds))
-    }
-
     /// Position of the byte at `offset`: key, address, and bytes up to the part's end.
-    #[must_use]
-    pub fn locate(&self, offset: u64) -> Option<(Key, u64, u64)> {
+    pub(crate) fn locate(&self, offset: u64) -> Option<(Key, u64, u64)> {
         match self {
             Indirect::List(list) => list.locate(offset),
             Indirect::Blocks(blocks) => blocks.locate(offset),
@@ -47,7 +40,7 @@ impl Indirect {
 /// Memory blocks of equal length, each a part of another key or missing. A driver makes one key for
 /// all of a process's memory; most of its blocks are [`Key::NULL`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Blocks {
+pub(crate) struct Blocks {
     /// Log2 of a block's bytes.
     pub(crate) shift: u8,
     count: u64,
@@ -57,8 +50,7 @@ pub struct Blocks {
 
 impl Blocks {
     /// Creates an empty list of blocks.
-    #[must_use]
-    pub fn new(shift: u8) -> Blocks {
+    pub(crate) fn new(shift: u8) -> Blocks {
         Blocks { shift, count: 0, keys: BTreeMap::new() }
     }
 
@@ -90,7 +82,7 @@ impl Blocks {
 /// Parts with an index by offset, so that a lookup needs no walk: a guest may make a list of
 /// thousands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct List {
+pub(crate) struct List {
     parts: Vec<Part>,
     /// End offset of each part within a round.
     ends: Vec<u64>,
@@ -99,7 +91,7 @@ pub struct List {
 
 /// A part of another key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
+pub(crate) struct Part {
     /// Bytes.
     pub len: u32,
     /// Key of the part.
@@ -113,8 +105,7 @@ pub struct Part {
 impl List {
     /// All parts in turn, `rounds` times; each round adds the stride to a part's address. A plain
     /// list has one round.
-    #[must_use]
-    pub fn new(parts: Vec<Part>, rounds: u32) -> List {
+    pub(crate) fn new(parts: Vec<Part>, rounds: u32) -> List {
         let mut end = 0;
         let ends = parts.iter().map(|part| {
             end += u64::from(part.len);
@@ -128,26 +119,17 @@ impl List {
     }
 
     /// Length of all rounds in bytes.
-    #[must_use]
-    pub fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.round().saturating_mul(self.rounds)
     }
 
-    /// True if the list has no bytes.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// The parts, in order.
-    #[must_use]
-    pub fn parts(&self) -> &[Part] {
+    pub(crate) fn parts(&self) -> &[Part] {
         &self.parts
     }
 
     /// Position of the byte at `offset`: key, address, and bytes up to the part's end.
-    #[must_use]
-    pub fn locate(&self, offset: u64) -> Option<(Key, u64, u64)> {
+    pub(crate) fn locate(&self, offset: u64) -> Option<(Key, u64, u64)> {
         let turn = offset.checked_div(self.round())?;
         if turn >= self.rounds {
             return None;

@@ -23,15 +23,15 @@
 //! `control` and `engine` use `device`; `device` uses `state`; all of them use the front's types.
 //! No module uses one in the opposite direction.
 
-pub mod config;
-pub mod context;
-pub mod counters;
-pub mod dma;
-pub mod error;
-pub mod indirect;
-pub mod number;
-pub mod payload;
-pub mod stats;
+pub(crate) mod config;
+pub(crate) mod context;
+pub(crate) mod counters;
+pub(crate) mod dma;
+pub(crate) mod error;
+pub(crate) mod indirect;
+pub(crate) mod number;
+pub(crate) mod payload;
+pub(crate) mod stats;
 
 mod control;
 mod device;
@@ -53,17 +53,19 @@ pub(crate) mod testing;
 mod tests;
 
 pub use config::{HcaConfig, Strictness};
-pub use context::{
-    ANY_QPN, Access, AddressVector, CqContext, CqeScatter, DciStreams, DctContext, DctState,
-    LinkLayer, MkeyContext, Moderation, Mtu, Placement, QpAttrs, QpContext, QpState, QpTransition,
-    RqContext, Service, SqContext, SrqContext, TagSrq, XrcSrq,
+pub(crate) use context::{
+    ANY_QPN, Access, AddressVector, CqContext, CqeScatter, DciStreams, DctContext, MkeyContext,
+    Moderation, QpAttrs, QpContext, QpState, QpTransition, RqContext, Service, SqContext,
+    SrqContext, TagSrq, XrcSrq,
 };
-pub use counters::{PortCounters, QCounters, Traffic};
-pub use device::Hca;
-pub use dma::{Dma, DmaFault, Region};
-pub use error::{HcaError, HcaEvent, Noun, PageFault};
-pub use indirect::{Blocks, Indirect, List, Part};
-pub use number::{Cqn, Key, Pdn, Qpn, Srqn, UarNumber};
+pub use context::{LinkLayer, Mtu, Placement};
+pub(crate) use counters::Traffic;
+pub(crate) use device::Hca;
+pub(crate) use dma::{Dma, DmaFault, Region};
+pub(crate) use error::{HcaError, HcaEvent, Noun, PageFault};
+pub(crate) use indirect::{Blocks, Indirect};
+pub use number::Key;
+pub(crate) use number::{Qpn, Srqn};
 pub use pending::{PendingCq, PendingQp, PendingRing, PendingSrq};
 pub(crate) use state::port::WATCHDOG;
 pub(crate) use state::{access::DEPTH, umr::page_of};

@@ -3,10 +3,10 @@
 use std::fmt;
 
 macro_rules! number {
-    ($(#[$doc:meta])* $name:ident) => {
+    ($(#[$doc:meta])* $vis:vis $name:ident) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name(pub u32);
+        $vis struct $name(pub u32);
 
         impl fmt::LowerHex for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -19,51 +19,51 @@ macro_rules! number {
 number! {
     /// A queue pair, a raw packet queue, or a target of dynamic connections. Packets are addressed
     /// to any of them. 24 bits.
-    Qpn
+    pub(crate) Qpn
 }
 number! {
     /// A completion queue, 24 bits.
-    Cqn
+    pub(crate) Cqn
 }
 number! {
     /// A shared receive queue, 24 bits.
-    Srqn
+    pub(crate) Srqn
 }
 number! {
     /// A protection domain, 24 bits.
-    Pdn
+    pub(crate) Pdn
 }
 number! {
     /// A UAR page.
-    UarNumber
+    pub(crate) UarNumber
 }
 number! {
     /// A memory key, local or remote: the index of its context, and a variant byte that separates
     /// successive uses of the index.
-    Key
+    pub Key
 }
 
 impl Key {
     /// Reserved key without memory: receives through it are discarded, sends through it are zeros
     /// (PRM "QUERY_SPECIAL_CONTEXTS", dump_fill_mkey). Below all numbers that the device allocates.
-    pub const DUMP_FILL: Key = Key::new(3, 0);
+    pub(crate) const DUMP_FILL: Key = Key::new(3, 0);
 
     /// Reserved key of missing pages: access to a block under it is a page fault (PRM
     /// "QUERY_SPECIAL_CONTEXTS", null_mkey).
-    pub const NULL: Key = Key::new(4, 0);
+    pub(crate) const NULL: Key = Key::new(4, 0);
 
     /// Makes a key from a context index and a variant.
-    pub const fn new(index: u32, variant: u8) -> Key {
+    pub(crate) const fn new(index: u32, variant: u8) -> Key {
         Key(index << 8 | variant as u32)
     }
 
     /// Index of the context, 24 bits.
-    pub const fn index(self) -> u32 {
+    pub(crate) const fn index(self) -> u32 {
         self.0 >> 8
     }
 
     /// Variant, the low byte.
-    pub const fn variant(self) -> u8 {
+    pub(crate) const fn variant(self) -> u8 {
         self.0 as u8
     }
 }

@@ -5,7 +5,7 @@ use crate::wire::Loan;
 
 /// Received payload bytes.
 #[derive(Clone, Copy, Debug)]
-pub enum Payload<'a> {
+pub(crate) enum Payload<'a> {
     /// Bytes in a local buffer.
     Bytes(&'a [u8]),
     /// Part of a loan: offset and length.
@@ -34,7 +34,7 @@ impl<'a> Payload<'a> {
     /// Number of bytes.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         match self {
             Payload::Bytes(bytes) => bytes.len(),
             Payload::Loan(_, _, len) => *len,
@@ -42,8 +42,7 @@ impl<'a> Payload<'a> {
     }
 
     /// The bytes from `start` to `end`, which must not exceed the length.
-    #[must_use]
-    pub fn part(&self, start: usize, end: usize) -> Payload<'a> {
+    pub(crate) fn part(&self, start: usize, end: usize) -> Payload<'a> {
         match *self {
             Payload::Bytes(bytes) => Payload::Bytes(&bytes[start..end]),
             Payload::Loan(loan, from, _) => Payload::Loan(loan, from + start as u64, end - start),
@@ -51,8 +50,7 @@ impl<'a> Payload<'a> {
     }
 
     /// Bytes in a local buffer; empty for a loan.
-    #[must_use]
-    pub fn bytes(&self) -> &'a [u8] {
+    pub(crate) fn bytes(&self) -> &'a [u8] {
         match *self {
             Payload::Bytes(bytes) => bytes,
             Payload::Loan(..) => &[],
@@ -75,7 +73,7 @@ impl<'a> Payload<'a> {
     ///
     /// # Errors
     /// The host refused the access, or the loan is lost; [`Loan`] knows which.
-    pub fn write(&self, dma: &dyn Dma, addr: u64) -> Result<(), DmaFault> {
+    pub(crate) fn write(&self, dma: &dyn Dma, addr: u64) -> Result<(), DmaFault> {
         match *self {
             Payload::Bytes(bytes) => dma.write(addr, bytes),
             Payload::Loan(loan, from, len) => dma.take(addr, loan, from, len),

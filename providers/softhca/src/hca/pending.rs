@@ -54,7 +54,7 @@ pub struct PendingCq {
 
 impl Hca {
     /// Rings and records of all queue pairs, by number.
-    pub fn pending_qps(&self) -> Vec<PendingQp> {
+    pub(crate) fn pending_qps(&self) -> Vec<PendingQp> {
         let dma = &*self.common.dma;
         let all = self.qps.values().map(|qp| {
             let record = record(dma, qp.ctx.doorbell_record);
@@ -76,7 +76,7 @@ impl Hca {
     }
 
     /// Rings and records of all shared receive queues, by number.
-    pub fn pending_srqs(&self) -> Vec<PendingSrq> {
+    pub(crate) fn pending_srqs(&self) -> Vec<PendingSrq> {
         let dma = &*self.common.dma;
         let all = self.common.srqs.iter().map(|(srqn, srq)| {
             let record = dma.load_u32(srq.ctx.doorbell_record).unwrap_or_default().to_ne_bytes();
@@ -90,7 +90,7 @@ impl Hca {
     }
 
     /// Records of all completion queues, by number.
-    pub fn pending_cqs(&self) -> Vec<PendingCq> {
+    pub(crate) fn pending_cqs(&self) -> Vec<PendingCq> {
         let all = self.common.cqs.cqs.iter().map(|(&cqn, cq)| PendingCq {
             cqn: cqn.0,
             record: record(&*self.common.dma, cq.ctx.doorbell_record),

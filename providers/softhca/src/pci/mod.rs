@@ -32,15 +32,15 @@ use crate::board::memory::{DeviceMemory, WithDeviceMemory};
 use crate::board::profile::Profile;
 use crate::firmware::Firmware;
 use crate::hca::number::UarNumber;
-use crate::hca::{Dma, Hca, HcaConfig, HcaStats, LinkLayer, Mtu};
+use crate::hca::{Dma, Hca, HcaConfig, LinkLayer, Mtu};
 use crate::wire::{Fabric, Wire};
 
 /// Bytes of BAR 0.
-pub const BAR0_LEN: u64 = bar::BAR0_LEN;
+pub(crate) const BAR0_LEN: u64 = bar::BAR0_LEN;
 /// MSI-X vectors.
-pub const VECTORS: u16 = bar::VECTORS;
+pub(crate) const VECTORS: u16 = bar::VECTORS;
 /// Bytes of configuration space.
-pub const CONFIG_LEN: u64 = config::CONFIG_LEN as u64;
+pub(crate) const CONFIG_LEN: u64 = config::CONFIG_LEN as u64;
 
 /// Options of a function.
 #[derive(Clone, Debug)]
@@ -61,7 +61,7 @@ impl Default for PciOptions {
 
 /// A software HCA as a PCI function.
 #[derive(Debug)]
-pub struct PciHca {
+pub(crate) struct PciHca {
     config: ConfigSpace,
     iseg: iseg::InitSegment,
     firmware: Firmware,
@@ -76,8 +76,7 @@ pub struct PciHca {
 impl PciHca {
     /// Creates a function in the state after power-on, with its port on `wire`. `None`: a private
     /// fabric, on which it reaches only itself.
-    #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         options: &PciOptions,
         dma: Arc<dyn Dma + Sync>,
         wire: Option<Box<dyn Wire>>,
@@ -109,12 +108,12 @@ impl PciHca {
     }
 
     /// Logs every command, doorbell and interrupt as a line.
-    pub fn log_to(&mut self, sink: Sink) {
+    pub(crate) fn log_to(&mut self, sink: Sink) {
         self.trace.set(sink);
     }
 
     /// Resets the function: all objects are destroyed, and registers are as after power-on.
-    pub fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         let stats = self.firmware.hca.stats();
         self.trace.line(format_args!("reset; counted so far: {stats:?}"));
         self.config = ConfigSpace::new(self.infiniband);
@@ -124,22 +123,22 @@ impl PciHca {
     }
 
     /// Sets the time since start; it never goes back.
-    pub fn advance(&mut self, now: Duration) {
+    pub(crate) fn advance(&mut self, now: Duration) {
         self.trace.now = self.trace.now.max(now);
     }
 
     /// Reads configuration space.
-    pub fn config_read(&self, offset: u64, data: &mut [u8]) {
+    pub(crate) fn config_read(&self, offset: u64, data: &mut [u8]) {
         self.config.read(offset, data);
     }
 
     /// Writes configuration space.
-    pub fn config_write(&mut self, offset: u64, data: &[u8]) {
+    pub(crate) fn config_write(&mut self, offset: u64, data: &[u8]) {
         self.config.write(offset, data);
     }
 
     /// Reads BAR 0. Registers are read by 4 bytes, device memory by any length; other reads are 0.
-    pub fn bar_read(&self, offset: u64, data: &mut [u8]) {
+    pub(crate) fn bar_read(&self, offset: u64, data: &mut [u8]) {
         if self.memory.load(offset, data) || self.firmware.load_operation(offset, data) {
             return;
         }
@@ -160,7 +159,7 @@ impl PciHca {
 
     /// Writes BAR 0: aligned stores of 4 or 8 bytes, several of them in a row, and any store to
     /// device memory. Other stores are ignored.
-    pub fn bar_write(&mut self, offset: u64, data: &[u8]) {
+    pub(crate) fn bar_write(&mut self, offset: u64, data: &[u8]) {
         if self.memory.store(offset, data) || self.firmware.store_operation(offset, data) {
             return;
         }
@@ -257,29 +256,22 @@ impl PciHca {
 
     /// Runs one bounded slice of work: packets, timers, queues. True if anything was done, so that
     /// another call may do more.
-    pub fn step(&mut self) -> bool {
+    pub(crate) fn step(&mut self) -> bool {
         self.firmware.step(self.trace.now)
     }
 
     /// Time at which [`PciHca::step`] may have work without input, by the clock of
     /// [`PciHca::advance`].
-    #[must_use]
-    pub fn next_deadline(&self) -> Option<Duration> {
+    pub(crate) fn next_deadline(&self) -> Option<Duration> {
         self.firmware.hca.next_deadline()
     }
 
     /// MSI-X vectors to raise, each once.
-    pub fn take_interrupts(&mut self) -> Vec<u16> {
+    pub(crate) fn take_interrupts(&mut self) -> Vec<u16> {
         let interrupts = std::mem::take(&mut self.firmware.eqs.interrupts);
         for vector in &interrupts {
             self.trace.line(format_args!("interrupt {vector}"));
         }
         interrupts
-    }
-
-    /// Statistics of the device.
-    #[must_use]
-    pub fn stats(&self) -> &HcaStats {
-        self.firmware.hca.stats()
     }
 }

@@ -25,7 +25,7 @@ const MAX_BYTES: usize = 1 << 42;
 
 /// Guest physical memory: mappings by address.
 #[derive(Debug, Default)]
-pub struct GuestMemory {
+pub(super) struct GuestMemory {
     /// Sorted by address, without overlaps.
     mappings: RwLock<Vec<Mapping>>,
 }
@@ -211,10 +211,6 @@ impl Dma for GuestMemory {
         self.one(addr, 1, |at| ProcessDma.store_u8(at, value))
     }
 
-    fn load_u64(&self, addr: u64) -> Result<u64, DmaFault> {
-        self.one(addr, 8, |at| ProcessDma.load_u64(at))
-    }
-
     fn fetch_update_u64(
         &self,
         addr: u64,
@@ -267,7 +263,7 @@ mod tests {
         assert!(memory.read(u64::MAX - 3, &mut back).is_err());
         assert!(memory.load_u32(0x1_1ffc).is_ok());
         assert!(memory.load_u32(0x1_1ffe).is_err());
-        assert!(memory.load_u64(0x1_1ffc).is_err());
+        assert!(memory.fetch_update_u64(0x1_1ffc, &mut |old| old).is_err());
     }
 
     #[test]

@@ -15,7 +15,7 @@ mod message;
 mod session;
 mod signals;
 
-pub use self::memory::GuestMemory;
+use self::memory::GuestMemory;
 
 use std::io;
 use std::os::unix::net::UnixListener;

@@ -29,7 +29,7 @@ const _: () = {
 /// Reason that a packet was not written: an error of the caller, never of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum EmitError {
+pub(crate) enum EmitError {
     /// An opcode without a layout.
     UnknownOpcode(Opcode),
     /// Headers the opcode asks for and the caller did not give.
@@ -64,7 +64,7 @@ impl std::error::Error for EmitError {}
 ///
 /// All headers of the opcode must be given, in any order, and no others.
 #[derive(Clone, Copy, Debug)]
-pub struct PacketBuilder {
+pub(crate) struct PacketBuilder {
     bth: Bth,
     headers: Extensions,
     given: Extensions,
@@ -75,8 +75,7 @@ pub struct PacketBuilder {
 impl PacketBuilder {
     /// A packet with the default partition (0xffff), "migrated" path state, no acknowledge request,
     /// and an ICRC.
-    #[must_use]
-    pub fn new(opcode: Opcode, dest_qp: u32, psn: Psn) -> PacketBuilder {
+    pub(crate) fn new(opcode: Opcode, dest_qp: u32, psn: Psn) -> PacketBuilder {
         PacketBuilder {
             bth: Bth {
                 opcode: opcode.0,
@@ -94,80 +93,63 @@ impl PacketBuilder {
         }
     }
 
-    /// Sets the PSN.
-    #[must_use]
-    pub fn psn(mut self, psn: Psn) -> PacketBuilder {
-        self.bth.psn = U24::new(psn.get());
-        self
-    }
     /// Sets or clears the acknowledge request bit.
-    #[must_use]
-    pub fn ack_request(mut self, on: bool) -> PacketBuilder {
+    pub(crate) fn ack_request(mut self, on: bool) -> PacketBuilder {
         self.bth.ack = if on { Bth::ACK_REQ } else { 0 };
         self
     }
     /// Sets or clears the solicited event bit.
-    #[must_use]
-    pub fn solicited(mut self, on: bool) -> PacketBuilder {
+    pub(crate) fn solicited(mut self, on: bool) -> PacketBuilder {
         self.bth.flags = self.bth.flags & !Bth::SOLICITED | if on { Bth::SOLICITED } else { 0 };
         self
     }
-    /// Sets or clears the migration request bit.
-    #[must_use]
-    pub fn mig_req(mut self, on: bool) -> PacketBuilder {
-        self.bth.flags = self.bth.flags & !Bth::MIG_REQ | if on { Bth::MIG_REQ } else { 0 };
-        self
-    }
     /// Sets the partition key.
-    #[must_use]
-    pub fn pkey(mut self, pkey: u16) -> PacketBuilder {
+    pub(crate) fn pkey(mut self, pkey: u16) -> PacketBuilder {
         self.bth.pkey = U16::new(pkey);
         self
     }
     /// Sets the congestion bits ([`Bth::FECN`], [`Bth::BECN`], [`Bth::NOTIFIABLE`]).
-    #[must_use]
-    pub fn congestion(mut self, bits: u8) -> PacketBuilder {
+    pub(crate) fn congestion(mut self, bits: u8) -> PacketBuilder {
         self.bth.congestion = bits & (Bth::FECN | Bth::BECN | Bth::NOTIFIABLE);
         self
     }
     /// Turns the computation of the ICRC on or off; the field is 0 if off. See
     /// [`super::Wire::needs_icrc`].
-    #[must_use]
-    pub fn icrc(mut self, on: bool) -> PacketBuilder {
+    pub(crate) fn icrc(mut self, on: bool) -> PacketBuilder {
         self.icrc = on;
         self
     }
     /// XRC header: the shared receive queue.
-    #[must_use]
-    pub fn xrceth(self, srq: u32) -> PacketBuilder {
+    pub(crate) fn xrceth(self, srq: u32) -> PacketBuilder {
         self.put(Extensions::XRCETH, &XrcEth { reserved: 0, srq: U24::new(srq) })
     }
     /// Dynamic connection header.
-    #[must_use]
-    pub fn dceth(self, header: &DcEth) -> PacketBuilder {
+    pub(crate) fn dceth(self, header: &DcEth) -> PacketBuilder {
         self.put(Extensions::DCETH, header)
     }
     /// Datagram header.
-    #[must_use]
-    pub fn deth(self, qkey: u32, src_qp: u32) -> PacketBuilder {
+    pub(crate) fn deth(self, qkey: u32, src_qp: u32) -> PacketBuilder {
         let deth = Deth { qkey: U32::new(qkey), reserved: 0, src_qp: U24::new(src_qp) };
         self.put(Extensions::DETH, &deth)
     }
     /// FLUSH header.
-    #[must_use]
-    pub fn feth(self, header: Feth) -> PacketBuilder {
+    pub(crate) fn feth(self, header: Feth) -> PacketBuilder {
         self.put(Extensions::FETH, &header)
     }
     /// RDMA header; `dma_length` is the length of the message.
-    #[must_use]
-    pub fn reth(self, va: u64, rkey: u32, dma_length: u32) -> PacketBuilder {
+    pub(crate) fn reth(self, va: u64, rkey: u32, dma_length: u32) -> PacketBuilder {
         let reth =
             Reth { va: U64::new(va), rkey: U32::new(rkey), dma_length: U32::new(dma_length) };
         self.put(Extensions::RETH, &reth)
     }
     /// Atomic request header.
-    #[must_use]
-    pub fn atomic_eth(self, va: u64, rkey: u32, swap_or_add: u64, compare: u64) -> PacketBuilder {
+    pub(crate) fn atomic_eth(
+        self,
+        va: u64,
+        rkey: u32,
+        swap_or_add: u64,
+        compare: u64,
+    ) -> PacketBuilder {
         let atomic = AtomicEth {
             va: U64::new(va),
             rkey: U32::new(rkey),
@@ -177,24 +159,20 @@ impl PacketBuilder {
         self.put(Extensions::ATOMIC_ETH, &atomic)
     }
     /// Acknowledge header.
-    #[must_use]
-    pub fn aeth(self, syndrome: Syndrome, msn: u32) -> PacketBuilder {
+    pub(crate) fn aeth(self, syndrome: Syndrome, msn: u32) -> PacketBuilder {
         let aeth = Aeth { syndrome: syndrome.to_u8(), msn: U24::new(msn) };
         self.put(Extensions::AETH, &aeth)
     }
     /// Atomic result header.
-    #[must_use]
-    pub fn atomic_ack(self, original: u64) -> PacketBuilder {
+    pub(crate) fn atomic_ack(self, original: u64) -> PacketBuilder {
         self.put(Extensions::ATOMIC_ACK, &AtomicAckEth { original: U64::new(original) })
     }
     /// Immediate data.
-    #[must_use]
-    pub fn immdt(self, imm: u32) -> PacketBuilder {
+    pub(crate) fn immdt(self, imm: u32) -> PacketBuilder {
         self.put(Extensions::IMMDT, &ImmDt { imm: U32::new(imm) })
     }
     /// Invalidate header.
-    #[must_use]
-    pub fn ieth(self, rkey: u32) -> PacketBuilder {
+    pub(crate) fn ieth(self, rkey: u32) -> PacketBuilder {
         self.put(Extensions::IETH, &Ieth { rkey: U32::new(rkey) })
     }
 
@@ -212,7 +190,7 @@ impl PacketBuilder {
     ///
     /// # Errors
     /// [`EmitError`] if opcode, headers and payload do not match; `out` is empty then.
-    pub fn emit(&self, payload: &[u8], out: &mut Vec<u8>) -> Result<(), EmitError> {
+    pub(crate) fn emit(&self, payload: &[u8], out: &mut Vec<u8>) -> Result<(), EmitError> {
         self.emit_with(payload.len(), out, |to| {
             to.copy_from_slice(payload);
             Ok(())
@@ -226,7 +204,7 @@ impl PacketBuilder {
     /// [`EmitError`] as for [`emit`](PacketBuilder::emit), or the error of `fill`; `out` is empty
     /// then.
     #[inline]
-    pub fn emit_with<E: From<EmitError>>(
+    pub(crate) fn emit_with<E: From<EmitError>>(
         &self,
         len: usize,
         out: &mut Vec<u8>,

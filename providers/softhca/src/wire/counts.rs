@@ -45,24 +45,23 @@ macro_rules! counts {
 
         $(#[$control_doc])*
         #[derive(Clone, Debug)]
-        pub struct $Control {
+        pub(crate) struct $Control {
             pub(super) shared: std::sync::Arc<Shared>,
         }
 
         impl $Control {
             /// Unplugs the cable: sent and received frames are lost until [`replug`](Self::replug).
-            pub fn unplug(&self) {
+            pub(crate) fn unplug(&self) {
                 self.shared.plugged.store(false, std::sync::atomic::Ordering::Relaxed);
             }
 
             /// Plugs the cable in.
-            pub fn replug(&self) {
+            pub(crate) fn replug(&self) {
                 self.shared.plugged.store(true, std::sync::atomic::Ordering::Relaxed);
             }
 
             /// Current counts.
-            #[must_use]
-            pub fn stats(&self) -> $Stats {
+            pub(crate) fn stats(&self) -> $Stats {
                 let counters = &self.shared.counters;
                 $Stats {
                     $($name: counters.$name.load(std::sync::atomic::Ordering::Relaxed),)*

@@ -75,8 +75,7 @@ pub fn crc32(bytes: &[u8]) -> u32 {
 /// byte first.
 ///
 /// Byte 4 of the BTH (FECN, BECN and reserved bits) counts as all ones, since switches change it.
-#[must_use]
-pub fn icrc(bytes: &[u8]) -> u32 {
+pub(crate) fn icrc(bytes: &[u8]) -> u32 {
     icrc_behind(!0, bytes)
 }
 

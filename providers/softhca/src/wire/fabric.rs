@@ -251,7 +251,7 @@ pub struct FabricPort {
 /// Cable of a port, for a test that plays the network. Clones are the same cable. It may outlive
 /// the port, and has no effect then.
 #[derive(Clone)]
-pub struct LinkControl {
+pub(crate) struct LinkControl {
     switch: Arc<Switch>,
     port: Arc<Port>,
     id: u64,
@@ -259,14 +259,13 @@ pub struct LinkControl {
 
 impl FabricPort {
     /// Returns the port's cable.
-    #[must_use]
-    pub fn link_control(&self) -> LinkControl {
+    pub(crate) fn link_control(&self) -> LinkControl {
         self.link.clone()
     }
 
     /// Sets the waker, called when a frame from another port arrives at an empty queue. Only the
     /// first call counts. The waker is called during a transmission, and must not use the fabric.
-    pub fn set_waker(&self, waker: Waker) {
+    pub(crate) fn set_waker(&self, waker: Waker) {
         let _ = self.link.port.waker.set(waker);
     }
 }
@@ -274,12 +273,12 @@ impl FabricPort {
 impl LinkControl {
     /// Unplugs the cable: frames queued for this port are lost, and so are frames sent by it or to
     /// it until [`replug`](LinkControl::replug). Senders get no error.
-    pub fn unplug(&self) {
+    pub(crate) fn unplug(&self) {
         self.switch.set_plugged(&self.port, false);
     }
 
     /// Plugs the cable in.
-    pub fn replug(&self) {
+    pub(crate) fn replug(&self) {
         // A removed port stays dead, since its queue would never be emptied. The lock keeps it from
         // being removed in between.
         let table = self.switch.read();
@@ -289,13 +288,12 @@ impl LinkControl {
     }
 
     /// Returns `true` if the cable is plugged in.
-    #[must_use]
-    pub fn is_plugged(&self) -> bool {
+    pub(crate) fn is_plugged(&self) -> bool {
         self.port.is_plugged()
     }
 
     /// Replaces the port's addresses.
-    pub fn set_addresses(&self, addresses: &[Address]) {
+    pub(crate) fn set_addresses(&self, addresses: &[Address]) {
         self.switch.set_addresses(self.id, addresses);
     }
 }

@@ -74,12 +74,6 @@ impl FaultControl {
         self.lock().0 = faults;
     }
 
-    /// Current faults.
-    #[must_use]
-    pub fn faults(&self) -> Faults {
-        self.lock().0
-    }
-
     /// Current counts.
     #[must_use]
     pub fn stats(&self) -> FaultStats {

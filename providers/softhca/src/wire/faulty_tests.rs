@@ -247,7 +247,6 @@ fn faults_can_be_changed_from_outside() {
     wire.transmit(frame(1)).unwrap();
     assert!(wire.receive().is_none());
     control.set_faults(Faults::default());
-    assert_eq!(control.faults(), Faults::default());
     wire.transmit(frame(2)).unwrap();
     assert_eq!(wire.receive(), Some(frame(2)));
     assert_eq!(control.stats(), FaultStats { sent: 2, lost: 1, ..Default::default() });

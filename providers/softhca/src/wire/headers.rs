@@ -29,8 +29,7 @@ pub struct U24([u8; 3]);
 
 impl U24 {
     /// Number from the low 24 bits of `value`.
-    #[must_use]
-    pub const fn new(value: u32) -> U24 {
+    pub(crate) const fn new(value: u32) -> U24 {
         let [_, a, b, c] = value.to_be_bytes();
         U24([a, b, c])
     }
@@ -84,24 +83,24 @@ pub struct Bth {
 
 impl Bth {
     /// `flags`: solicited event.
-    pub const SOLICITED: u8 = 0x80;
+    pub(crate) const SOLICITED: u8 = 0x80;
     /// `flags`: migration request; set in the path state "migrated", the default.
     pub const MIG_REQ: u8 = 0x40;
     /// `flags`: pad count, shifted by [`Bth::PAD_SHIFT`].
-    pub const PAD_MASK: u8 = 0x30;
+    pub(crate) const PAD_MASK: u8 = 0x30;
     /// `flags`: shift of the pad count.
-    pub const PAD_SHIFT: u32 = 4;
+    pub(crate) const PAD_SHIFT: u32 = 4;
     /// `flags`: transport header version; only 0 exists.
-    pub const TVER_MASK: u8 = 0x0f;
+    pub(crate) const TVER_MASK: u8 = 0x0f;
     /// `congestion`: forward explicit congestion notification.
     pub const FECN: u8 = 0x80;
     /// `congestion`: backward explicit congestion notification.
     pub const BECN: u8 = 0x40;
     /// `congestion`, a reserved bit: the sender obeys congestion notifications. Between software
     /// HCAs only.
-    pub const NOTIFIABLE: u8 = 0x20;
+    pub(crate) const NOTIFIABLE: u8 = 0x20;
     /// `ack`: acknowledge request.
-    pub const ACK_REQ: u8 = 0x80;
+    pub(crate) const ACK_REQ: u8 = 0x80;
 
     /// The opcode.
     #[must_use]

@@ -25,7 +25,7 @@ const STEPS: u32 = 64;
 /// The sender chooses the wire to an address when it sends the first packet there. It tries again a
 /// second after a device was not found.
 #[derive(Debug)]
-pub struct HostWire {
+pub(crate) struct HostWire {
     /// Dropped before the UDP socket: whoever binds the address next finds the name free.
     shared: SharedWire,
     udp: UdpWire,
@@ -51,7 +51,7 @@ impl HostWire {
     /// # Errors
     ///
     /// The system's error if it has no more descriptors.
-    pub fn new(udp: UdpWire, shared_only: bool) -> io::Result<HostWire> {
+    pub(crate) fn new(udp: UdpWire, shared_only: bool) -> io::Result<HostWire> {
         let shared = SharedWire::bind(&udp.addresses(), LEAVING)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let network = udp.descriptor().filter(|_| !shared_only);
@@ -73,8 +73,7 @@ impl HostWire {
     }
 
     /// Handles to links and counters of both wires.
-    #[must_use]
-    pub fn controls(&self) -> (UdpControl, SharedControl) {
+    pub(crate) fn controls(&self) -> (UdpControl, SharedControl) {
         (self.udp.control(), self.shared.control())
     }
 }

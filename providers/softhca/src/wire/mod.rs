@@ -19,39 +19,43 @@ use std::os::fd::BorrowedFd;
 use std::task::Waker;
 use std::time::Duration;
 
-pub mod builder;
-pub mod capture;
+pub(crate) mod builder;
+pub(crate) mod capture;
 mod counts;
-pub mod crc;
-pub mod fabric;
-pub mod faulty;
+pub(crate) mod crc;
+pub(crate) mod fabric;
+pub(crate) mod faulty;
 mod fold;
-pub mod headers;
-pub mod host;
-pub mod opcode;
-pub mod packet;
-pub mod psn;
-pub mod shared;
+pub(crate) mod headers;
+pub(crate) mod host;
+pub(crate) mod opcode;
+pub(crate) mod packet;
+pub(crate) mod psn;
+pub(crate) mod shared;
 pub(crate) mod spare;
-pub mod syndrome;
-pub mod timers;
-pub mod udp;
+pub(crate) mod syndrome;
+pub(crate) mod timers;
+pub(crate) mod udp;
 
-pub use self::builder::{EmitError, PacketBuilder};
-pub use self::capture::Capture;
-pub use self::fabric::{Fabric, FabricPort, FabricStats, LinkControl};
+pub(crate) use self::builder::{EmitError, PacketBuilder};
+pub(crate) use self::capture::Capture;
+pub use self::crc::crc32;
+pub(crate) use self::fabric::LinkControl;
+pub use self::fabric::{Fabric, FabricPort, FabricStats};
 pub use self::faulty::{FaultControl, FaultStats, Faults, Faulty};
 pub use self::headers::{
     Aeth, AtomicAckEth, AtomicEth, Bth, DcEth, Deth, Feth, Ieth, ImmDt, Reth, U24, XrcEth,
 };
-pub use self::host::HostWire;
-pub use self::opcode::{Extensions, Layout, Opcode, Operation, Position, Transport};
+pub(crate) use self::host::HostWire;
+pub use self::opcode::Opcode;
+pub(crate) use self::opcode::{Extensions, Layout, Operation, Position, Transport};
 pub use self::packet::{Packet, PacketError};
 pub use self::psn::Psn;
-pub(crate) use self::shared::Lent;
-pub use self::shared::{Lending, Loan, SharedControl, SharedStats, Span};
+pub use self::shared::{Lending, Loan, SharedStats, Span};
+pub(crate) use self::shared::{Lent, SharedControl};
 pub use self::syndrome::{NakCode, Syndrome};
-pub use self::udp::{UdpControl, UdpStats, UdpWire};
+pub(crate) use self::udp::UdpControl;
+pub use self::udp::{UdpStats, UdpWire};
 
 /// Address of a packet's source or destination: a GID for RoCE, a LID (with a GID if the packet has
 /// a GRH) for InfiniBand.
@@ -68,8 +72,7 @@ pub struct Address {
 impl Address {
     /// Returns `true` for a multicast group: a multicast GID (IBTA 4.1.1), or a mapped IPv4
     /// multicast address (RoCEv2, annex A17.9.1).
-    #[must_use]
-    pub const fn is_group(&self) -> bool {
+    pub(crate) const fn is_group(&self) -> bool {
         // Compared as a number, since this runs for each packet.
         let gid = u128::from_be_bytes(self.gid);
         gid >> 120 == 0xff || gid >> 28 == 0xf_fffe
@@ -105,8 +108,7 @@ impl Route {
 
     /// Marks a packet as ECN capable, unless it is marked already. For senders that obey congestion
     /// marks.
-    #[must_use]
-    pub const fn capable_of_ecn(mut self) -> Route {
+    pub(crate) const fn capable_of_ecn(mut self) -> Route {
         if self.traffic_class & Route::CONGESTED == 0 {
             self.traffic_class |= 2;
         }
@@ -123,8 +125,7 @@ impl Route {
     }
 
     /// Returns `true` if a switch has marked the packet.
-    #[must_use]
-    pub const fn is_congested(&self) -> bool {
+    pub(crate) const fn is_congested(&self) -> bool {
         self.traffic_class & Route::CONGESTED == Route::CONGESTED
     }
 }

@@ -13,7 +13,7 @@ pub struct Opcode(pub u8);
 
 /// Transport service, bits 7:5 of the opcode. Reliable datagram is omitted: no device supports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Transport {
+pub(crate) enum Transport {
     /// Reliable connection.
     Rc,
     /// Unreliable connection.
@@ -31,7 +31,7 @@ pub enum Transport {
 
 /// The operation that a packet is part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Operation {
+pub(crate) enum Operation {
     /// SEND, with immediate or invalidate where the headers say so.
     Send,
     /// RDMA WRITE, with immediate where the headers say so.
@@ -58,7 +58,7 @@ pub enum Operation {
 
 /// Position of a packet in its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Position {
+pub(crate) enum Position {
     /// The first of several packets.
     First,
     /// Between first and last.
@@ -71,8 +71,7 @@ pub enum Position {
 
 impl Transport {
     /// Bits 7:5 of its opcodes, unshifted.
-    #[must_use]
-    pub const fn bits(self) -> u8 {
+    pub(crate) const fn bits(self) -> u8 {
         match self {
             Transport::Rc => 0x00,
             Transport::Uc => 0x20,
@@ -86,21 +85,18 @@ impl Transport {
 
 impl Opcode {
     /// The opcode of this operation on another transport; it may have no layout.
-    #[must_use]
-    pub const fn of(self, transport: Transport) -> Opcode {
+    pub(crate) const fn of(self, transport: Transport) -> Opcode {
         Opcode(self.0 & 0x1f | transport.bits())
     }
 }
 
 impl Position {
     /// First or only: a message starts here.
-    #[must_use]
-    pub const fn starts(self) -> bool {
+    pub(crate) const fn starts(self) -> bool {
         matches!(self, Position::First | Position::Only)
     }
     /// Last or only: a message ends here.
-    #[must_use]
-    pub const fn ends(self) -> bool {
+    pub(crate) const fn ends(self) -> bool {
         matches!(self, Position::Last | Position::Only)
     }
 }
@@ -108,7 +104,7 @@ impl Position {
 bitflags! {
     /// Extension headers, lowest bit first on the wire.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-    pub struct Extensions: u16 {
+    pub(crate) struct Extensions: u16 {
         /// XRC shared receive queue.
         const XRCETH = 1 << 0;
         /// Datagram.
@@ -150,15 +146,13 @@ static SET_LEN: [u8; 1 << EXTENSION_LEN.len()] = {
 impl Extensions {
     /// Bytes of all headers of this set.
     #[inline]
-    #[must_use]
-    pub const fn wire_len(self) -> usize {
+    pub(crate) const fn wire_len(self) -> usize {
         SET_LEN[self.bits() as usize % SET_LEN.len()] as usize
     }
 
     /// Byte offset of `header` (one flag) after the BTH of a packet with the headers `self`; `None`
     /// if the packet lacks it.
-    #[must_use]
-    pub const fn offset_of(self, header: Extensions) -> Option<usize> {
+    pub(crate) const fn offset_of(self, header: Extensions) -> Option<usize> {
         if self.bits() & header.bits() == 0 {
             return None;
         }
@@ -169,7 +163,7 @@ impl Extensions {
 
 /// Properties of a packet by its opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub(crate) struct Layout {
     /// The transport service.
     pub transport: Transport,
     /// The operation that the packet is part of.
@@ -184,17 +178,11 @@ pub struct Layout {
 
 impl Layout {
     /// Returns `true` for packets of a requester, `false` for a responder's.
-    #[must_use]
-    pub const fn is_request(&self) -> bool {
+    pub(crate) const fn is_request(&self) -> bool {
         !matches!(
             self.operation,
             Operation::ReadResponse | Operation::Acknowledge | Operation::AtomicAcknowledge
         )
-    }
-    /// Returns `true` if it carries immediate data.
-    #[must_use]
-    pub const fn has_immediate(&self) -> bool {
-        self.headers.contains(Extensions::IMMDT)
     }
 }
 
@@ -203,17 +191,17 @@ macro_rules! opcodes {
        [$($header:ident)*] $payload:literal;)*) => {
         impl Opcode {
             $(#[doc = concat!("IBTA opcode ", stringify!($value), ".")]
-              pub const $name: Opcode = Opcode($value);)*
+              pub(crate) const $name: Opcode = Opcode($value);)*
 
             /// All opcodes that have a layout.
-            pub const ALL: &[Opcode] = &[$(Opcode::$name),*];
+            pub(crate) const ALL: &[Opcode] = &[$(Opcode::$name),*];
 
             /// Layout of a packet with this opcode.
             ///
             /// # Errors
             /// [`PacketError::UnknownOpcode`] if IBTA reserves it or this device does not know it.
             #[inline]
-            pub const fn layout(self) -> Result<Layout, PacketError> {
+            pub(crate) const fn layout(self) -> Result<Layout, PacketError> {
                 match self.0 {
                     $($value => Ok(const { Layout {
                         transport: Transport::$transport,

@@ -11,11 +11,11 @@ use super::{
 };
 
 /// Bytes of the BTH.
-pub const BTH_LEN: usize = size_of::<Bth>();
+pub(crate) const BTH_LEN: usize = size_of::<Bth>();
 /// Bytes of the ICRC.
-pub const ICRC_LEN: usize = 4;
+pub(crate) const ICRC_LEN: usize = 4;
 /// The largest payload: the largest path MTU of IBTA.
-pub const MAX_PAYLOAD: usize = 4096;
+pub(crate) const MAX_PAYLOAD: usize = 4096;
 /// Reason that bytes are not a packet. A receiver drops all of these silently (IBTA vol 1, 9.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -142,12 +142,10 @@ impl<'a> Packet<'a> {
         self.bth.psn()
     }
     /// Layout of the packet, by its opcode.
-    #[must_use]
-    pub fn layout(&self) -> Layout {
+    pub(crate) fn layout(&self) -> Layout {
         self.layout
     }
     /// Copies the headers, with another payload.
-    #[must_use]
     pub(crate) fn carrying<'b>(&self, payload: &'b [u8]) -> Packet<'b>
     where
         'a: 'b,

@@ -12,55 +12,47 @@ pub struct Psn(u32);
 
 impl Psn {
     /// Bits of a PSN.
-    pub const MASK: u32 = 0x00ff_ffff;
+    pub(crate) const MASK: u32 = 0x00ff_ffff;
 
     /// PSN from the low 24 bits of `value`.
-    #[must_use]
-    pub const fn new(value: u32) -> Psn {
+    pub(crate) const fn new(value: u32) -> Psn {
         Psn(value & Psn::MASK)
     }
 
     /// The number, below 2^24.
-    #[must_use]
-    pub const fn get(self) -> u32 {
+    pub(crate) const fn get(self) -> u32 {
         self.0
     }
 
     /// The PSN after this one.
-    #[must_use]
-    pub const fn next(self) -> Psn {
+    pub(crate) const fn next(self) -> Psn {
         self.offset(1)
     }
 
     /// The PSN `count` packets later; negative is earlier.
-    #[must_use]
-    pub const fn offset(self, count: i32) -> Psn {
+    pub(crate) const fn offset(self, count: i32) -> Psn {
         Psn::new(self.0.wrapping_add_signed(count))
     }
 
     /// Number of packets from `other` to this PSN, in `-2^23 .. 2^23`; negative if it is earlier.
-    #[must_use]
-    pub const fn diff(self, other: Psn) -> i32 {
+    pub(crate) const fn diff(self, other: Psn) -> i32 {
         // Moving the 24 bits to the top makes bit 23 the sign, the shift back extends it.
         ((self.0.wrapping_sub(other.0) << 8) as i32) >> 8
     }
 
     /// Returns `true` if this PSN comes before `other`.
-    #[must_use]
-    pub const fn is_before(self, other: Psn) -> bool {
+    pub(crate) const fn is_before(self, other: Psn) -> bool {
         self.diff(other) < 0
     }
 
     /// Returns `true` if this PSN comes after `other`.
-    #[must_use]
-    pub const fn is_after(self, other: Psn) -> bool {
+    pub(crate) const fn is_after(self, other: Psn) -> bool {
         self.diff(other) > 0
     }
 
     /// Returns `true` if this PSN is among the `count` that start at `first`. `count` is at most
     /// 2^23.
-    #[must_use]
-    pub const fn is_within(self, first: Psn, count: u32) -> bool {
+    pub(crate) const fn is_within(self, first: Psn, count: u32) -> bool {
         self.0.wrapping_sub(first.0) & Psn::MASK < count
     }
 }

@@ -29,8 +29,7 @@ impl Syndrome {
     pub const ACK: Syndrome = Syndrome::Ack { credits: Syndrome::NO_CREDITS };
 
     /// Decodes the byte. Each byte has a meaning, and [`to_u8`](Syndrome::to_u8) returns it again.
-    #[must_use]
-    pub const fn from_u8(byte: u8) -> Syndrome {
+    pub(crate) const fn from_u8(byte: u8) -> Syndrome {
         let value = byte & 0x1f;
         match byte >> 5 {
             0b000 => Syndrome::Ack { credits: value },
@@ -41,8 +40,7 @@ impl Syndrome {
     }
 
     /// Encodes the byte; values wider than 5 bits are truncated.
-    #[must_use]
-    pub const fn to_u8(self) -> u8 {
+    pub(crate) const fn to_u8(self) -> u8 {
         match self {
             Syndrome::Ack { credits } => credits & 0x1f,
             Syndrome::RnrNak { timer } => 0x20 | timer & 0x1f,

@@ -12,33 +12,18 @@ const RNR_10US: [u32; 32] = [
 ];
 
 /// Wait of a requester after an RNR NAK with this code. Only the low 5 bits count.
-#[must_use]
-pub const fn rnr_delay(code: u8) -> Duration {
+pub(crate) const fn rnr_delay(code: u8) -> Duration {
     Duration::from_micros(RNR_10US[(code & 0x1f) as usize] as u64 * 10)
-}
-
-/// Code of the shortest RNR delay of at least `delay`; 0, the longest, above 491.52 ms.
-#[must_use]
-pub fn rnr_code(delay: Duration) -> u8 {
-    (1..32).find(|code| rnr_delay(*code) >= delay).unwrap_or(0)
 }
 
 /// Acknowledge timeout of a code: 4.096 µs · 2^code (IBTA vol 1, 9.7.6.1.3). `None` for 0: no
 /// timeout. Only the low 5 bits count.
-#[must_use]
-pub const fn ack_timeout(code: u8) -> Option<Duration> {
+pub(crate) const fn ack_timeout(code: u8) -> Option<Duration> {
     match code & 0x1f {
         0 => None,
         // At most 4096 << 31 ns, 2.4 hours.
         code => Some(Duration::from_nanos(4096 << code)),
     }
-}
-
-/// Code of the shortest acknowledge timeout of at least `timeout`; 31, the longest, if all are
-/// shorter. Never 0, which would mean no timeout.
-#[must_use]
-pub fn ack_timeout_code(timeout: Duration) -> u8 {
-    (1..31).find(|code| ack_timeout(*code).is_some_and(|t| t >= timeout)).unwrap_or(31)
 }
 
 #[cfg(test)]
@@ -60,28 +45,11 @@ mod tests {
     }
 
     #[test]
-    fn rnr_codes_round_up() {
-        for code in 0..32 {
-            assert_eq!(rnr_code(rnr_delay(code)), code);
-        }
-        assert_eq!(rnr_code(Duration::ZERO), 1);
-        assert_eq!(rnr_code(Duration::from_micros(41)), 5);
-        assert_eq!(rnr_code(Duration::from_micros(491_521)), 0);
-        assert_eq!(rnr_code(Duration::from_secs(60)), 0);
-    }
-
-    #[test]
     fn ack_timeouts() {
         assert_eq!(ack_timeout(0), None);
         assert_eq!(ack_timeout(1), Some(Duration::from_nanos(8192)));
         // The well-known 14: about 67 ms.
         assert_eq!(ack_timeout(14), Some(Duration::from_nanos(67_108_864)));
         assert_eq!(ack_timeout(31), Some(Duration::from_nanos(8_796_093_022_208)));
-        for code in 1..32 {
-            assert_eq!(ack_timeout_code(ack_timeout(code).unwrap()), code);
-        }
-        assert_eq!(ack_timeout_code(Duration::ZERO), 1);
-        assert_eq!(ack_timeout_code(Duration::from_nanos(8193)), 2);
-        assert_eq!(ack_timeout_code(Duration::MAX), 31);
     }
 }

@@ -14,7 +14,7 @@ impl Hca {
     /// # Errors
     /// [`HcaError::Limit`] over `max_cq` or `log_max_cqes`; [`HcaError::BadParam`] for a ring
     /// that does not fit its region, or a misaligned doorbell record.
-    pub fn create_cq(&mut self, ctx: CqContext) -> Result<Cqn, HcaError> {
+    pub(crate) fn create_cq(&mut self, ctx: CqContext) -> Result<Cqn, HcaError> {
         let Common { config, cqs, dma, .. } = &mut self.common;
         cqs.create(&**dma, ctx, config.max_cq, config.log_max_cqes)
     }
@@ -25,7 +25,7 @@ impl Hca {
     /// # Errors
     /// As [`Hca::create_cq`], and [`HcaError::BadHandle`]; [`HcaError::Limit`] if the unconsumed
     /// CQEs and the RESIZE_CQ do not fit the old ring or the new one.
-    pub fn resize_cq(
+    pub(crate) fn resize_cq(
         &mut self,
         cqn: Cqn,
         region: Region,
@@ -45,7 +45,7 @@ impl Hca {
     ///
     /// # Errors
     /// [`HcaError::BadHandle`].
-    pub fn cqe_size(&self, cqn: Cqn) -> Result<u32, HcaError> {
+    pub(crate) fn cqe_size(&self, cqn: Cqn) -> Result<u32, HcaError> {
         Ok(self.common.cqs.get(cqn)?.ctx.cqe_size)
     }
 
@@ -53,7 +53,7 @@ impl Hca {
     ///
     /// # Errors
     /// [`HcaError::BadHandle`].
-    pub fn moderate_cq(&mut self, cqn: Cqn, moderation: Moderation) -> Result<(), HcaError> {
+    pub(crate) fn moderate_cq(&mut self, cqn: Cqn, moderation: Moderation) -> Result<(), HcaError> {
         self.common.cqs.moderate(cqn, moderation)
     }
 
@@ -61,7 +61,7 @@ impl Hca {
     ///
     /// # Errors
     /// [`HcaError::Busy`] while a QP uses it; [`HcaError::BadHandle`].
-    pub fn destroy_cq(&mut self, cqn: Cqn) -> Result<(), HcaError> {
+    pub(crate) fn destroy_cq(&mut self, cqn: Cqn) -> Result<(), HcaError> {
         self.common.cqs.destroy(cqn)?;
         self.common.events.forget(|event| {
             matches!(*event, HcaEvent::CqCompletion { cqn: n } | HcaEvent::CqError { cqn: n }

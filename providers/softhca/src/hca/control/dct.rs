@@ -12,7 +12,7 @@ impl Hca {
     /// # Errors
     /// [`HcaError::Limit`] over `max_qp`; [`HcaError::BadHandle`] for a CQ or SRQ that does not
     /// exist; [`HcaError::BadParam`] for a P_Key index or MTU that the port lacks.
-    pub fn create_dct(&mut self, ctx: DctContext) -> Result<Qpn, HcaError> {
+    pub(crate) fn create_dct(&mut self, ctx: DctContext) -> Result<Qpn, HcaError> {
         self.check_room()?;
         let dctn = self.free_qpn();
         self.targets.create(dctn, ctx, &mut self.common)?;
@@ -25,7 +25,7 @@ impl Hca {
     ///
     /// # Errors
     /// [`HcaError::BadHandle`]; [`HcaError::DctState`] if the target was drained before.
-    pub fn drain_dct(&mut self, dctn: Qpn) -> Result<(), HcaError> {
+    pub(crate) fn drain_dct(&mut self, dctn: Qpn) -> Result<(), HcaError> {
         self.targets.drain(dctn, &mut self.common)?;
         self.enqueue(dctn);
         Ok(())
@@ -35,7 +35,7 @@ impl Hca {
     ///
     /// # Errors
     /// [`HcaError::BadHandle`]; [`HcaError::DctState`] if it is not drained.
-    pub fn destroy_dct(&mut self, dctn: Qpn) -> Result<(), HcaError> {
+    pub(crate) fn destroy_dct(&mut self, dctn: Qpn) -> Result<(), HcaError> {
         self.targets.destroy(dctn, &mut self.common)?;
         self.schedule.forget(dctn, None);
         Ok(())
@@ -45,7 +45,7 @@ impl Hca {
     ///
     /// # Errors
     /// [`HcaError::BadHandle`].
-    pub fn abandon_dct(&mut self, dctn: Qpn) -> Result<(), HcaError> {
+    pub(crate) fn abandon_dct(&mut self, dctn: Qpn) -> Result<(), HcaError> {
         if self.targets.query(dctn)?.0 == DctState::Active {
             self.targets.drain(dctn, &mut self.common)?;
         }
@@ -60,7 +60,7 @@ impl Hca {
     ///
     /// # Errors
     /// [`HcaError::BadHandle`].
-    pub fn query_dct(&self, dctn: Qpn) -> Result<(DctState, u32), HcaError> {
+    pub(crate) fn query_dct(&self, dctn: Qpn) -> Result<(DctState, u32), HcaError> {
         self.targets.query(dctn)
     }
 
@@ -69,7 +69,7 @@ impl Hca {
     ///
     /// # Errors
     /// [`HcaError::BadHandle`].
-    pub fn arm_dct(&mut self, dctn: Qpn) -> Result<(), HcaError> {
+    pub(crate) fn arm_dct(&mut self, dctn: Qpn) -> Result<(), HcaError> {
         self.targets.arm(dctn)
     }
 }

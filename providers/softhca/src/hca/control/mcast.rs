@@ -13,7 +13,7 @@ impl Hca {
     /// # Errors
     /// [`HcaError::BadHandle`]; [`HcaError::BadParam`] for a GID that is not multicast, or a QP of
     /// another service; [`HcaError::Limit`] over `max_mcast_qp`.
-    pub fn attach_mcast(&mut self, qpn: Qpn, gid: [u8; 16]) -> Result<(), HcaError> {
+    pub(crate) fn attach_mcast(&mut self, qpn: Qpn, gid: [u8; 16]) -> Result<(), HcaError> {
         let qp = self.qps.get(&qpn).ok_or(no_qp(qpn))?;
         if qp.ctx.service != Service::Ud {
             return Err(HcaError::BadParam { what: "mcast.service", value: qpn.0.into() });
@@ -32,7 +32,7 @@ impl Hca {
     ///
     /// # Errors
     /// [`HcaError::BadHandle`]; [`HcaError::BadParam`] if the QP is not a member.
-    pub fn detach_mcast(&mut self, qpn: Qpn, gid: [u8; 16]) -> Result<(), HcaError> {
+    pub(crate) fn detach_mcast(&mut self, qpn: Qpn, gid: [u8; 16]) -> Result<(), HcaError> {
         self.qps.get(&qpn).ok_or(no_qp(qpn))?;
         if !self.groups.leave(qpn, gid) {
             return Err(HcaError::BadParam { what: "mcast.gid", value: gid[0].into() });

@@ -11,7 +11,7 @@ impl Hca {
     /// # Errors
     /// [`HcaError::Limit`] over `max_mkey`; [`HcaError::BadParam`] for a region shorter than
     /// the key, or remote write or atomic rights without local write.
-    pub fn create_mkey(&mut self, ctx: MkeyContext) -> Result<Key, HcaError> {
+    pub(crate) fn create_mkey(&mut self, ctx: MkeyContext) -> Result<Key, HcaError> {
         let max = self.common.config.max_mkey;
         self.common.keys.create(ctx, None, max)
     }
@@ -21,7 +21,11 @@ impl Hca {
     ///
     /// # Errors
     /// As [`Hca::create_mkey`].
-    pub fn create_mkey_variant(&mut self, ctx: MkeyContext, variant: u8) -> Result<Key, HcaError> {
+    pub(crate) fn create_mkey_variant(
+        &mut self,
+        ctx: MkeyContext,
+        variant: u8,
+    ) -> Result<Key, HcaError> {
         let max = self.common.config.max_mkey;
         self.common.keys.create(ctx, Some(variant), max)
     }
@@ -30,7 +34,7 @@ impl Hca {
     ///
     /// # Errors
     /// [`HcaError::BadHandle`], and [`HcaError::BadParam`] as [`Hca::create_mkey`].
-    pub fn modify_mkey(&mut self, key: Key, ctx: MkeyContext) -> Result<(), HcaError> {
+    pub(crate) fn modify_mkey(&mut self, key: Key, ctx: MkeyContext) -> Result<(), HcaError> {
         self.common.keys.modify(key, ctx)?;
         self.recall();
         Ok(())
@@ -40,7 +44,7 @@ impl Hca {
     ///
     /// # Errors
     /// [`HcaError::BadHandle`].
-    pub fn query_mkey(&self, key: Key) -> Result<&MkeyContext, HcaError> {
+    pub(crate) fn query_mkey(&self, key: Key) -> Result<&MkeyContext, HcaError> {
         let missing = HcaError::BadHandle { noun: Noun::Mkey, number: key.0 };
         self.common.keys.key_at(key).map_err(|_| missing)
     }
@@ -49,7 +53,7 @@ impl Hca {
     ///
     /// # Errors
     /// [`HcaError::BadHandle`].
-    pub fn destroy_mkey(&mut self, key: Key) -> Result<(), HcaError> {
+    pub(crate) fn destroy_mkey(&mut self, key: Key) -> Result<(), HcaError> {
         self.common.keys.destroy(key)?;
         self.recall();
         Ok(())

@@ -13,7 +13,7 @@ impl Hca {
     /// [`HcaError::Limit`] over `max_qp` or a ring limit; [`HcaError::BadHandle`] for a CQ that
     /// does not exist; [`HcaError::BadParam`] for rings that do not fit their regions and for
     /// features that the device lacks.
-    pub fn create_qp(&mut self, ctx: QpContext) -> Result<Qpn, HcaError> {
+    pub(crate) fn create_qp(&mut self, ctx: QpContext) -> Result<Qpn, HcaError> {
         check_context(&ctx, &self.common.config)?;
         self.check_room()?;
         self.common.cqs.get(ctx.recv_cq)?;
@@ -74,7 +74,7 @@ impl Hca {
     ///
     /// # Errors
     /// [`HcaError::BadHandle`].
-    pub fn destroy_qp(&mut self, qpn: Qpn) -> Result<(), HcaError> {
+    pub(crate) fn destroy_qp(&mut self, qpn: Qpn) -> Result<(), HcaError> {
         let qp = self.qps.remove(&qpn).ok_or(no_qp(qpn))?;
         for cqn in [qp.ctx.send_cq, qp.ctx.recv_cq] {
             if let Ok(cq) = self.common.cqs.get_mut(cqn) {
@@ -107,7 +107,7 @@ impl Hca {
     /// # Errors
     /// [`HcaError::BadState`] if the QP is not in the edge's start state; [`HcaError::BadParam`]
     /// naming the attribute; [`HcaError::BadHandle`].
-    pub fn modify_qp(
+    pub(crate) fn modify_qp(
         &mut self,
         qpn: Qpn,
         to: QpTransition,
@@ -125,7 +125,7 @@ impl Hca {
     ///
     /// # Errors
     /// [`HcaError::BadHandle`].
-    pub fn query_qp(&self, qpn: Qpn) -> Result<(QpState, QpAttrs), HcaError> {
+    pub(crate) fn query_qp(&self, qpn: Qpn) -> Result<(QpState, QpAttrs), HcaError> {
         let qp = self.qps.get(&qpn).ok_or(no_qp(qpn))?;
         Ok((qp.state, qp.snapshot()))
     }
@@ -134,7 +134,7 @@ impl Hca {
     ///
     /// # Errors
     /// [`HcaError::BadHandle`].
-    pub fn count_in(&mut self, qpn: Qpn, set: u8) -> Result<(), HcaError> {
+    pub(crate) fn count_in(&mut self, qpn: Qpn, set: u8) -> Result<(), HcaError> {
         self.qps.get_mut(&qpn).ok_or(no_qp(qpn))?.ctx.counter_set = set;
         Ok(())
     }

@@ -14,7 +14,7 @@ impl Hca {
     /// [`HcaError::Limit`] over `max_srq` or `log_max_rq_entries`; [`HcaError::BadHandle`] for an
     /// XRC SRQ's CQ that does not exist; [`HcaError::BadParam`] for a ring that does not fit its
     /// region.
-    pub fn create_srq(&mut self, ctx: SrqContext) -> Result<Srqn, HcaError> {
+    pub(crate) fn create_srq(&mut self, ctx: SrqContext) -> Result<Srqn, HcaError> {
         let Common { srqs, config, cqs, .. } = &mut self.common;
         srqs.create(ctx, config, cqs)
     }
@@ -23,7 +23,7 @@ impl Hca {
     ///
     /// # Errors
     /// [`HcaError::BadHandle`]; [`HcaError::BadParam`] for a limit above the number of WQEs.
-    pub fn modify_srq(&mut self, srqn: Srqn, limit: u16) -> Result<(), HcaError> {
+    pub(crate) fn modify_srq(&mut self, srqn: Srqn, limit: u16) -> Result<(), HcaError> {
         let srq = self.common.srqs.get_mut(srqn)?;
         if u32::from(limit) > 1 << srq.ctx.log_entries {
             return Err(HcaError::BadParam { what: "srq.limit", value: limit.into() });
@@ -36,7 +36,7 @@ impl Hca {
     ///
     /// # Errors
     /// [`HcaError::BadHandle`].
-    pub fn query_srq(&self, srqn: Srqn) -> Result<u16, HcaError> {
+    pub(crate) fn query_srq(&self, srqn: Srqn) -> Result<u16, HcaError> {
         Ok(self.common.srqs.get(srqn)?.ctx.limit)
     }
 
@@ -45,7 +45,7 @@ impl Hca {
     ///
     /// # Errors
     /// [`HcaError::BadHandle`].
-    pub fn query_tags(&self, srqn: Srqn) -> Result<(u16, u16, u16), HcaError> {
+    pub(crate) fn query_tags(&self, srqn: Srqn) -> Result<(u16, u16, u16), HcaError> {
         let tags = &self.common.srqs.get(srqn)?.tags;
         Ok(tags.as_ref().map_or((0, 0, 0), |tags| tags.counters()))
     }
@@ -55,7 +55,7 @@ impl Hca {
     ///
     /// # Errors
     /// [`HcaError::Busy`] while a QP uses it; [`HcaError::BadHandle`].
-    pub fn destroy_srq(&mut self, srqn: Srqn) -> Result<(), HcaError> {
+    pub(crate) fn destroy_srq(&mut self, srqn: Srqn) -> Result<(), HcaError> {
         let Common { srqs, cqs, events, .. } = &mut self.common;
         srqs.destroy(srqn, cqs)?;
         for qp in self.qps.values_mut().filter(|qp| qp.ctx.service == Service::Xrc) {

@@ -419,7 +419,7 @@ mod tests {
 
     #[test]
     fn translations_have_a_bound_together() {
-        use crate::hca::indirect::Part;
+        use crate::hca::indirect::{List, Part};
         const QUARTER: u64 = MAX_ENTRIES / 4;
         let arena = Arena::new(0x1000);
         let mut table = KeyTable::default();
@@ -431,7 +431,7 @@ mod tests {
         };
         let parts = |count: u64| {
             let part = Part { len: 1, key: Key(0), addr: 0, stride: 0 };
-            Indirect::new(vec![part; count as usize], 1)
+            Indirect::List(List::new(vec![part; count as usize], 1))
         };
         let full = [(); 3].map(|()| table.create(pages(QUARTER), None, 9).unwrap());
         let list = MkeyContext { indirect: Some(Indirect::default()), free: true, ..flat.clone() };

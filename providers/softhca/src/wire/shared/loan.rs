@@ -253,13 +253,12 @@ impl Loan {
     /// Bytes of payload.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "none is empty")]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len as usize
     }
 
     /// Packets of the path's MTU that the payload counts for, as stated by its sender.
-    #[must_use]
-    pub fn packets(&self) -> u32 {
+    pub(crate) fn packets(&self) -> u32 {
         self.lease.packets.into()
     }
 
@@ -300,7 +299,6 @@ impl Loan {
 
     /// Takes the payload after the last copy. False if the lender recalled it: the copied bytes may
     /// differ from the sent ones.
-    #[must_use]
     pub(crate) fn settle(&self) -> bool {
         let counters = &self.lender.shared.counters;
         let taken = self.memory.turn(self.lease.at, Move::Take);

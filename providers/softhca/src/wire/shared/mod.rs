@@ -49,7 +49,8 @@ mod tests;
 
 pub(crate) use self::loan::{LONGEST_LOAN, Lent, SHORTEST_LOAN, SPANS};
 pub use self::loan::{Lending, Loan, Span};
-pub use self::stats::{SharedControl, SharedStats};
+pub(crate) use self::stats::SharedControl;
+pub use self::stats::SharedStats;
 
 /// Maximum devices that may write to this one, and that it may write to: 132 MiB of rings each.
 const PEERS: usize = 256;

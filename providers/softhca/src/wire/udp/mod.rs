@@ -41,13 +41,14 @@ mod stats;
 #[cfg(test)]
 mod tests;
 
-pub use self::stats::{UdpControl, UdpStats};
+pub(crate) use self::stats::UdpControl;
+pub use self::stats::UdpStats;
 
 /// UDP port of RoCEv2 (annex A17.3.1).
-pub const PORT: u16 = 4791;
+pub(crate) const PORT: u16 = 4791;
 /// Bytes around a packet's payload that an interface must accept: IPv6, UDP, BTH, the longest
 /// extension headers, ICRC. Linux counts as many (`RXE_MAX_HDR_LENGTH`).
-pub const OVERHEAD: u32 = 80;
+pub(crate) const OVERHEAD: u32 = 80;
 
 /// Kernel memory per packet in addition to its bytes: `struct sk_buff` and `skb_shared_info`.
 const SK_BUFF: usize = 640;
@@ -186,14 +187,12 @@ impl UdpWire {
     }
 
     /// Returns a handle to link and counters.
-    #[must_use]
-    pub fn control(&self) -> UdpControl {
+    pub(crate) fn control(&self) -> UdpControl {
         UdpControl { shared: Arc::clone(&self.shared) }
     }
 
     /// Addresses of the wire.
-    #[must_use]
-    pub fn addresses(&self) -> Vec<SocketAddr> {
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         self.endpoints.iter().map(|endpoint| endpoint.socket.address).collect()
     }
 
@@ -207,8 +206,7 @@ impl UdpWire {
 
     /// Number of packets with this payload that fit the smallest of its receive buffers. The kernel
     /// counts a packet's memory: its length rounded up to a power of two, and a header.
-    #[must_use]
-    pub fn holds(&self, mtu: u32) -> u32 {
+    pub(crate) fn holds(&self, mtu: u32) -> u32 {
         let room = self.endpoints.iter().map(|at| at.socket.room).min().unwrap_or(0);
         let packet = (mtu + OVERHEAD).next_power_of_two() as usize + SK_BUFF;
         u32::try_from(room / packet).unwrap_or(u32::MAX)

@@ -32,7 +32,7 @@ impl Hca {
     /// # Errors
     /// [`HcaError::BadHandle`]; [`HcaError::BadParam`] for a service other than RC and XRC, to
     /// which IBTA limits these operations.
-    pub fn place(
+    pub(crate) fn place(
         &mut self,
         qpn: Qpn,
         index: u16,

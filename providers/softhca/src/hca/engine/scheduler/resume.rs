@@ -81,7 +81,7 @@ impl Hca {
     /// Sets if a driver takes page faults (`HcaEvent::PageFault`) and answers each by
     /// [`Hca::resume`]. Without one, access to a missing page fails as unreadable memory, also for
     /// queues that already wait.
-    pub fn tell_page_faults(&mut self, are_told: bool) {
+    pub(crate) fn tell_page_faults(&mut self, are_told: bool) {
         self.common.faults.are_told = are_told;
         if !are_told {
             // Terminates: no queue can start to wait while `are_told` is false.
@@ -96,7 +96,7 @@ impl Hca {
     ///
     /// # Errors
     /// [`HcaError::BadHandle`] if no page fault of this token is open.
-    pub fn resume(&mut self, token: u32, failed: bool) -> Result<(), HcaError> {
+    pub(crate) fn resume(&mut self, token: u32, failed: bool) -> Result<(), HcaError> {
         let missing = HcaError::BadHandle { noun: Noun::PageFault, number: token };
         let qpn = self.common.faults.close(token).ok_or(missing)?;
         self.go_on(qpn, token, failed);

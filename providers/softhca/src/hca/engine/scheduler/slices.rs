@@ -28,7 +28,7 @@ impl Hca {
     ///
     /// Receives posted to a QP in ERR ring no doorbell, so a front calls this from time to time
     /// even when it sees no activity.
-    pub fn step(&mut self, now: Duration) -> bool {
+    pub(crate) fn step(&mut self, now: Duration) -> bool {
         self.common.now = self.common.now.max(now);
         self.common.port.advance(self.common.now);
         self.common.cqs.now = self.common.now;
@@ -76,12 +76,12 @@ impl Hca {
 
     /// Prepares the wire for a thread that will sleep on its descriptor. The caller steps once more
     /// to find packets that arrived before ([`Wire::arm`](crate::wire::Wire::arm)).
-    pub fn arm(&mut self) {
+    pub(crate) fn arm(&mut self) {
         self.common.port.arm();
     }
 
     /// Time at which [`Hca::step`] may have work without a doorbell or packet; None when idle.
-    pub fn next_deadline(&self) -> Option<Duration> {
+    pub(crate) fn next_deadline(&self) -> Option<Duration> {
         if self.common.port.is_full() {
             return Some(self.common.now + FULL_WIRE_RETRY);
         }

@@ -21,7 +21,7 @@ impl Hca {
     /// big-endian number (BlueFlame: the first 8 bytes of the WQE).
     ///
     /// Stores to the same register may have coalesced into one.
-    pub fn doorbell(&mut self, uar: UarNumber, offset: u32, value: u64) {
+    pub(crate) fn doorbell(&mut self, uar: UarNumber, offset: u32, value: u64) {
         self.common.stats.doorbells += 1;
         self.common.tap.doorbell(self.common.now, uar, offset, value);
         let (high, low) = ((value >> 32) as u32, value as u32);

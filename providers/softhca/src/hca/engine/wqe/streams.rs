@@ -21,7 +21,7 @@ impl Hca {
     /// # Errors
     /// [`HcaError::BadHandle`]; [`HcaError::BadParam`] for a QP without streams, or one that isn't
     /// in RTS.
-    pub fn reset_stream(&mut self, qpn: Qpn, stream: u16) -> Result<(), HcaError> {
+    pub(crate) fn reset_stream(&mut self, qpn: Qpn, stream: u16) -> Result<(), HcaError> {
         let missing = HcaError::BadHandle { noun: Noun::Qp, number: qpn.0 };
         let qp = self.qps.get_mut(&qpn).ok_or(missing)?;
         if qp.ctx.streams.is_none() {

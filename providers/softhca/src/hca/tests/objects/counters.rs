@@ -2,9 +2,10 @@
 
 use uverbs_mlx5_prm::opcode::Opcode;
 
+use crate::hca::counters::{PortCounters, QCounters, Traffic};
 use crate::hca::number::Key;
 use crate::hca::testing::*;
-use crate::hca::{HcaConfig, PortCounters, QCounters, QpTransition, Traffic};
+use crate::hca::{HcaConfig, QpTransition};
 use crate::wire::Faults;
 
 const SRC: u64 = 0x1000;

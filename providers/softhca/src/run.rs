@@ -21,6 +21,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crossbeam_utils::Backoff;
+
 use crate::guard::Guard;
 use crate::hca::WATCHDOG;
 use crate::idle::Idle;
@@ -193,13 +195,13 @@ impl Shared {
     /// Waits until the wire has taken the connection manager's messages, for as long as a port
     /// keeps unsent packets. The program may end next, and with it the device's thread.
     pub(crate) fn send_off(&self) {
-        let start = Instant::now();
+        let (start, backoff) = (Instant::now(), Backoff::new());
         while self.sleeper.is_some() && self.lock().device.hca.holds_mads() {
             if start.elapsed() >= WATCHDOG {
                 break;
             }
             self.step();
-            thread::yield_now();
+            backoff.snooze();
         }
     }
 
@@ -236,9 +238,9 @@ impl Shared {
         if self.waiting.load(Ordering::Relaxed) == 0 {
             return;
         }
-        let start = Instant::now();
+        let (start, backoff) = (Instant::now(), Backoff::new());
         while self.waiting.load(Ordering::Relaxed) > 0 && start.elapsed() < GIVE_WAY {
-            thread::yield_now();
+            backoff.snooze();
         }
     }
 }
@@ -358,6 +360,7 @@ impl Thread {
             // Dropped while idle, so that the last handle's drop ends this loop.
             drop(shared);
             if idle < self.idle.spin {
+                // A short pause of constant length: a growing `Backoff` would delay a packet.
                 for _ in 0..32 {
                     std::hint::spin_loop();
                 }

@@ -31,6 +31,7 @@ const UNIT: usize = 64;
 /// Bytes of a record before the packet.
 pub(super) const HEAD: usize = 16;
 /// Word offsets in the header. Each is in its own pair of cache lines, which are fetched together.
+/// Two processes share the layout, so it is not `CachePadded`'s.
 const END: usize = 0;
 pub(super) const BEGIN: usize = 128 / 8;
 const SLEEPS: usize = 256 / 8;

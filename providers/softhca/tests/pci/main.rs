@@ -16,6 +16,7 @@ mod mad;
 mod memory;
 mod owners;
 mod page_faults;
+mod station;
 mod tags;
 mod two;
 mod umem;

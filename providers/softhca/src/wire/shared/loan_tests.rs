@@ -6,6 +6,7 @@ use uverbs_core::memory::pages::Pages;
 
 use super::super::loan::Identity;
 use super::super::memory::Memory;
+use super::super::ring::Writer;
 use super::super::*;
 use super::*;
 
@@ -244,7 +245,7 @@ fn what_is_mapped_is_given_up_for_a_sleep() {
     let loan = step(&mut theirs).unwrap().loan.unwrap();
     assert!(loan.copy(0, &mut [0; 9000]) && loan.settle());
     let known = |wire: &SharedWire| match &wire.incoming[0].state {
-        State::Writes { lender: Some(lender), .. } => lender.known(),
+        State::Writes(Records { lender: Some(lender), .. }) => lender.known(),
         _ => panic!("it has gone"),
     };
     theirs.arm();

@@ -1,6 +1,6 @@
 //! Shared-memory wire: packets between devices of one user on one host.
 //!
-//! - `meeting`: how two devices find each other;
+//! - `meeting`: how two devices find each other; `peers`: the devices that were found;
 //! - `ring`: packets in shared memory, a ring for each direction, created by the writer; `memory`
 //!   is its mapping;
 //! - `loan`: payload that stays in the sender's memory until the receiver reads it; `area`: memory
@@ -26,13 +26,14 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use self::lease::Piece;
 use self::loan::{Lender, Name};
 use self::meeting::Greeting;
-use self::ring::{Broken, NotWritten, Reader, Writer};
+use self::peers::{Incoming, Outgoing, Read, Records, State, number};
+use self::ring::{NotWritten, Reader};
 use self::stats::Shared;
 use super::counts::{add, add_alone};
 use super::spare::Spare;
 use super::udp::{LONGEST, sixteen};
 use super::{Address, Frame};
-use crate::closer::{Closer, Connection, Foreign};
+use crate::closer::{Closer, Foreign};
 
 pub(crate) mod area;
 mod borrowed;
@@ -42,6 +43,7 @@ mod lease;
 mod loan;
 mod meeting;
 mod memory;
+mod peers;
 pub(crate) mod ring;
 mod stats;
 #[cfg(all(test, not(uverbs_loom)))]
@@ -58,14 +60,10 @@ const PEERS: usize = 256;
 const ABSENT: Duration = Duration::from_secs(1);
 /// Pause of accepting connections while many descriptors wait to be closed.
 const PAUSE: Duration = Duration::from_millis(10);
-/// Time limit for the first message of a connection.
-const SILENT: Duration = Duration::from_secs(1);
 /// Time for which the end of a wire waits for its sockets to be closed.
 const FAREWELL: Duration = Duration::from_millis(100);
 /// Maximum sockets per look, and connections accepted per call.
 const EVENTS: usize = 32;
-/// Maximum packets dropped per look while unplugged: a peer may write without end.
-const LOST_AT_ONCE: usize = 64;
 /// Tokens below are listeners, by index; connections count up from here.
 const FIRST: u64 = 1 << 16;
 
@@ -105,53 +103,6 @@ struct Endpoint {
     /// `None` if its name or a descriptor was refused: other devices cannot find this end, which
     /// still finds them.
     listener: Option<Foreign<UnixListener>>,
-}
-
-struct Outgoing {
-    token: u64,
-    socket: Connection,
-    ring: Writer,
-    /// Written to since the last flush.
-    written: bool,
-}
-
-/// A GID as a key: numbers are compared at once, bytes by a call.
-fn number(gid: [u8; 16]) -> u128 {
-    u128::from_ne_bytes(gid)
-}
-
-impl Outgoing {
-    /// Notes it for the next flush.
-    fn note(&mut self, to: u128, written: &mut Vec<u128>) {
-        if !std::mem::replace(&mut self.written, true) {
-            written.push(to);
-        }
-    }
-}
-
-struct Incoming {
-    token: u64,
-    socket: Connection,
-    to: Address,
-    state: State,
-}
-
-enum State {
-    /// Connected at this time; its first message is missing.
-    Silent(Duration),
-    Writes {
-        sources: Vec<[u8; 16]>,
-        ring: Reader,
-        lender: Option<Arc<Lender>>,
-    },
-    /// The device is gone; its records are still to be read.
-    Leaves {
-        sources: Vec<[u8; 16]>,
-        ring: Reader,
-        lender: Option<Arc<Lender>>,
-    },
-    /// To be removed.
-    Over,
 }
 
 /// Outcome of an offered frame.
@@ -272,10 +223,7 @@ impl SharedWire {
 
     /// See [`Wire::is_patient`](super::Wire::is_patient).
     pub(crate) fn is_patient(&self, from: Address) -> bool {
-        self.incoming.iter().any(|peer| match &peer.state {
-            State::Writes { sources, .. } => sources.contains(&from.gid),
-            _ => false,
-        })
+        self.incoming.iter().any(|peer| peer.writes_from(from))
     }
 
     /// See [`Wire::lend`](super::Wire::lend).
@@ -384,57 +332,13 @@ impl SharedWire {
         for _ in 0..self.incoming.len() {
             // A division would take longer than this test.
             self.turn = if self.turn + 1 < self.incoming.len() { self.turn + 1 } else { 0 };
-            if let Some(frame) = self.read(self.turn, spare) {
-                return Some(frame);
+            let Some(peer) = self.incoming.get_mut(self.turn) else { return None };
+            match peer.read(&self.shared, spare) {
+                Read::Frame(frame) => return Some(frame),
+                Read::Lost => self.unread = true,
+                Read::Nothing => {}
             }
         }
-        None
-    }
-
-    #[inline]
-    fn read(&mut self, at: usize, spare: &mut Spare) -> Option<Frame> {
-        let Incoming { to, state, .. } = self.incoming.get_mut(at)?;
-        let leaves = matches!(state, State::Leaves { .. });
-        let (State::Writes { sources, ring, lender } | State::Leaves { sources, ring, lender }) =
-            state
-        else {
-            return None;
-        };
-        let counters = &self.shared.counters;
-        let plugged = self.shared.plugged.load(Ordering::Relaxed);
-        for _ in 0..LOST_AT_ONCE {
-            let record = match ring.pop(spare) {
-                Ok(Some(record)) => record,
-                Ok(None) if !leaves => return None,
-                Ok(None) => {
-                    *state = State::Over;
-                    return None;
-                }
-                Err(Broken) => {
-                    add(&counters.broken, 1);
-                    *state = State::Over;
-                    return None;
-                }
-            };
-            let src = sources.get(usize::from(record.source));
-            // A loan to an end that takes no loans is a broken record.
-            let (Some(src), true) = (src, record.lease.is_none() || lender.is_some()) else {
-                add(&counters.broken, 1);
-                *state = State::Over;
-                return None;
-            };
-            if plugged {
-                add_alone(&counters.received, 1);
-                let src = Address { gid: *src, lid: 0 };
-                let (route, bytes) = (record.route, record.bytes);
-                let lent = record.lease.zip(lender.as_ref());
-                let loan =
-                    lent.map(|(lease, from)| Box::new(Loan::new(from, ring.memory(), lease)));
-                return Some(Frame { src, dst: *to, route, bytes, loan });
-            }
-            add(&counters.link_down, 1);
-        }
-        self.unread = true;
         None
     }
 
@@ -457,12 +361,7 @@ impl SharedWire {
             self.pause();
         }
         let now = self.now;
-        let is_over = |peer: &mut Incoming| match peer.state {
-            State::Over => true,
-            State::Silent(since) => now.saturating_sub(since) >= SILENT,
-            _ => false,
-        };
-        for peer in self.incoming.extract_if(.., is_over) {
+        for peer in self.incoming.extract_if(.., |peer| peer.is_over(now)) {
             // A forked child may hold the socket open.
             let _ = self.epoll.delete(&peer.socket);
             add(&self.shared.counters.left, 1);
@@ -536,18 +435,15 @@ impl SharedWire {
                         let lender = Lender::find(pid, identity, &self.shared, &self.closer);
                         memory.take_loans(lender.is_some());
                         let ring = Reader::new(memory, LONGEST);
-                        peer.state = State::Writes { sources, ring, lender };
+                        peer.state = State::Writes(Records { sources, ring, lender });
                     }
                     Err(_) => add(&counters.refused, 1),
                 },
-                State::Writes { sources, ring, lender }
-                    if meeting::drain(&peer.socket, &self.closer) =>
-                {
-                    peer.state = State::Writes { sources, ring, lender };
+                State::Writes(records) if meeting::drain(&peer.socket, &self.closer) => {
+                    peer.state = State::Writes(records);
                 }
-                State::Writes { sources, ring, lender }
-                | State::Leaves { sources, ring, lender } => {
-                    peer.state = State::Leaves { sources, ring, lender };
+                State::Writes(records) | State::Leaves(records) => {
+                    peer.state = State::Leaves(records);
                 }
                 State::Over => {}
             }
@@ -564,21 +460,12 @@ impl SharedWire {
     pub(crate) fn advance(&mut self, now: Duration) {
         self.now = self.now.max(now);
         self.unread = false;
-        for peer in &mut self.incoming {
-            if let State::Writes { ring, .. } = &mut peer.state {
-                ring.done();
-            }
-        }
+        self.incoming.iter_mut().for_each(Incoming::done);
     }
 
     /// Makes writers wake this end, by its descriptor.
     pub(crate) fn arm(&mut self) {
-        for peer in &mut self.incoming {
-            if let State::Writes { ring, lender, .. } = &mut peer.state {
-                ring.arm();
-                lender.iter().for_each(|lender| lender.rest(self.now));
-            }
-        }
+        self.incoming.iter_mut().for_each(|peer| peer.arm(self.now));
     }
 
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {

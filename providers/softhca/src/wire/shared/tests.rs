@@ -13,6 +13,7 @@ use proptest::prelude::*;
 
 use super::loan::Identity;
 use super::memory::Memory;
+use super::peers::{LOST_AT_ONCE, SILENT};
 use super::*;
 use crate::closer::tests::slow_to_close;
 use crate::wire::Route;

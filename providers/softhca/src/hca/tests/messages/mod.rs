@@ -3,6 +3,7 @@
 mod copy;
 mod data;
 mod dynamic;
+mod dynamic_packets;
 mod errors;
 mod lent_answers;
 mod loans;

@@ -4,5 +4,6 @@ mod congestion;
 mod hostile;
 mod lossy;
 mod packets;
+mod patience;
 mod placement;
 mod stuck;

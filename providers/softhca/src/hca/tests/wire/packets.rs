@@ -10,19 +10,18 @@ use crate::hca::{Access, AddressVector, MkeyContext, Mtu, QpAttrs, QpState, QpTr
 use crate::wire::{
     Address, Frame, NakCode, Opcode as O, Packet, PacketBuilder, Psn, Route, Syndrome, Wire,
 };
-use std::task::Waker;
 
-const DST: u64 = 0x30_0000;
-const PEER: Address = Address { gid: [9; 16], lid: 0 };
+pub(super) const DST: u64 = 0x30_0000;
+pub(super) const PEER: Address = Address { gid: [9; 16], lid: 0 };
 const PEER_QPN: u32 = 0x77_7777;
 const START: u32 = 0xff_fffe;
-const ACK: Syndrome = Syndrome::ACK;
+pub(super) const ACK: Syndrome = Syndrome::ACK;
 const SEQUENCE: Syndrome = Syndrome::Nak(NakCode::PSN_SEQUENCE);
 
 pub(super) struct Peer {
     pub(super) rig: Rig,
     pub(super) end: End,
-    port: Box<dyn Wire>,
+    pub(super) port: Box<dyn Wire>,
 }
 
 /// A received packet: opcode, PSN relative to the first, syndrome, MSN, payload bytes.
@@ -509,45 +508,6 @@ fn packets_of_strangers_are_dropped() {
     assert_eq!(peer.rig.hosts[0].get(DST, 8), b"intruder");
 }
 
-/// Posts a WRITE and puts its ACK behind `noise` frames. Returns the timeouts after `steps` steps
-/// beyond its due time.
-fn timeouts_behind(noise: usize, steps: usize) -> u64 {
-    let mut peer = peer();
-    let key = peer.rig.hosts[0].key;
-    peer.rig.post(&mut peer.end, &Wr::new(Opcode::RDMA_WRITE).remote(DST, key).seg(0, 8, key));
-    assert_eq!(peer.seen().len(), 1);
-    for _ in 0..noise {
-        peer.ack(Syndrome::Reserved(0x40), 0);
-    }
-    if noise < QUEUE_DEPTH {
-        peer.ack(ACK, 0);
-    }
-    // The device's thread did not run meanwhile: the ACK timer is long due.
-    peer.rig.now += Duration::from_millis(100);
-    for _ in 0..steps {
-        peer.rig.hosts[0].hca.step(peer.rig.now);
-    }
-    peer.rig.hosts[0].hca.stats().timeouts
-}
-
-/// Frames that a port of the fabric holds.
-const QUEUE_DEPTH: usize = 1024;
-
-#[test]
-fn an_ack_that_lies_unread_is_not_lost() {
-    for noise in [0, 1, 63, 64, 100, 640, 900] {
-        assert_eq!(timeouts_behind(noise, 20), 0, "behind {noise} frames");
-    }
-}
-
-#[test]
-fn traffic_does_not_stop_the_timers() {
-    // 64 frames a step: of 1024 frames, the 16th step reads the last and checks the timers all the
-    // same.
-    assert_eq!(timeouts_behind(QUEUE_DEPTH, 15), 0);
-    assert_eq!(timeouts_behind(QUEUE_DEPTH, 16), 1);
-}
-
 /// A READ of 2^31 bytes at the shortest MTU would take 2^23 PSNs, half of them all.
 #[test]
 fn a_read_never_spans_half_of_the_psns() {
@@ -577,54 +537,4 @@ fn a_read_never_spans_half_of_the_psns() {
             assert_eq!(peer.seen(), [(O::RC_ACKNOWLEDGE, 0, Some((invalid, 0)), 0)]);
         }
     }
-}
-
-/// A WRITE to a peer that promised to read packets and did not yet, a while after the
-/// acknowledgement was due.
-fn unread() -> Peer {
-    let mut peer = peer();
-    assert!(peer.port.set_waker(Waker::noop().clone()));
-    let key = peer.rig.hosts[0].key;
-    peer.rig.post(&mut peer.end, &Wr::new(Opcode::RDMA_WRITE).remote(DST, key).seg(0, 8, key));
-    for _ in 0..100 {
-        while peer.rig.hosts[0].hca.step(peer.rig.now) {}
-        peer.rig.now += Duration::from_millis(50);
-    }
-    assert_eq!(peer.rig.hosts[0].hca.stats().timeouts, 0);
-    peer
-}
-
-/// Runs steps of a millisecond each, `millis` of them. Returns the timeouts so far.
-fn timeouts_after(peer: &mut Peer, millis: u64) -> u64 {
-    for _ in 0..millis {
-        peer.rig.now += Duration::from_millis(1);
-        peer.rig.hosts[0].hca.step(peer.rig.now);
-    }
-    peer.rig.hosts[0].hca.stats().timeouts
-}
-
-#[test]
-fn a_peer_without_processor_time_costs_no_retry() {
-    let mut peer = unread();
-    assert_eq!(peer.port.receive().map(|frame| frame.dst), Some(PEER));
-    // The packet is read, but the peer's step isn't finished.
-    assert_eq!(timeouts_after(&mut peer, 100), 0);
-    peer.port.advance(Duration::ZERO);
-    peer.ack(ACK, 0);
-    assert_eq!(timeouts_after(&mut peer, 100), 0);
-    assert_eq!(peer.rig.sent(&mut peer.end).len(), 1);
-}
-
-#[test]
-fn a_peer_that_read_and_says_nothing_costs_one() {
-    let mut peer = unread();
-    assert!(peer.port.receive().is_some());
-    peer.port.advance(Duration::ZERO);
-    assert_eq!(timeouts_after(&mut peer, 3), 1);
-}
-
-#[test]
-fn patience_ends() {
-    let mut peer = unread();
-    assert_eq!(timeouts_after(&mut peer, 6_000), 1);
 }

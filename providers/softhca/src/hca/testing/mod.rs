@@ -11,6 +11,11 @@ use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::remote::{mlx5_wqe_atomic_seg, mlx5_wqe_raddr_seg};
 use zerocopy::{FromBytes, IntoBytes};
 
+mod host;
+mod wr;
+
+pub(crate) use self::host::Host;
+pub(crate) use self::wr::Wr;
 pub(crate) use super::arena::Arena;
 use super::arena::BASE;
 use super::*;
@@ -25,110 +30,6 @@ pub(crate) const IOVA: u64 = 0x7f12_3456_7000;
 pub(crate) const PD: Pdn = Pdn(5);
 pub(crate) const UAR: UarNumber = UarNumber(3);
 const ARENA_LEN: usize = if cfg!(fuzzing) { 1 << 18 } else { 8 << 20 };
-
-/// One device and its memory.
-#[derive(Debug)]
-pub(crate) struct Host {
-    pub(crate) hca: Hca,
-    pub(crate) arena: Arena,
-    pub(crate) address: Address,
-    pub(crate) link: LinkControl,
-    /// Key over the buffer with all rights.
-    pub(crate) key: Key,
-    pub(crate) buf: Region,
-    next: u64,
-}
-
-impl Hca {
-    #[cfg(test)]
-    pub(crate) fn groups(&self) -> usize {
-        self.groups.len()
-    }
-
-    pub(crate) fn connections(&self) -> usize {
-        self.targets.connections()
-    }
-
-    pub(crate) fn set_placement(&mut self, on: bool) {
-        self.common.config.placement = on;
-    }
-
-    pub(crate) fn set_min_ack_timeout(&mut self, code: u8) {
-        self.common.config.min_ack_timeout = code;
-    }
-}
-
-impl Host {
-    pub(crate) fn on(
-        wire: Box<dyn Wire>,
-        address: Address,
-        link: LinkControl,
-        config: &HcaConfig,
-    ) -> Host {
-        let arena = Arena::new(ARENA_LEN);
-        let mut hca = Hca::new(
-            HcaConfig { min_ack_timeout: 0, placement: true, ..config.clone() },
-            Box::new(arena.clone()),
-            wire,
-        );
-        hca.set_addresses(&[address.gid], 0);
-        // Pages in reverse order, so that a translation that ignores the list shows.
-        let pages = (0..BUF_LEN >> 12).rev().map(|page| BASE + (page << 12)).collect();
-        let buf = Region::Pages { page_shift: 12, offset: 0, pages, len: BUF_LEN };
-        let next = BASE + BUF_LEN;
-        let mut host = Host { hca, arena, address, link, key: Key(0), buf, next };
-        host.key = Key(host.key(PD, BUF_LEN, Access::all()));
-        host
-    }
-
-    pub(crate) fn alloc(&mut self, len: u64, align: u64) -> u64 {
-        let at = self.next.next_multiple_of(align);
-        self.next = at + len;
-        assert!(self.next <= BASE + ARENA_LEN as u64, "arena is full");
-        at
-    }
-
-    pub(crate) fn put(&self, offset: u64, data: &[u8]) {
-        self.buf.write(&self.arena, offset, data).unwrap();
-    }
-
-    pub(crate) fn get(&self, offset: u64, len: usize) -> Vec<u8> {
-        let mut bytes = vec![0; len];
-        self.buf.read(&self.arena, offset, &mut bytes).unwrap();
-        bytes
-    }
-
-    pub(crate) fn put_u64(&self, offset: u64, value: u64) {
-        self.put(offset, &value.to_ne_bytes());
-    }
-
-    pub(crate) fn get_u64(&self, offset: u64) -> u64 {
-        u64::from_ne_bytes(self.get(offset, 8).try_into().unwrap())
-    }
-
-    /// Another key over the buffer.
-    pub(crate) fn key(&mut self, pd: Pdn, len: u64, access: Access) -> u32 {
-        let region = self.buf.clone();
-        let ctx = MkeyContext {
-            pd,
-            iova: IOVA,
-            len,
-            access,
-            remote_invalidate: true,
-            region,
-            ..MkeyContext::default()
-        };
-        self.hca.create_mkey(ctx).unwrap().0
-    }
-
-    pub(crate) fn events(&mut self) -> Vec<HcaEvent> {
-        std::iter::from_fn(|| self.hca.next_event()).collect()
-    }
-
-    pub(crate) fn store(&self, addr: u64, big_endian: u32) {
-        self.arena.store_u32(addr, big_endian.to_be()).unwrap();
-    }
-}
 
 /// A CQ as a driver keeps it.
 #[derive(Clone, Debug)]
@@ -191,97 +92,6 @@ pub(crate) struct Got {
     pub(crate) rqpn: Qpn,
     /// Bits 31:24 of `flags_rqpn`.
     pub(crate) route: u8,
-}
-
-/// A send to be posted.
-#[derive(Clone, Debug)]
-pub(crate) struct Wr {
-    pub(crate) opcode: Opcode,
-    pub(crate) flags: FmCeSe,
-    pub(crate) imm: u32,
-    /// Stream of a DC initiator.
-    pub(crate) stream: u16,
-    pub(crate) remote: Option<(u64, u32)>,
-    pub(crate) atomic: Option<(u64, u64)>,
-    /// SGEs: offset in the buffer, bytes, key.
-    pub(crate) list: Vec<(u64, u32, Key)>,
-    pub(crate) inline: Option<Vec<u8>>,
-    /// Address segment of the service, behind the control segment.
-    pub(crate) address: Vec<u8>,
-}
-
-impl Wr {
-    pub(crate) fn new(opcode: Opcode) -> Wr {
-        Wr {
-            opcode,
-            flags: FmCeSe::ZERO.with_ce(FmCeSe::CE_CQE),
-            imm: 0,
-            stream: 0,
-            remote: None,
-            atomic: None,
-            list: Vec::new(),
-            inline: None,
-            address: Vec::new(),
-        }
-    }
-    pub(crate) fn flags(mut self, flags: FmCeSe) -> Wr {
-        self.flags = flags;
-        self
-    }
-    pub(crate) fn unsignaled(self) -> Wr {
-        self.flags(FmCeSe::ZERO)
-    }
-    pub(crate) fn imm(mut self, imm: u32) -> Wr {
-        self.imm = imm;
-        self
-    }
-    pub(crate) fn stream(mut self, stream: u16) -> Wr {
-        self.stream = stream;
-        self
-    }
-    pub(crate) fn remote(mut self, offset: u64, rkey: Key) -> Wr {
-        self.remote = Some((IOVA + offset, rkey.0));
-        self
-    }
-    pub(crate) fn atomic(mut self, swap_add: u64, compare: u64) -> Wr {
-        self.atomic = Some((swap_add, compare));
-        self
-    }
-    pub(crate) fn seg(mut self, offset: u64, len: u32, key: Key) -> Wr {
-        self.list.push((offset, len, key));
-        self
-    }
-    pub(crate) fn inline(mut self, data: &[u8]) -> Wr {
-        self.inline = Some(data.to_vec());
-        self
-    }
-
-    pub(crate) fn bytes(&self, qpn: Qpn, index: u16) -> Vec<u8> {
-        let mut body = self.address.clone();
-        if let Some((va, rkey)) = self.remote {
-            body.extend_from_slice(mlx5_wqe_raddr_seg::new(va, rkey).as_bytes());
-        }
-        if let Some((swap_add, compare)) = self.atomic {
-            body.extend_from_slice(mlx5_wqe_atomic_seg::new(swap_add, compare).as_bytes());
-        }
-        if let Some(data) = &self.inline {
-            let end = body.len() + inline_bytes(data.len());
-            body.extend_from_slice(mlx5_wqe_inline_seg::new(data.len() as u32).as_bytes());
-            body.extend_from_slice(data);
-            body.resize(end, 0);
-        }
-        for &(offset, len, key) in &self.list {
-            body.extend_from_slice(
-                mlx5_wqe_data_seg::new(len, key.0, IOVA.wrapping_add(offset)).as_bytes(),
-            );
-        }
-        let ds = body.len() / 16 + 1;
-        let word0 = OpmodIdxOpcode::ZERO.with_wqe_index(index).with_opcode(self.opcode.0);
-        let word1 = QpnDs::ZERO.with_qpn(qpn.0).with_ds(ds as u8);
-        let mut ctrl = mlx5_wqe_ctrl_seg::new(word0, word1, self.flags, self.imm);
-        ctrl.dci_stream_channel_id.set(self.stream);
-        [ctrl.as_bytes(), &body].concat()
-    }
 }
 
 /// Hosts on one fabric.

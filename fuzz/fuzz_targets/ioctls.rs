@@ -1,9 +1,3 @@
 #![no_main]
-#![allow(dead_code, reason = "a test's rig, of which a part is used")]
 
-#[path = "../../providers/softhca/tests/kernel/rig.rs"]
-mod rig;
-#[path = "../../providers/softhca/tests/kernel/sequences.rs"]
-mod sequences;
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| sequences::ioctls(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| uverbs_softhca::fuzzing::ioctls(data));

@@ -7,14 +7,13 @@
 
 pub mod operations;
 pub mod placing;
-mod skip;
 pub mod victim;
 
 use std::net::IpAddr;
 use std::process::Command;
 use std::time::Duration;
 
-pub use skip::skip;
+pub use support::skip;
 use uverbs::softhca::SoftHca;
 use uverbs::transport::{Transport, Uc};
 use uverbs::{

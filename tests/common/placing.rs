@@ -2,8 +2,8 @@
 #![allow(unsafe_code, reason = "writes into a send ring")]
 
 use uverbs::provider::AnySq;
-use uverbs::softhca::SoftHca;
 use uverbs::softhca::Placement;
+use uverbs::softhca::SoftHca;
 
 use super::Side;
 

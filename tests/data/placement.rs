@@ -4,8 +4,8 @@
 use uverbs::attr::DeviceCaps;
 use uverbs::placement::{FlushLevel, PlacementTypes};
 use uverbs::softhca::SoftHca;
-use uverbs::softhca::{Key, Placement};
 use uverbs::softhca::wire::Feth;
+use uverbs::softhca::{Key, Placement};
 use uverbs::{AccessFlags, Completed, Error, Local, PostError, Remote, Status, Wr};
 
 use common::placing::place;

@@ -23,9 +23,9 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous};
 use uverbs::attr::DeviceCaps;
 use uverbs::placement::{FlushLevel, PlacementTypes};
 use uverbs::raw::{Data, SendOp};
-use uverbs::softhca::{Key, Placement};
 use uverbs::softhca::wire::Feth;
 use uverbs::softhca::{Carrier, HcaStats, SoftHca, Udp};
+use uverbs::softhca::{Key, Placement};
 use uverbs::transport::{Uc, Ud};
 use uverbs::{AccessFlags, Completed, Device, GRH_LEN, Local, MemoryRegion, Remote, Status};
 

@@ -19,16 +19,12 @@ pub(crate) fn check(error: &impl ToString) {
 }
 
 #[cfg(test)]
-#[path = "../../fuzz/replay.rs"]
-mod replay;
-
-#[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     #[test]
     fn what_is_kept() {
-        super::replay::replay("exchanges", super::exchanges);
+        support::replay("exchanges", super::exchanges);
     }
 
     proptest! {

@@ -65,16 +65,12 @@ fn edit<T: Copy>(feed: &mut Feed<'_>, numbers: &mut T) {
 }
 
 #[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
-mod replay;
-
-#[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     #[test]
     fn what_is_kept() {
-        super::replay::replay("c_calls", super::c_calls);
+        support::replay("c_calls", super::c_calls);
     }
 
     proptest! {

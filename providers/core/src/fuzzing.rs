@@ -7,16 +7,12 @@ pub fn netlink(data: &[u8]) {
 }
 
 #[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
-mod replay;
-
-#[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     #[test]
     fn what_is_kept() {
-        super::replay::replay("netlink", super::netlink);
+        support::replay("netlink", super::netlink);
     }
 
     proptest! {

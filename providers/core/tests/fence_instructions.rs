@@ -4,14 +4,11 @@
 //! `order/fence.rs` and what it imports need nothing but the core library, so they are compiled
 //! alone: for this machine, and for any other whose core library is installed.
 
-#[path = "../../../tests/common/skip.rs"]
-mod skip;
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use skip::skip;
+use support::skip;
 
 /// rdma-core, `util/udma_barrier.h`: name, x86-64, aarch64. An empty string is a barrier to the
 /// compiler.

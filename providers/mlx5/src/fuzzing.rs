@@ -244,21 +244,17 @@ pub fn completions(data: &[u8]) {
 }
 
 #[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
-mod replay;
-
-#[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     #[test]
     fn what_is_kept() {
-        super::replay::replay("completions", super::completions);
+        support::replay("completions", super::completions);
     }
 
     #[test]
     fn what_is_kept_of_answers() {
-        super::replay::replay("mlx5_answers", super::mlx5_answers);
+        support::replay("mlx5_answers", super::mlx5_answers);
     }
 
     proptest! {

@@ -82,21 +82,17 @@ pub fn rxe_rings(data: &[u8]) {
 }
 
 #[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
-mod replay;
-
-#[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     #[test]
     fn what_is_kept() {
-        super::replay::replay("rxe_rings", super::rxe_rings);
+        support::replay("rxe_rings", super::rxe_rings);
     }
 
     #[test]
     fn what_is_kept_of_sends() {
-        super::replay::replay("rxe_sends", super::rxe_sends);
+        support::replay("rxe_sends", super::rxe_sends);
     }
 
     /// Mostly short posts and their processing by the kernel, so that the ring is often full.
@@ -110,7 +106,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_of_answers() {
-        super::replay::replay("rxe_answers", super::rxe_answers);
+        support::replay("rxe_answers", super::rxe_answers);
     }
 
     proptest! {

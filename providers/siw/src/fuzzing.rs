@@ -56,21 +56,17 @@ pub fn siw_rings(data: &[u8]) {
 }
 
 #[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
-mod replay;
-
-#[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     #[test]
     fn what_is_kept() {
-        super::replay::replay("siw_rings", super::siw_rings);
+        support::replay("siw_rings", super::siw_rings);
     }
 
     #[test]
     fn what_is_kept_of_answers() {
-        super::replay::replay("siw_answers", super::siw_answers);
+        support::replay("siw_answers", super::siw_answers);
     }
 
     proptest! {

@@ -27,7 +27,7 @@ use crate::sleep::Sleeper;
 use crate::softhca::Inner;
 use crate::uar::UarSet;
 use crate::udp::{self, Udp};
-use crate::wire::{Address, Capture, Fabric, Wire};
+use crate::wire::{Address, Capture, Fabric, UdpWire, Wire};
 
 /// Number of the next device of this process. GUID and addresses are derived from it.
 static NUMBER: AtomicU16 = AtomicU16::new(1);
@@ -196,40 +196,51 @@ impl SoftHcaBuilder {
         self
     }
 
-    /// Builds the device.
-    ///
-    /// # Errors
-    ///
-    /// The system's error if the thread cannot be started or a UDP address cannot be bound.
-    pub fn build(self) -> io::Result<SoftHca> {
-        let udp = match &self.udp {
-            Some(_) if self.hca.link == LinkLayer::InfiniBand => {
-                let why = "RoCEv2 is Ethernet: a port of InfiniBand has no UDP";
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-            }
-            udp => udp.as_ref().map(Udp::bind).transpose()?,
-        };
-        let number = self.number.or(udp.as_ref().and_then(udp::number));
-        let number = number.unwrap_or_else(|| NUMBER.fetch_add(1, Ordering::Relaxed));
-        let mut config = self.hca;
+    /// Binds the UDP addresses, if it has some.
+    fn bind(&self) -> io::Result<Option<UdpWire>> {
+        if self.udp.is_some() && self.hca.link == LinkLayer::InfiniBand {
+            let why = "RoCEv2 is Ethernet: a port of InfiniBand has no UDP";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        self.udp.as_ref().map(Udp::bind).transpose()
+    }
+
+    /// Identity and limits of the device with this number.
+    fn profile(&self, number: u16, udp: Option<&UdpWire>) -> io::Result<Profile> {
+        let mut config = self.hca.clone();
         if let Some(mtu) = self.active_mtu {
             config.active_mtu = mtu;
         }
-        if let Some(wire) = &udp {
+        if let Some(wire) = udp {
             config.active_mtu = config.active_mtu.min(udp::mtu(wire)?);
             // Half of the receive buffer is left for requests and for other queue pairs.
             let answers = wire.holds(config.active_mtu.bytes()) / 2;
             config.read_window = config.read_window.min(answers);
         }
         let mut profile = Profile::new(number, config);
-        if let Some(wire) = &udp {
+        if let Some(wire) = udp {
             profile.gids = udp::gids(wire.addresses().iter().map(SocketAddr::ip));
         }
-        profile.gids = self.gids.unwrap_or(profile.gids);
+        if let Some(gids) = &self.gids {
+            profile.gids.clone_from(gids);
+        }
         // The table has its full length in both worlds; only its first entries are used.
         profile.hca.pkeys.resize(usize::from(profile.pkey_table_len()), 0);
         profile.memlock = self.memlock.unwrap_or(profile.memlock);
         profile.max_pd = self.max_pd.unwrap_or(profile.max_pd);
+        Ok(profile)
+    }
+
+    /// Builds the device.
+    ///
+    /// # Errors
+    ///
+    /// The system's error if the thread cannot be started or a UDP address cannot be bound.
+    pub fn build(self) -> io::Result<SoftHca> {
+        let udp = self.bind()?;
+        let number = self.number.or(udp.as_ref().and_then(udp::number));
+        let number = number.unwrap_or_else(|| NUMBER.fetch_add(1, Ordering::Relaxed));
+        let profile = self.profile(number, udp.as_ref())?;
         let network = self.wire.is_none() && udp.is_some();
         let (mut wire, link): (Box<dyn Wire>, _) = match (self.wire, udp) {
             (Some(wire), _) => (wire, None),

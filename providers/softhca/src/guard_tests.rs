@@ -6,8 +6,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use uverbs_core::memory::pages::{Pages, page_size};
 
 use super::*;
-use crate::skip::skip;
 use crate::uar::{UarPage, UarSet};
+use support::skip;
 
 /// Creates a set of guarded pages; `None` if the system refuses.
 fn guarded() -> Option<(Arc<Guard>, UarSet)> {

@@ -57,9 +57,6 @@ mod memory;
 pub mod pci;
 mod per_process;
 mod run;
-#[cfg(test)]
-#[path = "../../../tests/common/skip.rs"]
-mod skip;
 mod sleep;
 mod softhca;
 mod uar;

@@ -199,7 +199,10 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(128))]
 
         #[test]
-        fn reads_and_writes_at_any_alignment(offset in 0usize..16, data in prop::collection::vec(any::<u8>(), 0..64)) {
+        fn reads_and_writes_at_any_alignment(
+            offset in 0usize..16,
+            data in prop::collection::vec(any::<u8>(), 0..64),
+        ) {
             let mut memory = [u64::from_ne_bytes([0xaa; 8]); 16];
             let base = addr_of(&mut memory) + offset as u64;
             ProcessDma.write(base, &data).unwrap();

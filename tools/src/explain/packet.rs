@@ -2,8 +2,8 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use uverbs_softhca::wire::crc32;
 use uverbs_softhca::wire::Syndrome;
+use uverbs_softhca::wire::crc32;
 use uverbs_softhca::wire::{Bth, Packet};
 
 use super::report::{Explained, Structure, Wrong};

@@ -1,15 +1,12 @@
 //! Runs the built program, with a time limit.
 #![allow(dead_code, reason = "each test binary includes this file and uses its part")]
 
-#[path = "../../../tests/common/skip.rs"]
-mod skip;
-
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 #[allow(unused_imports, reason = "as above")]
-pub(crate) use skip::skip;
+pub(crate) use support::skip;
 
 /// Limit of a run, for a busy machine and unoptimised code.
 const LIMIT: Duration = Duration::from_secs(120);

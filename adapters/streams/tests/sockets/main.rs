@@ -2,8 +2,6 @@
 
 mod datagram_sockets;
 mod keep_alive;
-#[path = "../../../../fuzz/replay.rs"]
-mod replay;
 mod stream;
 mod stream_calls;
 mod stream_peer;

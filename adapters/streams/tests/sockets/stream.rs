@@ -465,7 +465,7 @@ fn what_is_kept() {
         return;
     }
     let Some((device, ip)) = device_with_address() else { return };
-    crate::replay::replay("streams", |data| stream_peer::messages(&device, ip, data));
+    support::replay("streams", |data| stream_peer::messages(&device, ip, data));
 }
 
 /// A peer that connects and never confirms holds up neither the listener nor the drop of the

@@ -72,7 +72,7 @@ pub(crate) mod paged {
 }
 
 impl Paging {
-    /// In process the processor resolves each access by itself.
+    /// In process the processor resolves each access.
     pub(crate) const IN_PROCESS: Self = Self {
         connected: paged::SEND | paged::RECEIVE | paged::WRITE | paged::READ | paged::ATOMIC,
         uc: paged::SEND | paged::RECEIVE | paged::WRITE,

@@ -271,16 +271,7 @@ fn life(seed: u64, network: Network, plan: Plan) {
                             continue;
                         }
                         serves = Some(event.id);
-                        match plan {
-                            Plan::Refuse => {
-                                let request =
-                                    rdma_ucm_reject { id: event.id, ..Default::default() };
-                                world.tell(1, RDMA_USER_CM_CMD_REJECT, request).unwrap();
-                            }
-                            Plan::Ignore => {}
-                            // Fails if the requester is gone meanwhile.
-                            _ => drop(world.accept(1, event.id, SERVES, Some(0x22))),
-                        }
+                        answer(&mut world, event.id, plan);
                     }
                     event::CONNECT_RESPONSE => {
                         assert_eq!((host, event.conn().qp_num), (0, 0x22));
@@ -327,11 +318,28 @@ fn life(seed: u64, network: Network, plan: Plan) {
         }
     }
     check(&world, plan, seed);
-    // All ids are destroyed, and with them all state.
+    end(&mut world, plan, seed, [Some(asks), serves, Some(listener)]);
+}
+
+/// Answers a connection request.
+fn answer(world: &mut World, id: u32, plan: Plan) {
+    match plan {
+        Plan::Refuse => {
+            let request = rdma_ucm_reject { id, ..Default::default() };
+            world.tell(1, RDMA_USER_CM_CMD_REJECT, request).unwrap();
+        }
+        Plan::Ignore => {}
+        // Fails if the requester is gone meanwhile.
+        _ => drop(world.accept(1, id, SERVES, Some(0x22))),
+    }
+}
+
+/// Destroys all ids, and with them all state.
+fn end(world: &mut World, plan: Plan, seed: u64, known: [Option<u32>; 3]) {
     for host in 0..2 {
         let of: Vec<u32> = world.hosts[host].ids.keys().copied().collect();
         for id in of {
-            assert!([Some(asks), serves, Some(listener)].contains(&Some(id)), "{id} is nobody's");
+            assert!(known.contains(&Some(id)), "{id} is unknown");
             let state = world.hosts[host].ids[&id].state;
             let may_stand = matches!(plan, Plan::Vanish(_)) && state == State::Established;
             let is_final = matches!(state, State::Over | State::Listening);

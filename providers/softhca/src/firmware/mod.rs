@@ -2,8 +2,9 @@
 //!
 //! A PCI function's driver sends all of them. In process a program sends three (DEVX). Its queue
 //! pairs and protection domains were made by verbs, which pass [`Firmware`] by, so these commands
-//! share only the functions that need none of its objects: [`Capabilities`](device::caps::Capabilities),
-//! [`create_free`](objects::mkey::create_free), [`reset_stream`](objects::qp::reset_stream).
+//! share only the functions that need no object of it:
+//! [`Capabilities`](device::caps::Capabilities), [`create_free`](objects::mkey::create_free) and
+//! [`reset_stream`](objects::qp::reset_stream).
 //!
 //! A file for each kind of object has its commands. A command gets its input as bytes of the
 //! driver's length, and writes its output into zeroed bytes; [`Firmware::execute`] checked that

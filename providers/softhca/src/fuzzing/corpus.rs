@@ -1,9 +1,6 @@
 //! Replays the corpus of each fuzz target.
 
-#[path = "../../../../fuzz/replay.rs"]
-mod replay;
-
-use replay::replay;
+use support::replay;
 
 #[test]
 fn any_packets() {

@@ -9,6 +9,7 @@
 //! | [`work_requests`] | a program: WQEs, doorbell records, doorbells |
 //! | [`ethernet`] | a sender of Ethernet frames |
 //! | [`rings`] | another process, in rings of shared memory |
+//! | [`ioctls`] | a program: commands |
 //! | [`mads`] | another host's connection manager |
 //! | [`mailboxes`] | a guest's driver: firmware commands |
 //! | [`guests`] | a guest: registers, command queue entries, rings, beside another guest |
@@ -35,6 +36,11 @@ pub fn ethernet(data: &[u8]) {
 #[cfg(not(uverbs_loom))]
 pub fn rings(data: &[u8]) {
     crate::wire::shared::ring::fuzz::rings(data);
+}
+
+/// Arbitrary sequences of ioctls.
+pub fn ioctls(data: &[u8]) {
+    crate::kernel::tests::sequences::ioctls(data);
 }
 
 /// Arbitrary messages between two connection managers whose programs connect and disconnect.

@@ -27,6 +27,8 @@ mod attr;
 mod call;
 mod methods;
 mod state;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod tests;
 mod transition;
 pub(crate) mod user;
 mod verbs;

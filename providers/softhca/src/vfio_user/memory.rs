@@ -230,7 +230,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::skip::skip;
+    use support::skip;
 
     const PAGE: u64 = 4096;
 
@@ -375,7 +375,9 @@ mod tests {
 
         /// Arbitrary maps and unmaps, compared with a list of the pages' contents.
         #[test]
-        fn ranges_split_as_they_should(steps in prop::collection::vec((0u64..16, 1u64..6, any::<bool>()), 1..24)) {
+        fn ranges_split_as_they_should(
+            steps in prop::collection::vec((0u64..16, 1u64..6, any::<bool>()), 1..24),
+        ) {
             let memory = GuestMemory::default();
             let mut model = [None; 24];
             for (tag, (first, count, maps)) in (1u8..).zip(steps) {

@@ -35,7 +35,8 @@ pub(super) const MAX_MESSAGE: usize = MAX_TRANSFER as usize + 4096;
 macro_rules! message {
     ($(#[$meta:meta])* $name:ident { $($field:ident: $ty:ty,)* }) => {
         $(#[$meta])*
-        #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable, PartialEq, Eq)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
         #[repr(C)]
         pub(super) struct $name { $(pub(super) $field: $ty,)* }
     };

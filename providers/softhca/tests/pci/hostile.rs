@@ -351,7 +351,10 @@ proptest! {
     /// any offset.
     #[test]
     fn contexts_rings_and_doorbells_may_be_anything(
-        flips in prop::collection::vec((0usize..10, prop::collection::vec((any::<u16>(), any::<u8>()), 0..6)), 1..12),
+        flips in prop::collection::vec(
+            (0usize..10, prop::collection::vec((any::<u16>(), any::<u8>()), 0..6)),
+            1..12,
+        ),
         ring in prop::collection::vec(any::<u8>(), 512),
         record: [u32; 2],
         doorbells in prop::collection::vec((0u64..32 << 20, any::<u64>()), 0..24),
@@ -417,7 +420,10 @@ proptest! {
     /// Arbitrary bodies of all messages.
     #[test]
     fn any_message_is_answered(
-        messages in prop::collection::vec((0u16..17, prop::collection::vec(any::<u8>(), 0..80)), 1..40),
+        messages in prop::collection::vec(
+            (0u16..17, prop::collection::vec(any::<u8>(), 0..80)),
+            1..40,
+        ),
         lens in prop::collection::vec(0u32..64, 40),
     ) {
         let mut host = Host::new();

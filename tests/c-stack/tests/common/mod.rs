@@ -2,8 +2,6 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 pub(crate) mod both;
-#[path = "../../../common/skip.rs"]
-mod skip;
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -11,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-pub(crate) use skip::skip;
+pub(crate) use support::skip;
 
 /// Limit of a program's run time, for a busy machine and unoptimised code.
 const LIMIT: Duration = Duration::from_secs(180);

@@ -70,7 +70,8 @@ pub(crate) static TABLE: &[Entry] = table! {
     QUERY_HCA_VPORT_PKEY query_vport_pkey Enabled SHORT, SHORT;
     QUERY_VPORT_STATE query_vport_state Enabled SHORT, SHORT;
     QUERY_VPORT_COUNTER query_vport_counter Enabled SHORT, vport::query_vport_counter_out::SIZE;
-    QUERY_Q_COUNTER query_q_counter Enabled vport::query_q_counter_in::SIZE, vport::query_q_counter_out::SIZE;
+    QUERY_Q_COUNTER query_q_counter Enabled vport::query_q_counter_in::SIZE,
+        vport::query_q_counter_out::SIZE;
     MAD_IFC mad_ifc Enabled vport::mad_ifc_in::SIZE, vport::mad_ifc_out::SIZE;
     // Objects without state.
     ALLOC_UAR alloc_uar Initialized SHORT, SHORT;
@@ -123,7 +124,8 @@ pub(crate) static TABLE: &[Entry] = table! {
     DETACH_FROM_MCG detach Initialized mcast::detach_from_mcg_in::SIZE, NOTHING;
     // Ethernet.
     QUERY_NIC_VPORT_CONTEXT query_nic_vport Enabled SHORT, nic::query_nic_vport_context_out::SIZE;
-    MODIFY_NIC_VPORT_CONTEXT modify_nic_vport Enabled nic::modify_nic_vport_context_in::SIZE, NOTHING;
+    MODIFY_NIC_VPORT_CONTEXT modify_nic_vport Enabled
+        nic::modify_nic_vport_context_in::SIZE, NOTHING;
     SET_ROCE_ADDRESS set_roce_address Enabled nic::set_roce_address_in::SIZE, NOTHING;
     CREATE_SQ create_sq Initialized sq::create_sq_in::SIZE, SHORT;
     MODIFY_SQ modify_sq Initialized sq::modify_sq_in::SIZE, NOTHING;

@@ -9,7 +9,7 @@ use uverbs_kernel_abi::qp::IB_UVERBS_QPT_XRC_TGT;
 
 use crate::kernel::state::device::Device;
 use crate::kernel::state::events::{EventFiles, async_event};
-use crate::kernel::state::objects::{Backing, Destroyed, Object, Objects, Qp};
+use crate::kernel::state::objects::{Backing, Cq, Destroyed, Object, Objects, Qp, Srq, Wq};
 
 /// Result of GET_CONTEXT.
 #[derive(Clone, Copy, Debug)]
@@ -106,15 +106,7 @@ impl File {
                 let _ = device.hca.destroy_mkey(mw.key);
                 self.objects.release(mw.pd);
             }
-            Some(Object::Cq(cq)) => {
-                let _ = device.hca.destroy_cq(cq.cqn);
-                device.cq_owners.remove(&cq.cqn);
-                device.unpin(cq.pinned);
-                let comp = self.events.retract_completions(cq.channel, cq.user_handle);
-                let other = self.events.retract_async(cq.async_file, cq.user_handle, CQ_EVENTS);
-                destroyed.comp_events = cq.comp_events.saturating_sub(comp);
-                destroyed.async_events = cq.async_events.saturating_sub(other);
-            }
+            Some(Object::Cq(cq)) => destroyed = self.abandon_cq(device, &cq),
             Some(Object::Dct(dct)) => {
                 if let Some(dctn) = dct.dctn {
                     let _ = device.hca.abandon_dct(dctn);
@@ -123,17 +115,7 @@ impl File {
                     self.objects.release(held);
                 }
             }
-            Some(Object::Wq(wq)) => {
-                device.hca.steering().remove_queue(wq.wqn.0);
-                let _ = device.hca.destroy_qp(wq.wqn);
-                device.qp_owners.remove(&wq.wqn);
-                device.unpin(wq.pinned);
-                for held in wq.held {
-                    self.objects.release(held);
-                }
-                let other = self.events.retract_async(wq.async_file, wq.user_handle, WQ_EVENTS);
-                destroyed.async_events = wq.async_events.saturating_sub(other);
-            }
+            Some(Object::Wq(wq)) => destroyed.async_events = self.abandon_wq(device, wq),
             Some(Object::IndTable(table)) => {
                 let _ = device.hca.steering().remove_spread(table.number);
                 for queue in table.queues {
@@ -155,37 +137,62 @@ impl File {
                     let _ = device.hca.steering().remove_counter(number);
                 }
             }
-            Some(Object::Qp(qp)) if qp.raw.is_some() => {
-                if let Some(raw) = &qp.raw {
-                    raw.destroy(device);
-                    for queue in [raw.rqn, raw.sqn].into_iter().flatten() {
-                        device.qp_owners.remove(&queue);
-                    }
-                }
-                destroyed.async_events = self.let_go(device, &qp);
-            }
-            Some(Object::Qp(qp)) => {
-                // Other handles may refer to an XRC target, too.
-                if qp.kind != IB_UVERBS_QPT_XRC_TGT || device.xrc.close_target(qp.qpn) {
-                    let _ = device.hca.destroy_qp(qp.qpn);
-                    device.qp_owners.remove(&qp.qpn);
-                } else if let Some(owners) = device.qp_owners.get_mut(&qp.qpn) {
-                    owners.retain(|owner| *owner != (self.id, handle));
-                }
-                destroyed.async_events = self.let_go(device, &qp);
-            }
-            Some(Object::Srq(srq)) => {
-                let _ = device.hca.destroy_srq(srq.srqn);
-                device.srq_owners.remove(&srq.srqn);
-                device.unpin(srq.pinned);
-                for held in &srq.held {
-                    self.objects.release(*held);
-                }
-                let other = self.events.retract_async(srq.async_file, srq.user_handle, SRQ_EVENTS);
-                destroyed.async_events = srq.async_events.saturating_sub(other);
-            }
+            Some(Object::Qp(qp)) => destroyed.async_events = self.abandon_qp(device, handle, &qp),
+            Some(Object::Srq(srq)) => destroyed.async_events = self.abandon_srq(device, &srq),
         }
         destroyed
+    }
+
+    fn abandon_cq(&mut self, device: &mut Device, cq: &Cq) -> Destroyed {
+        let _ = device.hca.destroy_cq(cq.cqn);
+        device.cq_owners.remove(&cq.cqn);
+        device.unpin(cq.pinned);
+        let comp = self.events.retract_completions(cq.channel, cq.user_handle);
+        let other = self.events.retract_async(cq.async_file, cq.user_handle, CQ_EVENTS);
+        Destroyed {
+            comp_events: cq.comp_events.saturating_sub(comp),
+            async_events: cq.async_events.saturating_sub(other),
+        }
+    }
+
+    /// Returns the number of asynchronous events, as for queue pairs and SRQs.
+    fn abandon_wq(&mut self, device: &mut Device, wq: Wq) -> u32 {
+        device.hca.steering().remove_queue(wq.wqn.0);
+        let _ = device.hca.destroy_qp(wq.wqn);
+        device.qp_owners.remove(&wq.wqn);
+        device.unpin(wq.pinned);
+        for held in wq.held {
+            self.objects.release(held);
+        }
+        let other = self.events.retract_async(wq.async_file, wq.user_handle, WQ_EVENTS);
+        wq.async_events.saturating_sub(other)
+    }
+
+    fn abandon_qp(&mut self, device: &mut Device, handle: u32, qp: &Qp) -> u32 {
+        if let Some(raw) = &qp.raw {
+            raw.destroy(device);
+            for queue in [raw.rqn, raw.sqn].into_iter().flatten() {
+                device.qp_owners.remove(&queue);
+            }
+        } else if qp.kind != IB_UVERBS_QPT_XRC_TGT || device.xrc.close_target(qp.qpn) {
+            let _ = device.hca.destroy_qp(qp.qpn);
+            device.qp_owners.remove(&qp.qpn);
+        } else if let Some(owners) = device.qp_owners.get_mut(&qp.qpn) {
+            // Other handles refer to the XRC target, too.
+            owners.retain(|owner| *owner != (self.id, handle));
+        }
+        self.let_go(device, qp)
+    }
+
+    fn abandon_srq(&mut self, device: &mut Device, srq: &Srq) -> u32 {
+        let _ = device.hca.destroy_srq(srq.srqn);
+        device.srq_owners.remove(&srq.srqn);
+        device.unpin(srq.pinned);
+        for held in &srq.held {
+            self.objects.release(*held);
+        }
+        let other = self.events.retract_async(srq.async_file, srq.user_handle, SRQ_EVENTS);
+        srq.async_events.saturating_sub(other)
     }
 
     /// Removes one rule from the users of counters.

@@ -174,7 +174,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
     fn any_bytes_are_a_packet_or_dropped(
-        datagrams in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..200), 1..8),
+        datagrams in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 1..8),
         sealed: bool,
     ) {
         let (mut ours, _) = wire();

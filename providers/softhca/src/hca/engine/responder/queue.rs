@@ -33,7 +33,7 @@ use crate::hca::payload::Payload;
 use crate::hca::state::common::Common;
 use crate::hca::state::keys::{KeyFault, Who};
 use crate::hca::state::qp::Qp;
-use crate::hca::state::receive::{Found, Source};
+use crate::hca::state::receive::{Found, Receive, Source};
 use crate::hca::state::responder::{Answer, Message};
 use crate::wire::{Loan, NakCode, Operation, Packet, Syndrome};
 
@@ -306,10 +306,7 @@ fn send(
             let spare = qp.responder.spare.take();
             match spare.map_or_else(|| recv_wqe::take(qp, common, from), Ok) {
                 Ok(receive) => (receive, 0),
-                Err((receive, why)) => {
-                    cqe::receive_failed(qp, common, &receive, why);
-                    return Err(OPERATIONAL);
-                }
+                Err((receive, why)) => return Err(failed(qp, common, &receive, why)),
             }
         }
     };
@@ -335,25 +332,18 @@ fn send(
         false => common.keys.scatter(&*common.dma, who, &receive.list, offset, data),
     };
     if data.is_lost(scattered) {
-        match offset {
-            0 => qp.responder.spare = Some(receive),
-            _ => qp.responder.message = Some(Message::Send { receive, offset }),
-        }
+        keep(qp, receive, offset);
         return Err(Refusal::Lost);
     }
     if let Err(fault) = scattered {
         // A repeated message with a tag would be matched again, and would not find this receive.
         if fault == KeyFault::Absent && common.faults.are_told && !qp.tags {
             let wanted = Wanted::receive(&receive, data.len());
-            match offset {
-                0 => qp.responder.spare = Some(receive),
-                _ => qp.responder.message = Some(Message::Send { receive, offset }),
-            }
+            keep(qp, receive, offset);
             return Err(Refusal::Absent(wanted));
         }
         let why = Failure::new(CqeSyndrome::LOCAL_PROT_ERR, fault.vendor());
-        cqe::receive_failed(qp, common, &receive, why);
-        return Err(OPERATIONAL);
+        return Err(failed(qp, common, &receive, why));
     }
     if !packet.layout().position.ends() {
         qp.responder.message = Some(Message::Send { receive, offset: end });
@@ -375,6 +365,20 @@ fn send(
     cqe::receive_done(qp, common, &receive, arrival, if in_cqe { data.bytes() } else { &[] });
     common.spare_lists.put(receive.list);
     Ok(())
+}
+
+/// Completes a receive that failed.
+fn failed(qp: &Qp, common: &mut Common, receive: &Receive, why: Failure) -> Refusal {
+    cqe::receive_failed(qp, common, receive, why);
+    OPERATIONAL
+}
+
+/// Keeps the receive of a packet that will be sent again.
+fn keep(qp: &mut Qp, receive: Receive, offset: u64) {
+    match offset {
+        0 => qp.responder.spare = Some(receive),
+        _ => qp.responder.message = Some(Message::Send { receive, offset }),
+    }
 }
 
 pub(crate) fn arrival(

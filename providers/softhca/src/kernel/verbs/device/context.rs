@@ -198,31 +198,8 @@ fn query_ex(call: &mut Call<'_>) -> Result<(), Errno> {
     if call.has(UVERBS_ATTR_UHW_IN) && call.driver_input()?.iter().any(|byte| *byte != 0) {
         return Err(Errno::EINVAL);
     }
-    // Hashing on Ethernet is the only offload: segmentation, pacing, parsing, striding and tunnels
-    // are absent.
+    call.driver_output(driver_attributes(call.device, room).as_bytes())?;
     let ethernet = call.device.profile.is_ethernet();
-    let driver = mlx5_ib_query_device_resp {
-        rss_caps: match ethernet {
-            true => mlx5_ib_rss_caps {
-                rx_hash_fields_mask: TOLD_FIELDS,
-                rx_hash_function: MLX5_RX_HASH_FUNC_TOEPLITZ,
-                ..mlx5_ib_rss_caps::default()
-            },
-            false => mlx5_ib_rss_caps::default(),
-        },
-        cqe_comp_caps: mlx5_ib_cqe_comp_caps {
-            max_num: MAX_BLOCK as u32,
-            supported_format: (MLX5_IB_CQE_RES_FORMAT_HASH | MLX5_IB_CQE_RES_FORMAT_CSUM).into(),
-        },
-        flags: MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_COMP,
-        dci_streams_caps: mlx5_ib_dci_streams_caps {
-            max_log_num_concurent: call.device.hca.config().log_max_dci_streams,
-            max_log_num_errored: call.device.hca.config().log_max_dci_streams,
-        },
-        response_length: room.min(size_of::<mlx5_ib_query_device_resp>()) as u32,
-        ..mlx5_ib_query_device_resp::default()
-    };
-    call.driver_output(driver.as_bytes())?;
     let base = attributes(call.device);
     let placement = if call.device.hca.config().placement { PLACEMENT } else { 0 };
     let response = ib_uverbs_ex_query_device_resp {
@@ -264,6 +241,32 @@ fn query_ex(call: &mut Call<'_>) -> Result<(), Errno> {
         ..ib_uverbs_ex_query_device_resp::default()
     };
     call.respond(&response)
+}
+
+/// Attributes of the driver, for an output of `room` bytes. Hashing on Ethernet is the only
+/// offload: segmentation, pacing, parsing, striding and tunnels are absent.
+fn driver_attributes(device: &Device, room: usize) -> mlx5_ib_query_device_resp {
+    mlx5_ib_query_device_resp {
+        rss_caps: match device.profile.is_ethernet() {
+            true => mlx5_ib_rss_caps {
+                rx_hash_fields_mask: TOLD_FIELDS,
+                rx_hash_function: MLX5_RX_HASH_FUNC_TOEPLITZ,
+                ..mlx5_ib_rss_caps::default()
+            },
+            false => mlx5_ib_rss_caps::default(),
+        },
+        cqe_comp_caps: mlx5_ib_cqe_comp_caps {
+            max_num: MAX_BLOCK as u32,
+            supported_format: (MLX5_IB_CQE_RES_FORMAT_HASH | MLX5_IB_CQE_RES_FORMAT_CSUM).into(),
+        },
+        flags: MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_COMP,
+        dci_streams_caps: mlx5_ib_dci_streams_caps {
+            max_log_num_concurent: device.hca.config().log_max_dci_streams,
+            max_log_num_errored: device.hca.config().log_max_dci_streams,
+        },
+        response_length: room.min(size_of::<mlx5_ib_query_device_resp>()) as u32,
+        ..mlx5_ib_query_device_resp::default()
+    }
 }
 
 /// `IB_DEVICE_FLUSH_GLOBAL` and `IB_DEVICE_ATOMIC_WRITE` (Linux 6.2, `ib_verbs.h`).
@@ -355,7 +358,7 @@ mod tests {
     use crate::hca::{Hca, HcaConfig, LinkLayer};
     use crate::wire::Fabric;
 
-    /// Bytes of control and remote address segments, and of a data segment (`mlx5_ib_query_device`).
+    /// Bytes of a WQE's control and remote address segments, and of a data segment.
     const SEGMENTS: u64 = 32;
     const DATA_SEGMENT: u64 = 16;
 

@@ -31,8 +31,7 @@ use crate::kernel::state::objects::{Mw, Object};
 /// Bytes of `general_obj_in_cmd_hdr` and of `general_obj_out_cmd_hdr` (PRM 12.1).
 pub(crate) const HEADER: usize = 16;
 
-/// General capabilities that DEVX reports: those of commands and work requests that this front
-/// knows.
+/// General capabilities that DEVX reports. The others need commands that only the PCI function has.
 const OFFERED: [Field; 3] = [cmd_hca_cap::QPC_EXTENSION, DMA_MMO_SQ, LOG_DMA_MMO_MAX_SIZE];
 
 /// Refuses a client that did not open the device for DEVX (`devx_get_uid`).

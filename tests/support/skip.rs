@@ -1,5 +1,4 @@
-//! Skips a test, with the reason. Test trees outside this folder include the file by its path.
-#![allow(unreachable_pub, reason = "a crate exports it, others include the file")]
+//! Skips a test, with the reason.
 
 use std::io::Write as _;
 

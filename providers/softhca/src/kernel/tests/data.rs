@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::SoftHca;
 use uverbs_kernel_abi::cq::ib_uverbs_destroy_cq_resp;
 use uverbs_kernel_abi::event::*;
 use uverbs_kernel_abi::objects::*;
@@ -10,7 +11,6 @@ use uverbs_kernel_abi::qp::*;
 use uverbs_mlx5_prm::cqe::mlx5_cqe64;
 use uverbs_mlx5_prm::ctrl::{FmCeSe, OpmodIdxOpcode, QpnDs, mlx5_wqe_ctrl_seg};
 use uverbs_mlx5_prm::data::mlx5_wqe_data_seg;
-use uverbs_softhca::SoftHca;
 use zerocopy::IntoBytes;
 
 use super::rig::*;

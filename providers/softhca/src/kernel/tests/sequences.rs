@@ -3,13 +3,13 @@
 
 use std::cell::LazyCell;
 
+use crate::{Pending, SoftHca};
 use uverbs_kernel_abi::ioctl::ib_uverbs_attr;
 use uverbs_kernel_abi::mr::ib_uverbs_reg_mr;
 use uverbs_kernel_abi::objects::*;
 use uverbs_kernel_abi::pd::ib_uverbs_alloc_pd;
 use uverbs_kernel_abi::qp::ib_uverbs_query_qp;
 use uverbs_kernel_abi::write::*;
-use uverbs_softhca::{Pending, SoftHca};
 
 use super::rig::*;
 
@@ -183,16 +183,12 @@ fn spoil_payload(arena: &Arena, attr: &ib_uverbs_attr, next: &mut impl FnMut() -
 }
 
 #[cfg(test)]
-#[path = "../../../../fuzz/replay.rs"]
-mod replay;
-
-#[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     #[test]
     fn what_is_kept() {
-        super::replay::replay("ioctls", super::ioctls);
+        support::replay("ioctls", super::ioctls);
     }
 
     proptest! {

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
+use crate::{SoftHca, SoftHcaBuilder};
 use uverbs_core::Errno;
 use uverbs_core::doors::UverbsDoor;
 pub(crate) use uverbs_core::memory::pages::page_size;
@@ -15,7 +16,6 @@ use uverbs_kernel_abi::objects::*;
 use uverbs_kernel_abi::pd::*;
 use uverbs_kernel_abi::qp::*;
 use uverbs_kernel_abi::write::*;
-use uverbs_softhca::{SoftHca, SoftHcaBuilder};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// Client memory: mapped once, allocated in pieces, never freed. Both the device and the test

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::wire::{Frame, Wire, WireFull};
+use crate::{LinkLayer, Mtu, SoftHca};
 use nix::sys::socket::{MsgFlags, recv};
 use uverbs_core::Errno;
 use uverbs_core::doors::DeviceSource;
@@ -16,8 +18,6 @@ use uverbs_kernel_abi::objects::*;
 use uverbs_kernel_abi::port::*;
 use uverbs_kernel_abi::qp::*;
 use uverbs_kernel_abi::write::*;
-use uverbs_softhca::wire::{Frame, Wire, WireFull};
-use uverbs_softhca::{LinkLayer, Mtu, SoftHca};
 
 use super::rig::*;
 

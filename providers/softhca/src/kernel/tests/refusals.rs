@@ -1,5 +1,6 @@
 //! Commands that are refused, and their errnos.
 
+use crate::SoftHca;
 use uverbs_core::Errno;
 use uverbs_kernel_abi::cq::*;
 use uverbs_kernel_abi::ioctl::{UVERBS_ATTR_F_MANDATORY, UVERBS_ATTR_F_VALID_OUTPUT};
@@ -8,7 +9,6 @@ use uverbs_kernel_abi::mr::*;
 use uverbs_kernel_abi::objects::*;
 use uverbs_kernel_abi::qp::*;
 use uverbs_kernel_abi::write::*;
-use uverbs_softhca::SoftHca;
 use zerocopy::IntoBytes;
 
 use super::rig::*;
@@ -549,7 +549,7 @@ fn transitions() {
 
 #[test]
 fn mtu_above_the_ports() {
-    let rig = Rig::with(SoftHca::builder().stepped().active_mtu(uverbs_softhca::Mtu::B512));
+    let rig = Rig::with(SoftHca::builder().stepped().active_mtu(crate::Mtu::B512));
     let (pd, uar) = (rig.pd(), rig.uar());
     let cq = rig.cq(uar.page_id, 15);
     let qp = rig.qp(uar.page_id, pd, cq.handle).handle;

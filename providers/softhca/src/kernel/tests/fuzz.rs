@@ -2,10 +2,10 @@
 
 use std::sync::OnceLock;
 
+use crate::SoftHca;
 use proptest::prelude::*;
 use uverbs_kernel_abi::ioctl::{ib_uverbs_attr, ib_uverbs_ioctl_hdr};
 use uverbs_kernel_abi::objects::*;
-use uverbs_softhca::SoftHca;
 
 use super::rig::*;
 
@@ -88,10 +88,17 @@ fn close_new_files(cmd: &Cmd, attrs: &[ib_uverbs_attr]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 256,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
-    fn plausible_commands(context in any::<bool>(), commands in prop::collection::vec(command(), 1..24)) {
+    fn plausible_commands(
+        context in any::<bool>(),
+        commands in prop::collection::vec(command(), 1..24),
+    ) {
         let rig = Rig::bare(SoftHca::builder().stepped().memlock_limit(1 << 20));
         if context {
             rig.get_context().send(rig.door()).unwrap();

@@ -1,10 +1,14 @@
-//! What a fuzzer kept, once more: the smallest inputs that reach all that it has reached. The tests
-//! of each crate that has a target include this file.
+//! Replays the kept inputs of a fuzz target: the smallest ones that reach all code that it has
+//! reached.
 
 use std::path::Path;
 
 /// Runs each file of `fuzz/corpus/TARGET`, in the order of their names.
-pub(crate) fn replay(target: &str, run: impl Fn(&[u8])) {
+///
+/// # Panics
+///
+/// If the folder is missing or empty.
+pub fn replay(target: &str, run: impl Fn(&[u8])) {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
     let corpus = crates.map(|folder| folder.join("fuzz/corpus")).find(|folder| folder.is_dir());
     let folder = corpus.expect("fuzz/corpus").join(target);

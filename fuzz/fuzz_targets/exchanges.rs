@@ -7,6 +7,7 @@ mod fuzzing;
 #[path = "../../tools/src/base"]
 mod base {
     pub(crate) mod error;
+    pub(crate) mod peer_text;
 }
 
 #[path = "../../tools/src/link"]

@@ -52,6 +52,7 @@ pub struct SoftHcaBuilder {
     udp: Option<Udp>,
     gids: Option<Vec<Gid>>,
     wire: Option<Box<dyn Wire>>,
+    capture: Option<Capture>,
 }
 
 impl SoftHcaBuilder {
@@ -127,6 +128,13 @@ impl SoftHcaBuilder {
     /// Attaches the port to the caller's wire instead of a fabric.
     pub fn wire(mut self, wire: Box<dyn Wire>) -> Self {
         self.wire = Some(wire);
+        self
+    }
+
+    /// Captures the packets of its wire. Default: the file named by `UVERBS_CAPTURE`, shared by all
+    /// devices of the process.
+    pub fn capture(mut self, capture: &Capture) -> Self {
+        self.capture = Some(capture.clone());
         self
     }
 
@@ -256,7 +264,7 @@ impl SoftHcaBuilder {
             }
         };
         let name = self.name.unwrap_or_else(|| format!("softhca{number}"));
-        let capture = Capture::of_environment()?;
+        let capture = self.capture.map_or_else(Capture::of_environment, |own| Ok(Some(own)))?;
         if let Some(capture) = capture {
             wire = capture.tap(&name, wire);
         }

@@ -37,9 +37,20 @@ const NANOSECONDS: u8 = 9;
 const INBOUND: u32 = 1;
 const OUTBOUND: u32 = 2;
 
-/// Capture file. Clones write to the same file.
+/// Capture file ([`SoftHcaBuilder::capture`](crate::SoftHcaBuilder::capture)). Clones write to the
+/// same file.
+///
+/// ```
+/// use uverbs_softhca::{SoftHca, wire::Capture};
+///
+/// let path = std::env::temp_dir().join(format!("softhca-{}.pcapng", std::process::id()));
+/// let device = SoftHca::builder().capture(&Capture::create(&path)?).build()?;
+/// # drop(device);
+/// # std::fs::remove_file(path)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug)]
-pub(crate) struct Capture {
+pub struct Capture {
     output: Arc<Mutex<Output>>,
 }
 
@@ -56,7 +67,7 @@ impl Capture {
     /// # Errors
     ///
     /// The system's error; `AlreadyExists` if there is a file of that name.
-    fn create(path: &Path) -> io::Result<Self> {
+    pub fn create(path: &Path) -> io::Result<Self> {
         let mut file = BufWriter::new(private_file::create(path)?);
         // Version 1.0, a section of any length.
         let words = [BYTE_ORDER, 1, u32::MAX, u32::MAX];

@@ -38,7 +38,7 @@ pub(crate) mod timers;
 pub(crate) mod udp;
 
 pub(crate) use self::builder::{EmitError, PacketBuilder};
-pub(crate) use self::capture::Capture;
+pub use self::capture::Capture;
 pub use self::crc::crc32;
 pub(crate) use self::fabric::LinkControl;
 pub use self::fabric::{Fabric, FabricPort, FabricStats};

@@ -61,7 +61,7 @@ const GIDS_8: u64 = 0;
 /// public.
 const ONE_BYTE: u64 = 1;
 
-/// A device whose capabilities are asked.
+/// Device that QUERY_HCA_CAP describes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Capabilities<'a> {
     pub(crate) profile: &'a Profile,

@@ -16,7 +16,7 @@ use crate::SoftHca;
 use crate::guard::Guard;
 use crate::handle::Handle;
 use crate::hca::tap::Tap;
-use crate::hca::{Hca, HcaConfig, LinkLayer, Mtu};
+use crate::hca::{Hca, HcaConfig, LinkLayer, Mtu, Strictness};
 use crate::idle::Idle;
 use crate::kernel::profile::{Gid, Profile};
 use crate::kernel::{Device, Kernel};
@@ -195,6 +195,12 @@ impl SoftHcaBuilder {
     pub fn max_qp_wr(mut self, limit: u32) -> Self {
         self.hca.log_max_wqebbs = log2_up(limit);
         self.hca.log_max_rq_entries = log2_up(limit);
+        self
+    }
+
+    /// Makes acts that silicon tolerates fatal to their queue pair ([`Strictness::Pedantic`]).
+    pub fn strict(mut self) -> Self {
+        self.hca.strict = Strictness::Pedantic;
         self
     }
 

@@ -33,7 +33,6 @@ impl<'a> From<&'a Loan> for Payload<'a> {
 impl<'a> Payload<'a> {
     /// Number of bytes.
     #[must_use]
-    #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
     pub(crate) fn len(&self) -> usize {
         match self {
             Payload::Bytes(bytes) => bytes.len(),

@@ -252,7 +252,6 @@ impl Loan {
 
     /// Bytes of payload.
     #[must_use]
-    #[expect(clippy::len_without_is_empty, reason = "none is empty")]
     pub(crate) fn len(&self) -> usize {
         self.len as usize
     }

@@ -332,7 +332,7 @@ impl SharedWire {
         for _ in 0..self.incoming.len() {
             // A division would take longer than this test.
             self.turn = if self.turn + 1 < self.incoming.len() { self.turn + 1 } else { 0 };
-            let Some(peer) = self.incoming.get_mut(self.turn) else { return None };
+            let peer = self.incoming.get_mut(self.turn)?;
             match peer.read(&self.shared, spare) {
                 Read::Frame(frame) => return Some(frame),
                 Read::Lost => self.unread = true,

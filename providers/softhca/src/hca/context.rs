@@ -29,7 +29,7 @@ bitflags::bitflags! {
 }
 
 /// An operation of IBTA's memory placement extensions (vol 1, annex A19), for
-/// [`Hca::place`](super::Hca::place).
+/// [`SoftHca::place`](crate::SoftHca::place).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
     /// Completes when all earlier writes of this queue pair are placed.

@@ -1,8 +1,8 @@
 //! The software HCA as a PCI function: configuration space, BAR and interrupts around the HCA side,
 //! which also serves the in-process device.
 //!
-//! [`PciHca`] does not know the host. Reads and writes of configuration space and BAR come in by
-//! calls, memory is accessed through a [`Dma`], and interrupts are collected for the server of the
+//! `PciHca` does not know the host. Reads and writes of configuration space and BAR come in by
+//! calls, memory is accessed through a `Dma`, and interrupts are collected for the server of the
 //! function ([`crate::vfio_user`], for QEMU). A driver sees a ConnectX: Linux's mlx5_core and
 //! mlx5_ib bind to it.
 //!

@@ -1,4 +1,4 @@
-//! Serves a [`PciHca`] over vfio-user. QEMU (10.1 and newer, `-device vfio-user-pci`) plugs it into
+//! Serves a PCI function over vfio-user. QEMU (10.1 and newer, `-device vfio-user-pci`) plugs it into
 //! a guest, whose drivers bind to it.
 //!
 //! One thread serves one client at a time: it answers messages, and does the device's work between

@@ -5,14 +5,14 @@
 //! of the bytes. A pair of [`Address`]es beside them takes their place, and a wire that leaves the
 //! process builds its encapsulation.
 //!
-//! - Views of a packet: [`Packet`] in [`packet`] for received bytes, [`PacketBuilder`] in
-//!   [`builder`] for sent bytes. [`headers`], [`opcode`], [`syndrome`], [`psn`] and [`crc`] are its
+//! - Views of a packet: [`Packet`] in `packet` for received bytes, `PacketBuilder` in
+//!   `builder` for sent bytes. `headers`, `opcode`, `syndrome`, `psn` and `crc` are its
 //!   parts.
-//! - [`fabric`]: the in-memory switch. [`faulty`]: seeded faults around another wire.
-//! - [`udp`]: RoCEv2, between processes and hosts. [`shared`]: shared memory, between processes of
-//!   a host. [`host`]: both, by destination.
-//! - [`capture`]: a wire's packets in a file.
-//! - [`timers`]: times that are encoded in a few bits.
+//! - `fabric`: the in-memory switch. `faulty`: seeded faults around another wire.
+//! - `udp`: RoCEv2, between processes and hosts. `shared`: shared memory, between processes of
+//!   a host. `host`: both, by destination.
+//! - `capture`: a wire's packets in a file.
+//! - `timers`: times that are encoded in a few bits.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -287,7 +287,7 @@ pub trait Wire: Send + fmt::Debug {
     }
 
     /// Returns `true` if bytes may be corrupted on the way. Only then the sender computes the ICRC
-    /// ([`PacketBuilder::icrc`]). Otherwise the field is 0, which [`Packet::parse`] reads as "not
+    /// (`PacketBuilder::icrc`). Otherwise the field is 0, which [`Packet::parse`] reads as "not
     /// computed".
     fn needs_icrc(&self) -> bool {
         false

@@ -35,7 +35,7 @@ pub enum PacketError {
     UnknownOpcode(Opcode),
     /// Bytes of payload after an opcode without payload.
     UnexpectedPayload(usize),
-    /// More payload than [`MAX_PAYLOAD`].
+    /// More payload than `MAX_PAYLOAD`.
     TooLong(usize),
     /// The ICRC does not match: the packet was corrupted.
     Icrc {

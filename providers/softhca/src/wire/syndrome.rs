@@ -11,7 +11,7 @@ pub enum Syndrome {
         /// Encoded credit count, 5 bits.
         credits: u8,
     },
-    /// Receiver not ready: retry after the time of this code ([`super::timers::rnr_delay`]).
+    /// Receiver not ready: retry after the time of this code (`timers::rnr_delay`).
     RnrNak {
         /// RNR timer code, 5 bits.
         timer: u8,

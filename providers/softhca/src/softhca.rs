@@ -18,10 +18,8 @@ use crate::handle::Handle;
 use crate::hca::{
     HcaStats, LinkLayer, Mtu, PendingCq, PendingQp, PendingSrq, Placement, Qpn, Srqn,
 };
-use crate::kernel::Device;
-use crate::kernel::Kernel;
-use crate::kernel::port;
 use crate::kernel::profile::Gid;
+use crate::kernel::{Device, Kernel, port};
 use crate::link::Link;
 use crate::wire::{SharedStats, UdpStats};
 

@@ -1,9 +1,8 @@
 //! Addresses of a device on the network, and attributes that follow from them.
 
-use std::fmt;
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
+use std::{fmt, io};
 
 use crate::board::profile::{Gid, GidType};
 use crate::hca::Mtu;

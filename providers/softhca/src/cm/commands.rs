@@ -10,9 +10,7 @@ use uverbs_kernel_abi::rdma_cm::*;
 use super::fields::{address, give, put_address, put_gid, read};
 use super::header::gid;
 use super::id::{Id, IdNumber, Service, State};
-use super::manager::Manager;
-use super::manager::Param;
-use super::manager::event;
+use super::manager::{Manager, Param, event};
 use super::queue::Queued;
 use crate::wire::Address;
 

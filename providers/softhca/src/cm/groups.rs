@@ -11,10 +11,7 @@ use uverbs_kernel_abi::rdma_cm::{
 use super::fields::{address, give};
 use super::header::gid;
 use super::id::{Service, State};
-use super::manager::Manager;
-use super::manager::Membership;
-use super::manager::UDP_QKEY;
-use super::manager::event;
+use super::manager::{Manager, Membership, UDP_QKEY, event};
 use super::queue::Queued;
 
 /// QPN of multicast packets.

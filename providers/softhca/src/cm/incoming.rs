@@ -10,9 +10,7 @@ use uverbs_kernel_abi::rdma_cm::{
 use super::header::{self, IpHeader};
 use super::id::{Connection, Id, IdNumber, Service, State};
 use super::mad::{Ece, Ids, Mad, Message, Rej, Rep, Req, SidrRep, SidrReq, room};
-use super::manager::Manager;
-use super::manager::Param;
-use super::manager::event;
+use super::manager::{Manager, Param, event};
 use super::queue::Queued;
 use super::refusals::{CONSUMER, INVALID_SERVICE, SIDR_REFUSED, TIMEOUT, of_request};
 use crate::wire::Address;

@@ -7,10 +7,7 @@ use zerocopy::IntoBytes;
 
 use super::header::gid;
 use super::id::{Id, IdNumber, State};
-use super::manager::HOP_LIMIT;
-use super::manager::Manager;
-use super::manager::Param;
-use super::manager::event;
+use super::manager::{HOP_LIMIT, Manager, Param, event};
 
 /// Bytes of a `struct ib_path_rec_data` (kernel `rdma/ib_user_sa.h`): flags, four reserved bytes,
 /// the record.

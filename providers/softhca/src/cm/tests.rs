@@ -13,10 +13,7 @@ use uverbs_kernel_abi::rdma_cm::*;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::id::State;
-use super::manager::Host;
-use super::manager::Manager;
-use super::manager::Outgoing;
-use super::manager::event;
+use super::manager::{Host, Manager, Outgoing, event};
 
 mod death;
 mod forged;

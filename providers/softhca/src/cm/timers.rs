@@ -6,14 +6,8 @@ use uverbs_core::Errno;
 
 use super::id::{Id, IdNumber, Service, State};
 use super::mad::{Ids, Message, Rej, room};
-use super::manager::Manager;
-use super::manager::Param;
-use super::manager::event;
-use super::manager::interval;
-use super::refusals::CONSUMER;
-use super::refusals::TIMEOUT;
-use super::refusals::refusal;
-use super::refusals::sidr_refusal;
+use super::manager::{Manager, Param, event, interval};
+use super::refusals::{CONSUMER, TIMEOUT, refusal, sidr_refusal};
 
 impl Manager {
     /// Time of the first timer of all ids.

@@ -35,28 +35,10 @@ use uverbs_kernel_abi::wc::ib_uverbs_sge;
 
 use crate::kernel::attr::{AttrSpec as A, Use};
 use crate::kernel::call::{Call, Method, Table, Write};
-use crate::kernel::verbs::device::context;
-use crate::kernel::verbs::device::devx;
-use crate::kernel::verbs::device::event;
-use crate::kernel::verbs::device::port;
-use crate::kernel::verbs::device::uar;
-use crate::kernel::verbs::device::write;
-use crate::kernel::verbs::memory::dm;
-use crate::kernel::verbs::memory::dmabuf;
-use crate::kernel::verbs::memory::mr;
-use crate::kernel::verbs::memory::mw;
-use crate::kernel::verbs::memory::pd;
-use crate::kernel::verbs::packets::ah;
-use crate::kernel::verbs::packets::counters;
-use crate::kernel::verbs::packets::flow;
-use crate::kernel::verbs::packets::mcast;
-use crate::kernel::verbs::queues::cq;
-use crate::kernel::verbs::queues::qp;
-use crate::kernel::verbs::queues::qp_modify;
-use crate::kernel::verbs::queues::rss;
-use crate::kernel::verbs::queues::srq;
-use crate::kernel::verbs::queues::wq;
-use crate::kernel::verbs::queues::xrc;
+use crate::kernel::verbs::device::{context, devx, event, port, uar, write};
+use crate::kernel::verbs::memory::{dm, dmabuf, mr, mw, pd};
+use crate::kernel::verbs::packets::{ah, counters, flow, mcast};
+use crate::kernel::verbs::queues::{cq, qp, qp_modify, rss, srq, wq, xrc};
 
 /// All methods and write commands.
 pub(crate) static TABLE: Table = Table { methods: METHODS, writes: WRITES };

@@ -9,8 +9,7 @@ use uverbs_mlx5_prm::cmd::opcode::CmdStatus;
 
 use crate::board::capabilities::LOG_RESERVED_QPNS;
 use crate::firmware::Firmware;
-use crate::firmware::base::call::Call;
-use crate::firmware::base::call::Refusal;
+use crate::firmware::base::call::{Call, Refusal};
 use crate::firmware::base::numbers::Numbers;
 use crate::firmware::base::owner::OwnedNumbers;
 use crate::hca::RESERVED_QPNS;

@@ -11,8 +11,7 @@ use std::collections::BTreeMap;
 
 use uverbs_mlx5_prm::cmd::header::cmd_in;
 
-use crate::firmware::base::call::Call;
-use crate::firmware::base::call::Refusal;
+use crate::firmware::base::call::{Call, Refusal};
 use crate::firmware::base::numbers::Numbers;
 
 /// A user of the command interface.

@@ -7,8 +7,7 @@ use uverbs_mlx5_prm::cmd::hca::{
 };
 
 use crate::firmware::Firmware;
-use crate::firmware::base::call::Call;
-use crate::firmware::base::call::Refusal;
+use crate::firmware::base::call::{Call, Refusal};
 
 /// Pages requested before SET_HCA_CAP, and before INIT_HCA.
 const BOOT_PAGES: usize = 16;

@@ -11,11 +11,9 @@ use uverbs_mlx5_prm::cmd::simple::{
 use crate::board::bar::{FIRST_UAR, LAST_UAR};
 use crate::board::capabilities::{LOG_MAX_NUMBER, LOG_MAX_UCTX, MAX_COUNTERS};
 use crate::firmware::Firmware;
-use crate::firmware::base::call::Call;
-use crate::firmware::base::call::Refusal;
+use crate::firmware::base::call::{Call, Refusal};
 use crate::firmware::base::numbers::Numbers;
-use crate::firmware::base::owner::OwnedNumbers;
-use crate::firmware::base::owner::User;
+use crate::firmware::base::owner::{OwnedNumbers, User};
 
 /// All objects of these kinds.
 #[derive(Clone, Debug)]

@@ -7,12 +7,9 @@ use uverbs_mlx5_prm::cmd::{
 };
 
 use crate::firmware::Firmware;
-use crate::firmware::base::call::Call;
-use crate::firmware::base::call::Refusal;
+use crate::firmware::base::call::{Call, Refusal};
 use crate::firmware::device::life::Life;
-use crate::firmware::device::life::Life::Enabled;
-use crate::firmware::device::life::Life::Initialized;
-use crate::firmware::device::life::Life::Off;
+use crate::firmware::device::life::Life::{Enabled, Initialized, Off};
 
 /// One command.
 pub(crate) struct Entry {

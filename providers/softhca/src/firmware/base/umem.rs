@@ -14,8 +14,7 @@ use uverbs_mlx5_prm::cmd::sq::{create_rq_in, create_sq_in, rqc, sqc};
 use uverbs_mlx5_prm::cmd::umem::{create_umem_in, create_umem_out, destroy_umem_in, umem};
 
 use crate::firmware::Firmware;
-use crate::firmware::base::call::Call;
-use crate::firmware::base::call::Refusal;
+use crate::firmware::base::call::{Call, Refusal};
 use crate::firmware::base::owner::User;
 use crate::firmware::objects::cq::RESIZE;
 use crate::hca::Region;

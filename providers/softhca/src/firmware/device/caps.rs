@@ -18,8 +18,7 @@ use crate::board::capabilities::{
 };
 use crate::board::profile::Profile;
 use crate::firmware::Firmware;
-use crate::firmware::base::call::Call;
-use crate::firmware::base::call::Refusal;
+use crate::firmware::base::call::{Call, Refusal};
 use crate::firmware::base::general;
 use crate::hca::{DEPTH as MAX_INDIRECTION_LEVELS, HcaConfig, MAX_BLOCK, ethernet};
 

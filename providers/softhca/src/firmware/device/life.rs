@@ -7,8 +7,7 @@ use uverbs_mlx5_prm::cmd::hca::{
 
 use crate::board::profile::VENDOR_ID;
 use crate::firmware::Firmware;
-use crate::firmware::base::call::Call;
-use crate::firmware::base::call::Refusal;
+use crate::firmware::base::call::{Call, Refusal};
 
 /// Interface version between software and firmware that mlx5_core requests.
 const ISSI: u64 = 1;

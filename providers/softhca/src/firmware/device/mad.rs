@@ -7,8 +7,7 @@ use uverbs_mlx5_prm::cmd::vport::{mad_ifc_in, mad_ifc_out};
 use crate::board::capabilities::{LINK_UP, MANAGER_LID, PORT_ACTIVE, WIDTH_4X};
 use crate::board::profile::{VENDOR_ID, VENDOR_PART_ID};
 use crate::firmware::Firmware;
-use crate::firmware::base::call::Call;
-use crate::firmware::base::call::Refusal;
+use crate::firmware::base::call::{Call, Refusal};
 use crate::firmware::device::register::NODE_DESCRIPTION;
 use crate::firmware::device::vport::CAPABILITIES;
 

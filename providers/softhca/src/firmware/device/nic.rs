@@ -7,8 +7,7 @@ use uverbs_mlx5_prm::cmd::nic::{
 
 use crate::board::profile::{Gid, GidType};
 use crate::firmware::Firmware;
-use crate::firmware::base::call::Call;
-use crate::firmware::base::call::Refusal;
+use crate::firmware::base::call::{Call, Refusal};
 
 /// `roce_version` of a GID entry: 2 is RoCE over UDP (`MLX5_ROCE_VERSION_*`).
 const ROCE_V2: u64 = 2;

@@ -4,8 +4,7 @@ use uverbs_mlx5_prm::cmd::mkey::{page_fault_resume_in, trans_page_fault_info};
 use uverbs_mlx5_prm::eqe::EventType;
 
 use crate::firmware::Firmware;
-use crate::firmware::base::call::Call;
-use crate::firmware::base::call::Refusal;
+use crate::firmware::base::call::{Call, Refusal};
 use crate::firmware::base::owner::User;
 
 impl Firmware {

@@ -5,8 +5,7 @@ use uverbs_mlx5_prm::cmd::register::{paos_reg, pmtu_reg, ptys_reg, pvlc_reg};
 
 use crate::board::capabilities::SPEED_EDR;
 use crate::firmware::Firmware;
-use crate::firmware::base::call::Call;
-use crate::firmware::base::call::Refusal;
+use crate::firmware::base::call::{Call, Refusal};
 
 /// Register numbers (Linux `include/linux/mlx5/driver.h`, `MLX5_REG_*`).
 mod reg {

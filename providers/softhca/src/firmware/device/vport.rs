@@ -8,8 +8,7 @@ use uverbs_mlx5_prm::cmd::vport::{
 
 use crate::board::capabilities::{LINK_UP, MANAGER_LID, PORT_ACTIVE};
 use crate::firmware::Firmware;
-use crate::firmware::base::call::Call;
-use crate::firmware::base::call::Refusal;
+use crate::firmware::base::call::{Call, Refusal};
 
 /// State of a virtual port: up.
 const UP: u64 = 1;

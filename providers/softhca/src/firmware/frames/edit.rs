@@ -11,8 +11,7 @@ use uverbs_mlx5_prm::cmd::flow::{
 
 use crate::board::capabilities::MAX_ENCAP_HEADER;
 use crate::firmware::Firmware;
-use crate::firmware::base::call::Call;
-use crate::firmware::base::call::Refusal;
+use crate::firmware::base::call::{Call, Refusal};
 use crate::firmware::frames::interfaces::numbered;
 use crate::firmware::frames::tables::direction;
 use crate::hca::ethernet::{Bits, HeaderField, MAX_REWRITES, Reformat, Rewrite};

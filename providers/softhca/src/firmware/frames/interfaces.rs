@@ -12,8 +12,7 @@ use uverbs_mlx5_prm::cmd::steering::{
 
 use crate::board::capabilities::{LOG_MAX_RQT_SIZE, MAX_STEERING};
 use crate::firmware::Firmware;
-use crate::firmware::base::call::Call;
-use crate::firmware::base::call::Refusal;
+use crate::firmware::base::call::{Call, Refusal};
 use crate::firmware::base::numbers::Numbers;
 use crate::hca::ethernet::{HashContext, HashFunction, Selector, Spread, TirContext, Wrong};
 

@@ -12,8 +12,7 @@ use uverbs_mlx5_prm::cmd::opcode::CmdStatus;
 
 use crate::board::capabilities::LOG_MAX_COUNTER_ROW;
 use crate::firmware::Firmware;
-use crate::firmware::base::call::Call;
-use crate::firmware::base::call::Refusal;
+use crate::firmware::base::call::{Call, Refusal};
 use crate::firmware::frames::interfaces::numbered;
 use crate::hca::ethernet::{
     Change, Direction, Edits, EntryContext, FlowDestination, GroupContext, MATCH_LEN,

@@ -10,10 +10,8 @@ use uverbs_mlx5_prm::cmd::opcode::CmdStatus;
 use uverbs_mlx5_prm::cmd::umem::{CQ_UMEM_ID, CQ_UMEM_OFFSET, CQC_DBR_UMEM_ID};
 
 use crate::firmware::Firmware;
-use crate::firmware::base::call::Call;
-use crate::firmware::base::call::Refusal;
-use crate::firmware::base::rings::Pages;
-use crate::firmware::base::rings::Place;
+use crate::firmware::base::call::{Call, Refusal};
+use crate::firmware::base::rings::{Pages, Place};
 use crate::hca::number::{Cqn, UarNumber};
 use crate::hca::{CqContext, HcaError, Moderation, Region};
 

@@ -7,8 +7,7 @@ use uverbs_mlx5_prm::cmd::dct::{
 };
 
 use crate::firmware::Firmware;
-use crate::firmware::base::call::Call;
-use crate::firmware::base::call::Refusal;
+use crate::firmware::base::call::{Call, Refusal};
 use crate::hca::number::{Cqn, Pdn, Qpn, Srqn};
 use crate::hca::{Access, DctContext, Mtu};
 

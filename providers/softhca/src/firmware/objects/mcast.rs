@@ -3,8 +3,7 @@
 use uverbs_mlx5_prm::cmd::mcast::{attach_to_mcg_in, detach_from_mcg_in};
 
 use crate::firmware::Firmware;
-use crate::firmware::base::call::Call;
-use crate::firmware::base::call::Refusal;
+use crate::firmware::base::call::{Call, Refusal};
 use crate::hca::number::Qpn;
 
 impl Firmware {

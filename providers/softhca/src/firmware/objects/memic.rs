@@ -19,8 +19,7 @@ use crate::board::capabilities::{
 };
 use crate::board::memory::DeviceMemory;
 use crate::firmware::Firmware;
-use crate::firmware::base::call::Call;
-use crate::firmware::base::call::Refusal;
+use crate::firmware::base::call::{Call, Refusal};
 
 /// `memic_operation_type` (rdma-core `tests/test_mlx5_dm_ops.py`, `MEMIC_ATOMIC_*`): bit numbers in
 /// `memic_operations` and in a piece's operations.

@@ -8,8 +8,7 @@ use uverbs_mlx5_prm::cmd::mkey::{
 use crate::board::bar::DEVICE_MEMORY as IN_BAR;
 use crate::board::memory::ON_BUS;
 use crate::firmware::Firmware;
-use crate::firmware::base::call::Call;
-use crate::firmware::base::call::Refusal;
+use crate::firmware::base::call::{Call, Refusal};
 use crate::firmware::objects::memic::Memic;
 use crate::hca::number::{Key, Pdn, Qpn};
 use crate::hca::{ANY_QPN, Access, Blocks, Hca, Indirect, MkeyContext, Region, page_of};

@@ -13,10 +13,8 @@ use uverbs_mlx5_prm::cmd::umem::QPC_DBR_UMEM_ID;
 use uverbs_mlx5_prm::context::{QpState as PrmState, ServiceType};
 
 use crate::firmware::Firmware;
-use crate::firmware::base::call::Call;
-use crate::firmware::base::call::Refusal;
-use crate::firmware::base::rings::Pages;
-use crate::firmware::base::rings::Place;
+use crate::firmware::base::call::{Call, Refusal};
+use crate::firmware::base::rings::{Pages, Place};
 use crate::hca::number::{Cqn, Pdn, Qpn, Srqn, UarNumber};
 use crate::hca::{
     Access, AddressVector, CqeScatter, DciStreams, Hca, Mtu, QpAttrs, QpContext, QpState,

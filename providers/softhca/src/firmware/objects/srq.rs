@@ -10,8 +10,7 @@ use uverbs_mlx5_prm::cmd::rq::{
 };
 
 use crate::firmware::Firmware;
-use crate::firmware::base::call::Call;
-use crate::firmware::base::call::Refusal;
+use crate::firmware::base::call::{Call, Refusal};
 use crate::firmware::base::rings::Pages;
 use crate::hca::number::{Cqn, Pdn, Srqn};
 use crate::hca::{SrqContext, TagSrq, XrcSrq};

@@ -16,8 +16,7 @@ use std::time::Duration;
 
 use crate::hca::context::{DctState, QpState};
 use crate::hca::engine::completion::flush;
-use crate::hca::engine::responder::queue;
-use crate::hca::engine::responder::response_tx;
+use crate::hca::engine::responder::{queue, response_tx};
 use crate::hca::engine::scheduler::resume;
 use crate::hca::engine::scheduler::turn::{PACKETS_PER_TURN, Turn, has_pkey};
 use crate::hca::error::{HcaError, HcaEvent};

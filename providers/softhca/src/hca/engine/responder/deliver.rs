@@ -3,8 +3,7 @@
 use crate::hca::context::Service;
 use crate::hca::device::Hca;
 use crate::hca::engine::datagram::ud;
-use crate::hca::engine::requester::ack_rx;
-use crate::hca::engine::requester::congestion;
+use crate::hca::engine::requester::{ack_rx, congestion};
 use crate::hca::engine::responder::queue;
 use crate::hca::engine::scheduler::turn::has_pkey;
 use crate::hca::number::Qpn;

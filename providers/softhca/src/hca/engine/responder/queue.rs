@@ -12,20 +12,13 @@ use uverbs_mlx5_prm::syndrome::Syndrome as CqeSyndrome;
 use crate::hca::context::{Access, QpState, Service};
 use crate::hca::engine::completion::cqe;
 use crate::hca::engine::completion::cqe::Arrival;
-use crate::hca::engine::responder::checks::ACCESS;
-use crate::hca::engine::responder::checks::INVALID;
-use crate::hca::engine::responder::checks::OPERATIONAL;
-use crate::hca::engine::responder::checks::Refusal;
-use crate::hca::engine::responder::checks::check;
-use crate::hca::engine::responder::checks::owner;
-use crate::hca::engine::responder::checks::refusal_or;
-use crate::hca::engine::responder::checks::source;
-use crate::hca::engine::responder::placement;
-use crate::hca::engine::responder::read_atomic;
+use crate::hca::engine::responder::checks::{
+    ACCESS, INVALID, OPERATIONAL, Refusal, check, owner, refusal_or, source,
+};
+use crate::hca::engine::responder::{placement, read_atomic};
 use crate::hca::engine::scheduler::page_faults;
 use crate::hca::engine::scheduler::page_faults::Wanted;
-use crate::hca::engine::wqe::recv_wqe;
-use crate::hca::engine::wqe::tags;
+use crate::hca::engine::wqe::{recv_wqe, tags};
 use crate::hca::error::HcaEvent;
 use crate::hca::failure::{Failure, Vendor};
 use crate::hca::number::Key;

@@ -2,11 +2,7 @@
 //! 1, 9.7.5.1.5).
 
 use crate::hca::context::Access;
-use crate::hca::engine::responder::checks::INVALID;
-use crate::hca::engine::responder::checks::Refusal;
-use crate::hca::engine::responder::checks::check;
-use crate::hca::engine::responder::checks::owner;
-use crate::hca::engine::responder::checks::refusal_or;
+use crate::hca::engine::responder::checks::{INVALID, Refusal, check, owner, refusal_or};
 use crate::hca::engine::responder::placement;
 use crate::hca::engine::scheduler::page_faults::Wanted;
 use crate::hca::number::Key;

@@ -17,9 +17,8 @@ use crate::hca::number::{Key, Qpn};
 use crate::hca::state::common::Common;
 use crate::hca::state::frame::EthernetSend;
 use crate::hca::state::qp::Qp;
-use crate::hca::state::tags;
-use crate::hca::state::umr;
 use crate::hca::state::wqe::{Destination, Op, Piece, Wqe};
+use crate::hca::state::{tags, umr};
 use crate::wire::{Address, Route};
 
 /// Bytes of the longest send WQE.

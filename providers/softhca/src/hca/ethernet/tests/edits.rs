@@ -2,11 +2,10 @@
 
 use uverbs_mlx5_prm::cmd::flow::{fte_match_param, fte_match_set_misc as misc};
 
-use super::super::Wrong;
-use super::super::checksum;
 use super::super::flow::Edits;
 use super::super::reformat::Reformat;
 use super::super::rewrite::{Bits, HeaderField, Rewrite};
+use super::super::{Wrong, checksum};
 use super::*;
 
 /// Numbers of the egress and the ingress table.

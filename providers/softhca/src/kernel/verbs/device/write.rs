@@ -8,8 +8,7 @@ use uverbs_kernel_abi::write::{IB_USER_VERBS_CMD_COMMAND_MASK, IB_USER_VERBS_CMD
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::kernel::call::{Call, zero_extended};
-use crate::kernel::verbs::queues::rss;
-use crate::kernel::verbs::queues::wq;
+use crate::kernel::verbs::queues::{rss, wq};
 
 /// Handler of INVOKE_WRITE (`uverbs_std_types_device.c`, `uapi_get_method`).
 pub(crate) fn invoke(call: &mut Call<'_>) -> Result<(), Errno> {

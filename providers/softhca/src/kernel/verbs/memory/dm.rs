@@ -32,9 +32,7 @@ use crate::hca::number::Key;
 use crate::kernel::call::Call;
 use crate::kernel::state::objects::{Backing, Dm, Mr, Object};
 use crate::kernel::user::page_size;
-use crate::kernel::verbs::memory::mr::SUPPORTED;
-use crate::kernel::verbs::memory::mr::check_access;
-use crate::kernel::verbs::memory::mr::install;
+use crate::kernel::verbs::memory::mr::{SUPPORTED, check_access, install};
 
 /// Rights that a region over device memory may have (`MLX5_IB_DM_MEMIC_ALLOWED_ACCESS`).
 const ALLOWED: u32 = IB_UVERBS_ACCESS_LOCAL_WRITE

@@ -29,9 +29,7 @@ use crate::hca::number::Key;
 use crate::kernel::call::Call;
 use crate::kernel::state::objects::{Backing, Mr};
 use crate::kernel::user::{dup, page_size};
-use crate::kernel::verbs::memory::mr::check_access;
-use crate::kernel::verbs::memory::mr::check_offsets;
-use crate::kernel::verbs::memory::mr::install;
+use crate::kernel::verbs::memory::mr::{check_access, check_offsets, install};
 
 /// Access rights that a region over a dma-buf may have.
 const ALLOWED: u32 = IB_UVERBS_ACCESS_LOCAL_WRITE

@@ -34,9 +34,8 @@ use crate::kernel::verbs::queues::dct;
 use crate::kernel::verbs::queues::qp_request::{
     Asked, Queues, check_flags, driver_request, flags, kind,
 };
-use crate::kernel::verbs::queues::raw_packet;
-use crate::kernel::verbs::queues::rss;
 use crate::kernel::verbs::queues::xrc::{self, TargetAsked};
+use crate::kernel::verbs::queues::{raw_packet, rss};
 use crate::uar::UarPage;
 
 /// `MLX5_IB_INVALID_BFREG`.

@@ -4,8 +4,6 @@
 //! All three print. A table of the PRM is written as a table here. Getters, builders and checks are
 //! generated from it.
 
-use zerocopy::byteorder::big_endian::{U16, U32, U64};
-
 /// Mask of the bits `hi..=lo` of a word of `bits` bits. Runs at compile time only; the assertions
 /// reject a mistyped table.
 pub(crate) const fn mask(hi: u32, lo: u32, bits: u32) -> u64 {
@@ -19,35 +17,6 @@ pub(crate) const fn claim(seen: u64, field: u64) -> u64 {
     assert!(seen & field == 0, "two fields share a bit");
     seen | field
 }
-
-/// Value of a memory field in host byte order.
-pub(crate) trait Host {
-    /// Native integer.
-    type Word;
-    /// Converts to host byte order.
-    fn host(self) -> Self::Word;
-}
-
-impl Host for u8 {
-    type Word = u8;
-    #[inline]
-    fn host(self) -> u8 {
-        self
-    }
-}
-
-macro_rules! host {
-    ($($wire:ident $word:ident)*) => { $(
-        impl Host for $wire {
-            type Word = $word;
-            #[inline]
-            fn host(self) -> $word {
-                self.get()
-            }
-        }
-    )* };
-}
-host! { U16 u16 U32 u32 U64 u64 }
 
 /// Declares the fields of one word as the manual prints them:
 ///
@@ -228,7 +197,7 @@ macro_rules! layout {
             }
         }
 
-        impl $crate::print::Field for $name {
+        impl $crate::field::Field for $name {
             fn print(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
                 core::fmt::Display::fmt(self, f)
             }
@@ -245,8 +214,8 @@ macro_rules! layout {
                         core::mem::offset_of!($name, $field),
                         stringify!($field),
                     )?;
-                    $crate::print::Field::print(&self.$field, f)?;
-                    $( write!(f, " {}", $bits($crate::bits::Host::host(self.$field)))?; )?
+                    $crate::field::Field::print(&self.$field, f)?;
+                    $( write!(f, " {}", $bits($crate::field::Host::host(self.$field)))?; )?
                 )*
                 Ok(())
             }

@@ -45,6 +45,7 @@
 #![recursion_limit = "256"]
 
 mod bits;
+mod field;
 
 pub mod address;
 pub mod cmd;

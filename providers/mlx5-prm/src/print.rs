@@ -1,60 +1,10 @@
 //! Printing of every field, for logs and captured bytes.
 
 use crate::cqe::{CqeOpcode, mlx5_cqe64, mlx5_err_cqe, mlx5_sigerr_cqe};
+use crate::field::hex;
 use crate::wqe::{RecvHead, RecvView, Segment, WqeView};
 use core::fmt;
 use zerocopy::FromBytes;
-use zerocopy::byteorder::big_endian::{U16, U32, U64};
-
-/// A value in a structure: numbers as hexadecimal of full width, bytes in order.
-pub(crate) trait Field {
-    fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
-}
-
-impl Field for u8 {
-    fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self:#04x}")
-    }
-}
-
-impl Field for U16 {
-    fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#06x}", self.get())
-    }
-}
-
-impl Field for U32 {
-    fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#010x}", self.get())
-    }
-}
-
-impl Field for U64 {
-    fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#018x}", self.get())
-    }
-}
-
-impl<const N: usize> Field for [u8; N] {
-    fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        hex(self, f)
-    }
-}
-
-impl<const N: usize> Field for [U32; N] {
-    fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut gap = "";
-        for word in self {
-            write!(f, "{gap}{:08x}", word.get())?;
-            gap = " ";
-        }
-        Ok(())
-    }
-}
-
-fn hex(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-}
 
 impl fmt::Display for Segment<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -122,7 +122,7 @@
     lea rdi,[rsp+0x38]
     mov rsi,r15
     mov rdx,r13
-    call qword [rel uverbs_mlx5::cq::take_shared]
+    call qword [rel uverbs_mlx5::cq::take::take_shared]
     cmp byte [rsp+0x38],0
     je .10
     mov rdi,[rsp+0x40]
@@ -134,7 +134,7 @@
 .10:
     lea rdi,[rsp+0x38]
     mov rsi,rbx
-    call qword [rel uverbs_mlx5::cq::Cq::next_odd]
+    call qword [rel uverbs_mlx5::cq::slow::<impl uverbs_mlx5::cq::Cq>::next_slow]
     cmp byte [rsp+0x38],0
     je .30
     mov r13,[rsp+0x40]

@@ -15,6 +15,7 @@
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use uverbs_core::commands::Uverbs;
+use uverbs_core::errno::Errno;
 use uverbs_core::error::Error;
 use uverbs_kernel_abi::mlx5::{
     MLX5_IB_ATTR_DEVX_ASYNC_CMD_FD_ALLOC_HANDLE, MLX5_IB_ATTR_DEVX_ASYNC_EVENT_FD_ALLOC_FLAGS,
@@ -43,9 +44,23 @@ use uverbs_kernel_abi::mlx5::{
     MLX5_IB_OBJECT_DEVX_ASYNC_CMD_FD, MLX5_IB_OBJECT_DEVX_ASYNC_EVENT_FD, MLX5_IB_OBJECT_DEVX_OBJ,
     MLX5_IB_OBJECT_DEVX_UMEM,
 };
+use uverbs_mlx5_prm::cmd::header;
+use uverbs_mlx5_prm::cmd::opcode::CmdStatus;
 use zerocopy::IntoBytes;
 
 pub use crate::device::uar::alloc_uar;
+
+/// Errno of the device's status, if the device rejected the command (rdma-core `mlx5.c`,
+/// `mlx5_get_cmd_status_err`).
+pub(crate) fn told(errno: Errno, answer: &[u8]) -> Errno {
+    if errno != Errno::EREMOTEIO {
+        return errno;
+    }
+    match CmdStatus(header::cmd_out::STATUS.get(answer) as u8) {
+        CmdStatus::INT_ERR | CmdStatus::BAD_SYS_STATE_ERR => Errno::EIO,
+        _ => Errno::EINVAL,
+    }
+}
 
 /// Sends a command that creates no object, such as a query.
 ///

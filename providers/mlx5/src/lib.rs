@@ -5,7 +5,8 @@
 //! | `device/context` | exchange with the kernel driver, and limits of the device |
 //! | `device/uar` | doorbell pages: BlueFlame registers and a shared non-cached page |
 //! | `device/ah` | address vectors of datagrams |
-//! | `create/queues` | the driver's part of creating completion queues and queue pairs |
+//! | `provider` | dispatch of a provider's commands to the files below |
+//! | `create/cq`, `create/qp`, `create/srq` | the driver's part of creating queues |
 //! | `create/size`, `create/buffer` | sizes of rings, and their layout in memory |
 //! | `send/queue`, `send/wqe`, `send/doorbell` | send queues, their WQEs, and ringing |
 //! | `send/list`, `send/inline` | SGE lists and inline data |
@@ -37,6 +38,7 @@ mod device;
 pub mod devx;
 mod flow;
 pub mod matcher;
+mod provider;
 mod raw;
 mod recv;
 mod send;
@@ -47,12 +49,6 @@ pub mod fuzzing;
 #[cfg(any(test, fuzzing))]
 #[cfg_attr(not(test), allow(dead_code, reason = "fuzzers use a part of the fixture"))]
 mod tests;
-
-use std::sync::Arc;
-
-use uverbs_core::error::Error;
-use uverbs_core::objects::context::ContextCore;
-use uverbs_core::provider::Provider;
 
 pub use copy::{CopyCaps, CopyEnd, CopyScratch, allow_copies};
 pub use cq::Cq;
@@ -74,25 +70,3 @@ pub use send::queue::{Run, SendCursor, Sq};
 /// Provider for mlx5 devices.
 #[derive(Clone, Copy, Debug)]
 pub struct Mlx5;
-
-#[allow(unsafe_code, reason = "promises that the parts of this crate belong together")]
-// SAFETY: `create` makes both sides of an object from one response of the kernel; the files of the
-// queues prove their contracts.
-unsafe impl Provider for Mlx5 {
-    type Context = Context;
-    type Cq = Cq;
-    type Sq = Sq;
-    type Rq = Rq;
-    type Srq = Srq;
-    type Ah = Ah;
-
-    const NAME: &'static str = "mlx5";
-
-    fn open(core: Arc<ContextCore>) -> Result<Context, Error> {
-        Context::open(core)
-    }
-
-    fn import(core: Arc<ContextCore>) -> Result<Context, Error> {
-        Context::import(core)
-    }
-}

@@ -37,7 +37,7 @@ const EXITS: [&str; 13] = [
     // A receive filled more than one frame.
     "uverbs_core::memory::registered::Registered::spread",
     // A failed completion, or a completion of an unknown queue pair.
-    "uverbs_mlx5::cq::Cq::next_odd",
+    "uverbs_mlx5::cq::slow::<impl uverbs_mlx5::cq::Cq>::next_slow",
     "uverbs_mlx5::cqe::Cqe::failure",
     // A shared receive queue matches tags.
     "uverbs_mlx5::cqe::Cqe::decoded_of_tags",
@@ -56,7 +56,7 @@ const ENDS: [&str; 8] = [
     "uverbs_mlx5::cq::known::<impl uverbs_mlx5::cq::Cq>::learn",
     "uverbs_kernel_rings::cq::Cq<D>::learn",
     // A shared receive queue: any of its completion queues gives slots back.
-    "uverbs_mlx5::cq::take_shared",
+    "uverbs_mlx5::cq::take::take_shared",
     // A tag-matching shared receive queue, and its list of tags.
     "uverbs_mlx5::cq::tags::take",
     // The device rejected a change of the list of tags: gives its buffer back.

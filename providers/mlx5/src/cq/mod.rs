@@ -22,8 +22,10 @@ mod compressed;
 mod known;
 pub(crate) mod resize;
 pub(crate) mod scattered;
+mod slow;
 mod sweep;
 mod tags;
+mod take;
 
 use std::fmt;
 use std::hint::assert_unchecked;
@@ -46,7 +48,7 @@ use crate::send::doorbell;
 use self::arms::Arms;
 use self::known::{Known, Special};
 use self::resize::{Resizing, resize};
-use self::tags::Stray;
+use self::take::{take_recv, take_send, take_shared};
 
 /// Last byte of entries in a new ring: no opcode, and the ownership bit that the first turn does
 /// not expect. rdma-core writes 0xf0 and checks the opcode of every entry; with the bit set no
@@ -128,16 +130,6 @@ pub(crate) struct CqParts {
     pub(crate) resizing: Option<Resizing>,
     /// The device may compress CQEs.
     pub(crate) compressed: bool,
-}
-
-/// Meaning of a CQE that is not a success of a known queue pair.
-enum Odd {
-    /// A failed work request; the CQE is consumed.
-    Failed(Taken),
-    /// No completion for the program; the CQE is consumed.
-    Stray,
-    /// Not written yet, despite its ownership bit.
-    Unwritten,
 }
 
 /// Fills a new ring.
@@ -340,164 +332,6 @@ impl Cq {
         self.step();
         Some(Polled { view, wr_id, frame })
     }
-
-    /// Slow path of [`next`](CqOps::next): failures, and queue pairs that are not known yet. Skips
-    /// strays; `None` if no completion is left.
-    #[cold]
-    #[inline(never)]
-    fn next_odd(&mut self) -> Option<Polled<Cqe<'_>>> {
-        let mut strays = 0;
-        while let Some(op_own) = self.owned(self.ci) {
-            fence::cqe_owner_before_body();
-            let entry = self.entry(self.ci);
-            let opcode = CqeOpcode(OpOwn(op_own).opcode());
-            let mut known = self.know(entry);
-            if !known && self.core.has_messages() {
-                // `learn` may sweep, which moves entries and the consumer index, so look again.
-                self.learn();
-                continue;
-            }
-            let mut unloaded = Ok(());
-            if !known && self.special.is_some() {
-                if self.expand(self.ci) {
-                    continue;
-                }
-                known = self.know_special(entry);
-                // SAFETY: software owns the entry.
-                match unsafe { self.next_of_tags(entry, opcode) } {
-                    Some(Ok(polled)) => return Some(polled),
-                    Some(Err(Stray)) if strays + 1 < self.size => {
-                        strays += 1;
-                        continue;
-                    }
-                    Some(Err(Stray)) => break,
-                    // SAFETY: the CQE's queue pair was just looked up.
-                    None if known => unloaded = unsafe { self.unload(entry, op_own) },
-                    None => {}
-                }
-            }
-            if let Err(why) = unloaded
-                // SAFETY: a success of the last queue pair.
-                && let failed @ Some(_) = unsafe { self.fail_unloaded(entry, opcode, why) }
-            {
-                return failed;
-            }
-            if known
-                && unloaded.is_ok()
-                && opcode.0 <= CqeOpcode::RESP_SEND_INV.0
-                // SAFETY: a success, and its queue pair was just looked up.
-                && let Some(polled) = unsafe { self.succeed(entry, op_own) }
-            {
-                return Some(polled);
-            }
-            match self.odd(opcode, entry, known) {
-                Odd::Failed(Taken { wr_id, frame, .. }) => {
-                    // SAFETY: as in `succeed`.
-                    let view = unsafe { Cqe::new(entry, opcode) };
-                    return Some(Polled { view, wr_id, frame });
-                }
-                // At most a ring full of strays, so that the loop ends whatever the device does.
-                Odd::Stray if strays + 1 < self.size => strays += 1,
-                Odd::Stray | Odd::Unwritten => break,
-            }
-        }
-        if strays != 0 {
-            self.publish();
-        }
-        None
-    }
-
-    fn stray(&mut self) -> Odd {
-        self.strays = self.strays.saturating_add(1);
-        Odd::Stray
-    }
-
-    /// Classifies the next CQE, which software owns and which is not a success of a known queue
-    /// pair. `known`: its queue pair is the last one.
-    #[cold]
-    #[inline(never)]
-    fn odd(&mut self, opcode: CqeOpcode, entry: Entry, known: bool) -> Odd {
-        if opcode == CqeOpcode::INVALID {
-            return Odd::Unwritten;
-        }
-        self.step();
-        let failed = opcode == CqeOpcode::REQ_ERR || opcode == CqeOpcode::RESP_ERR;
-        if !failed || !known {
-            return self.stray();
-        }
-        // SAFETY: `known` says that `last` is in a table, which is not changed until the next call.
-        let shared = unsafe { &*self.last };
-        let taken = if opcode == CqeOpcode::REQ_ERR {
-            // SAFETY: software owns the entry, a failed send of the last queue pair that is not
-            // taken yet.
-            let frame = unsafe { self.refused_change(entry) };
-            // SAFETY: the device completed this send, with an error; this is the only poller.
-            let taken = unsafe { take_send(shared, entry) };
-            taken.map(|taken| Taken { frame: taken.frame.or(frame), ..taken })
-        } else {
-            // SAFETY: the device completed the oldest receive, with an error; this is the only
-            // poller.
-            unsafe { take_recv(shared, entry) }
-        };
-        taken.map_or_else(|| self.stray(), Odd::Failed)
-    }
-}
-
-/// Takes and retires the send that a CQE completes; `None` if no outstanding send starts there, for
-/// example after a repeated completion.
-///
-/// # Safety
-///
-/// The device completed it, and the caller is the only poller.
-#[inline(always)]
-unsafe fn take_send(shared: &QpShared, entry: Entry) -> Option<Taken> {
-    // SAFETY: contract of this function. The table has at least one slot, even if the queue has
-    // none.
-    let taken = unsafe { shared.send.take_ahead(entry.wqe_counter()) }?;
-    // SAFETY: it was just taken.
-    unsafe { shared.send.retire(taken.reach) };
-    Some(taken)
-}
-
-/// Takes and retires the oldest receive, because a queue pair's receive queue completes in order. A
-/// CQE of another index belongs to a shared receive queue, or is a repeated completion (`None`).
-/// The device counts a queue pair's receives modulo 65536 (Linux's mlx5e finds its receives by the
-/// same field, `en_rx.c:mlx5e_handle_rx_cqe`).
-///
-/// # Safety
-///
-/// The device completed it, and the caller is the only poller.
-#[inline(always)]
-unsafe fn take_recv(shared: &QpShared, entry: Entry) -> Option<Taken> {
-    // SAFETY: contract of this function. The table has at least one slot, even if the queue has
-    // none.
-    let Some(taken) = (unsafe { shared.recv.take_next(entry.wqe_counter()) }) else {
-        // SAFETY: contract of `take_recv`.
-        return unsafe { take_shared(shared, entry) };
-    };
-    // SAFETY: it was just taken.
-    unsafe { shared.recv.retire(taken.reach) };
-    Some(taken)
-}
-
-/// Takes the receive that a CQE completes in a shared receive queue, whose WQE it names by index;
-/// `None` if none is in flight there. In a receive queue that completes out of order, takes and
-/// retires the receive.
-///
-/// # Safety
-///
-/// The device completed it.
-#[inline(never)]
-unsafe fn take_shared(shared: &QpShared, entry: Entry) -> Option<Taken> {
-    let Some(srq) = shared.srq.as_ref() else {
-        // SAFETY: contract of `take_shared`.
-        let taken = unsafe { shared.recv.take_out_of_turn(entry.wqe_counter()) }?;
-        // SAFETY: the queue completes out of order, and one more slot was taken.
-        unsafe { shared.recv.retire(taken.reach) };
-        return Some(taken);
-    };
-    // SAFETY: contract of `take_shared`.
-    unsafe { srq.take(entry.wqe_counter().into()) }
 }
 
 // SAFETY: a slot is taken once a CQE says that its work request is complete, and retired
@@ -530,7 +364,7 @@ unsafe impl CqOps for Cq {
             return None;
         }
         // Destructured, because the call returns in memory and only that value shall be there.
-        let Polled { view, wr_id, frame } = self.next_odd()?;
+        let Polled { view, wr_id, frame } = self.next_slow()?;
         Some(Polled { view, wr_id, frame })
     }
 

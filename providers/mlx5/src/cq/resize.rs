@@ -24,7 +24,7 @@ use uverbs_mlx5_prm::cqe::{CqeOpcode, MLX5_CQE_OWNER_MASK, OpOwn, mlx5_cqe64};
 use zerocopy::IntoBytes;
 
 use super::{Cq, OP_OWN_OFFSET, UNWRITTEN};
-use crate::create::queues::CqMemory;
+use crate::create::buffer::CqMemory;
 use crate::create::size::cq_entries;
 
 const VERB: &str = "resize_cq";

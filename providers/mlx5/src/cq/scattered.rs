@@ -27,7 +27,8 @@ use uverbs_mlx5_prm::data::{MLX5_INVALID_LKEY, mlx5_wqe_data_seg};
 use uverbs_mlx5_prm::opcode::Opcode;
 use zerocopy::FromBytes;
 
-use super::{Cq, take_recv, take_send};
+use super::Cq;
+use super::take::{take_recv, take_send};
 use crate::cqe::{Cqe, Entry, Unloaded};
 
 /// Maximum data in a 64-byte CQE (its first half), and in a 128-byte CQE (the bytes before the used

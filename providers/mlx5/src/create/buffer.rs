@@ -1,10 +1,12 @@
-//! Layout of a queue pair's rings: one buffer with the receive queue, followed by the send queue.
-//! The send queue of a raw packet queue pair starts at the next page, because it is a separate
-//! device object, which must start in the first half of a page (mlx5_ib
+//! Memory of queues.
+//!
+//! A queue pair's rings are one buffer: the receive queue, followed by the send queue. The send
+//! queue of a raw packet queue pair starts at the next page, because it is a separate device
+//! object, which must start in the first half of a page (mlx5_ib
 //! `qp.c:create_raw_packet_qp_sq`, `wq.page_offset`).
 
 use std::any::Any;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use uverbs_core::attr::QpType;
 use uverbs_core::error::Error;
@@ -18,7 +20,18 @@ use uverbs_mlx5_prm::doorbell::MLX5_RCV_DBR;
 use crate::Context;
 use crate::cq::scattered::WorkRings;
 use crate::create::size::{RecvSize, SendSize};
-use crate::device::uar::Register;
+use crate::device::uar::{Register, UarPage};
+
+/// Memory that the device writes of a completion queue, and the page that it is armed through.
+#[derive(Debug)]
+pub(crate) struct CqMemory {
+    /// The ring; each resize replaces it.
+    pub(crate) ring: Mutex<Mapping>,
+    #[expect(dead_code, reason = "kept for the device")]
+    pub(crate) record: Dbrec,
+    #[expect(dead_code, reason = "kept for the device")]
+    pub(crate) page: Arc<UarPage>,
+}
 
 /// Memory that the device reads of a queue pair, and its doorbell register. Kept until the kernel
 /// confirmed the destruction, and while a poster lives.

@@ -7,12 +7,11 @@
 #![allow(unsafe_code, reason = "sends a command")]
 
 use uverbs_core::attr::QpState;
-use uverbs_core::errno::Errno;
 use uverbs_core::error::Error;
 use uverbs_core::objects::qp::QpCore;
 use uverbs_mlx5_prm::cmd::caps::RTS2RTS_QP_UDP_SPORT;
 use uverbs_mlx5_prm::cmd::header;
-use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
+use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
 use uverbs_mlx5_prm::cmd::qp::{
     RTS2RTS_BYTES, RTS2RTS_OPT_PARAM_MASK_95_32, ads, qpc, rst2init_qp_in,
 };
@@ -46,19 +45,7 @@ pub(crate) fn change(
     let uverbs = qp.pd().context().uverbs();
     // SAFETY: the caller's queue pair; the command contains numbers only.
     let sent = unsafe { devx::modify(uverbs, qp.handle(), &request, &mut answer) };
-    sent.map_err(|error| Error::kernel(verb, told(error.to_errno(), &answer)))
-}
-
-/// Errno of the device's status, if the device rejected the command (rdma-core `mlx5.c`,
-/// `mlx5_get_cmd_status_err`).
-pub(crate) fn told(errno: Errno, answer: &[u8]) -> Errno {
-    if errno != Errno::EREMOTEIO {
-        return errno;
-    }
-    match CmdStatus(header::cmd_out::STATUS.get(answer) as u8) {
-        CmdStatus::INT_ERR | CmdStatus::BAD_SYS_STATE_ERR => Errno::EIO,
-        _ => Errno::EINVAL,
-    }
+    sent.map_err(|error| Error::kernel(verb, devx::told(error.to_errno(), &answer)))
 }
 
 impl Context {

@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //!
-//! Rings and records are kept as in `create/queues.rs`.
+//! Rings and records are kept as in `create/qp.rs`.
 #![allow(unsafe_code, reason = "hands ring memory to the device, and to the queue that owns it")]
 
 use std::sync::Arc;
@@ -28,6 +28,7 @@ use zerocopy::IntoBytes;
 use crate::Context;
 use crate::Mlx5;
 use crate::Srq;
+use crate::create::cq::check_uncompressed;
 use crate::create::size::SrqSize;
 use crate::recv::srq;
 use crate::recv::tags::TagQueue;
@@ -133,16 +134,6 @@ fn kind(init: &SrqInit, xrcd: Option<&OpenXrcd<'_>>) -> SrqKind {
         (.., Some(tags)) => SrqKind::Tags { cq: tags.cq.handle(), max_tags: tags.max_tags },
         _ => SrqKind::Plain,
     }
-}
-
-/// Rejects a completion queue with compressed CQEs for a shared receive queue, because only the
-/// first of several compressed CQEs names its receive.
-pub(crate) fn check_uncompressed(verb: &'static str, cq: &CqCore) -> Result<(), Error> {
-    if !cq.is_compressed() {
-        return Ok(());
-    }
-    let what = "shared receive queues with compressed CQEs".to_owned();
-    Err(Error::Unsupported { verb, what })
 }
 
 /// Additional parts of a queue for XRC or tag matching. Its completions carry its user index, like

@@ -16,7 +16,6 @@ use uverbs_mlx5_prm::cmd::header;
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
 use zerocopy::{IntoBytes, transmute};
 
-use crate::create::rts::told;
 use crate::{Ah, Context, devx};
 
 const VERB: &str = "map_ah_to_qp";
@@ -59,6 +58,6 @@ impl Context {
         request[at..].copy_from_slice(vector.as_bytes());
         // SAFETY: the command contains numbers only.
         let made = unsafe { devx::create(self.core.uverbs(), &request, &mut answer) };
-        made.map_err(|error| Error::kernel(VERB, told(error.to_errno(), &answer)))
+        made.map_err(|error| Error::kernel(VERB, devx::told(error.to_errno(), &answer)))
     }
 }

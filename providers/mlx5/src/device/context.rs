@@ -2,54 +2,34 @@
 //!
 //! # Safety
 //!
-//! A protection domain is wrapped with the handle from the kernel. The contract of a provider is in
-//! `uverbs_core::provider`.
-#![allow(unsafe_code, reason = "wraps kernel objects by number, and keeps a provider's promises")]
+//! Commands contain numbers only.
+#![allow(unsafe_code, reason = "sends a command")]
 
 use std::sync::{Arc, OnceLock};
 
-use uverbs_core::attr::{AhAttr, DeviceAttr, FlowRule, LinkLayer, PortAttr, RssHash};
+use uverbs_core::attr::{DeviceAttr, LinkLayer, PortAttr};
 use uverbs_core::commands::device::ContextInfo;
 use uverbs_core::error::Error;
 use uverbs_core::memory::dbrec::Dbrecs;
 use uverbs_core::memory::pool::Pool;
-use uverbs_core::objects::clock::DeviceClock;
 use uverbs_core::objects::context::ContextCore;
-use uverbs_core::objects::counters::CountersCore;
-use uverbs_core::objects::cq::CqCore;
-use uverbs_core::objects::dm::DmCore;
-use uverbs_core::objects::flow::{FlowCore, Steered};
-use uverbs_core::objects::mw::MwCore;
 use uverbs_core::objects::pd::PdCore;
-use uverbs_core::objects::rss::{IndTableCore, RssCore};
-use uverbs_core::objects::wq::WqCore;
-use uverbs_core::provider::{ContextOps, CqInit, NewQp, NewSrq, NewWq, QpInit, SrqInit, WqInit};
 use uverbs_core::queues::user_index::UserIndexes;
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
 use uverbs_kernel_abi::mlx5::{
     MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY, MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_ECE,
     MLX5_IB_ALLOC_UCTX_DEVX, MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX, MLX5_IB_ATTR_QUERY_PD_HANDLE,
     MLX5_IB_ATTR_QUERY_PD_RESP_PDN, MLX5_IB_METHOD_PD_QUERY, MLX5_LIB_CAP_4K_UAR,
-    MLX5_LIB_CAP_DYN_UAR, MLX5_USER_CMDS_SUPP_UHW_CREATE_AH, mlx5_ib_alloc_pd_resp,
-    mlx5_ib_alloc_ucontext_req_v2, mlx5_ib_alloc_ucontext_resp, mlx5_ib_query_device_resp,
+    MLX5_LIB_CAP_DYN_UAR, MLX5_USER_CMDS_SUPP_UHW_CREATE_AH, mlx5_ib_alloc_ucontext_req_v2,
+    mlx5_ib_alloc_ucontext_resp, mlx5_ib_query_device_resp,
 };
 use uverbs_kernel_abi::objects::UVERBS_OBJECT_PD;
 use zerocopy::IntoBytes;
 
-use crate::Ah;
-use crate::Cq;
-use crate::Mlx5;
-use crate::create::queues::{create_cq, create_qp};
 use crate::create::size::Limits;
-use crate::create::srq::create_srq;
-use crate::create::work_queue;
-use crate::device::clock;
 use crate::device::clock::Clock;
-use crate::device::dm;
 use crate::device::reserved::Reserved;
 use crate::device::uar::Uars;
-use crate::flow;
-use crate::send::indirect;
 
 const OPEN: &str = "open_device";
 const IMPORT: &str = "import_device";
@@ -86,7 +66,7 @@ pub struct Context {
     /// True if it was opened with DEVX.
     devx: bool,
     pub(crate) reserved: Reserved,
-    clock: Clock,
+    pub(crate) clock: Clock,
     /// The driver's part of QUERY_DEVICE, once queried.
     pub(crate) caps: OnceLock<Box<mlx5_ib_query_device_resp>>,
     /// Local key that names no memory (dump fill).
@@ -220,7 +200,8 @@ impl Context {
         self.pd_number("query_pd", pd.handle())
     }
 
-    fn pd_number(&self, verb: &'static str, handle: u32) -> Result<u32, Error> {
+    /// As [`pdn`](Self::pdn), by the kernel's handle.
+    pub(crate) fn pd_number(&self, verb: &'static str, handle: u32) -> Result<u32, Error> {
         let mut pdn = [0; 4];
         let uverbs = self.core.uverbs();
         let command = uverbs
@@ -240,112 +221,5 @@ impl Context {
             }
         }
         Err(Error::Unsupported { verb, what: "raw packets on an InfiniBand port".to_owned() })
-    }
-}
-
-// SAFETY: `create` makes a core and its other side once, from one response of the kernel, with
-// memory that the core keeps.
-unsafe impl ContextOps<Mlx5> for Context {
-    fn core(&self) -> &Arc<ContextCore> {
-        &self.core
-    }
-
-    fn query_device(&self) -> Result<DeviceAttr, Error> {
-        self.core.uverbs().query_device_ex(&mut [])
-    }
-
-    fn device_attr(&self) -> &DeviceAttr {
-        &self.device
-    }
-
-    fn comp_vectors(&self) -> u32 {
-        self.limits.comp_vectors()
-    }
-
-    fn query_port(&self, port: u8) -> Result<PortAttr, Error> {
-        self.core.uverbs().query_port(port)
-    }
-
-    fn alloc_pd(&self) -> Result<Arc<PdCore>, Error> {
-        // The PD number is needed only for raw commands, but the kernel requires the buffer for it.
-        let mut answer = mlx5_ib_alloc_pd_resp::default();
-        let handle = self.core.uverbs().alloc_pd(answer.as_mut_bytes())?;
-        // SAFETY: the kernel just created it, and only this object has its handle.
-        Ok(unsafe { PdCore::new(Arc::clone(&self.core), handle) })
-    }
-
-    /// Queries the PD number to check that the protection domain exists, as rdma-core
-    /// `verbs.c:mlx5_import_pd`.
-    unsafe fn import_pd(&self, handle: u32) -> Result<Arc<PdCore>, Error> {
-        self.pd_number("import_pd", handle)?;
-        // SAFETY: contract of `import_pd`.
-        Ok(unsafe { PdCore::imported(Arc::clone(&self.core), handle) })
-    }
-
-    unsafe fn import_dm(&self, handle: u32) -> Result<DmCore, Error> {
-        // SAFETY: contract of `import_dm`.
-        unsafe { dm::import(&self.core, handle) }
-    }
-
-    fn create_cq(&self, init: &CqInit) -> Result<(Arc<CqCore>, Cq), Error> {
-        create_cq(self, init)
-    }
-
-    fn create_qp(&self, init: &QpInit) -> Result<NewQp<Mlx5>, Error> {
-        create_qp(self, init)
-    }
-
-    fn create_srq(&self, init: &SrqInit) -> Result<NewSrq<Mlx5>, Error> {
-        create_srq(self, init)
-    }
-
-    fn create_wq(&self, init: &WqInit) -> Result<NewWq<Mlx5>, Error> {
-        work_queue::create(self, init)
-    }
-
-    fn create_ind_table(&self, queues: Vec<Arc<WqCore>>) -> Result<Arc<IndTableCore>, Error> {
-        work_queue::create_table(self, queues)
-    }
-
-    fn create_rss_qp(
-        &self,
-        pd: &Arc<PdCore>,
-        table: &Arc<IndTableCore>,
-        hash: &RssHash,
-    ) -> Result<Arc<RssCore>, Error> {
-        work_queue::create_rss_qp(pd, table, hash)
-    }
-
-    fn create_ah(&self, pd: &Arc<PdCore>, attr: &AhAttr) -> Result<Ah, Error> {
-        Ah::create(self, pd, attr)
-    }
-
-    fn alloc_dm(&self, len: usize, log_align: u32) -> Result<DmCore, Error> {
-        dm::alloc(&self.core, self.device.max_dm_size, len, log_align)
-    }
-
-    fn map_clock(&self) -> Result<DeviceClock, Error> {
-        clock::map(&self.core, self.clock)
-    }
-
-    fn create_flow(
-        &self,
-        to: Steered,
-        rule: &FlowRule,
-        counters: Option<Arc<CountersCore>>,
-    ) -> Result<FlowCore, Error> {
-        flow::create(&self.core, to, rule, counters)
-    }
-
-    fn create_counters(&self) -> Result<CountersCore, Error> {
-        CountersCore::create(Arc::clone(&self.core))
-    }
-
-    fn alloc_indirect(&self, pd: &Arc<PdCore>, parts: u32) -> Result<(MwCore, u32), Error> {
-        indirect::alloc(pd, parts, self.limits.parts())
-    }
-
-    fn null_lkey(&self) -> Option<u32> {
-        self.dump_fill
     }
 }

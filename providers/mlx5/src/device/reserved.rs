@@ -20,7 +20,6 @@ use uverbs_mlx5_prm::cmd::general::{
 use uverbs_mlx5_prm::cmd::header;
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
 
-use crate::create::rts::told;
 use crate::{Context, devx};
 
 const VERB: &str = "reserved_qpn_alloc";
@@ -98,7 +97,8 @@ impl Context {
         CREATE_LOG_OBJ_RANGE.set(&mut request, log);
         // SAFETY: the command contains numbers only.
         let made = unsafe { devx::create(self.core.uverbs(), &request, &mut answer) };
-        let handle = made.map_err(|error| Error::kernel(VERB, told(error.to_errno(), &answer)))?;
+        let handle =
+            made.map_err(|error| Error::kernel(VERB, devx::told(error.to_errno(), &answer)))?;
         let first = general_obj_out_cmd_hdr::OBJ_ID.get32(&answer);
         Ok(Block { handle, first, count: 1 << log, next: 0, used: BTreeSet::new() })
     }

@@ -31,7 +31,7 @@ use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::tag::{TmFlags, TmOpcode, mlx5_wqe_tm_seg};
 use zerocopy::transmute;
 
-use crate::create::queues::create_qp;
+use crate::create::qp::create_qp;
 use crate::create::size::SendSize;
 use crate::send::doorbell::Posted;
 use crate::send::queue::SendCursor;

@@ -41,6 +41,8 @@ mod sq;
 #[cfg(test)]
 mod srq;
 #[cfg(test)]
+mod strays;
+#[cfg(test)]
 mod usual;
 #[cfg(test)]
 mod wqe;

@@ -1,4 +1,4 @@
-//! Creation of completion queues and queue pairs: mlx5's part of the commands.
+//! Creation of queue pairs: mlx5's part of the commands.
 //!
 //! # Safety
 //!
@@ -7,153 +7,34 @@
 //! them, and access them only by raw pointers.
 #![allow(unsafe_code, reason = "hands ring memory to the device, and to the queue that owns it")]
 
-use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use uverbs_core::attr::{DciStreams, QpCap, QpType, SendOpSet};
-use uverbs_core::commands::cq::CreateCq;
 use uverbs_core::error::Error;
-use uverbs_core::memory::allocator::QueueMemory;
-use uverbs_core::memory::dbrec::Dbrec;
-use uverbs_core::memory::mapping::Mapping;
-use uverbs_core::objects::context::unique_id;
-use uverbs_core::objects::cq::{CqCore, CqRoom};
 use uverbs_core::objects::qp::QpCore;
-use uverbs_core::provider::{CqInit, CqeSize, NewQp, QpInit};
+use uverbs_core::provider::{NewQp, QpInit};
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slots::SlotTable;
 use uverbs_kernel_abi::mlx5::{
-    MLX5_IB_CQE_RES_FORMAT_CSUM, MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD,
-    MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX, MLX5_QP_FLAG_ALLOW_SCATTER_CQE,
-    MLX5_QP_FLAG_DCI_STREAM, MLX5_QP_FLAG_SCATTER_CQE, MLX5_QP_FLAG_TYPE_DCI,
-    MLX5_QP_FLAG_TYPE_DCT, MLX5_QP_FLAG_UAR_PAGE_INDEX, mlx5_ib_create_cq, mlx5_ib_create_cq_resp,
-    mlx5_ib_create_qp, mlx5_ib_create_qp_dci_streams, mlx5_ib_create_qp_resp,
+    MLX5_QP_FLAG_ALLOW_SCATTER_CQE, MLX5_QP_FLAG_DCI_STREAM, MLX5_QP_FLAG_SCATTER_CQE,
+    MLX5_QP_FLAG_TYPE_DCI, MLX5_QP_FLAG_TYPE_DCT, MLX5_QP_FLAG_UAR_PAGE_INDEX, mlx5_ib_create_qp,
+    mlx5_ib_create_qp_dci_streams, mlx5_ib_create_qp_resp,
 };
 use uverbs_mlx5_prm::wqe::Service;
 use zerocopy::IntoBytes;
 
 use crate::Context;
-use crate::Cq;
 use crate::Mlx5;
 use crate::Rq;
 use crate::Sq;
-use crate::cq::resize::Resizing;
-use crate::cq::{CqParts, fill};
 use crate::create::buffer::QpMemory;
-use crate::create::size::{RecvSize, SendSize, check_vector, cq_entries};
-use crate::create::srq::check_uncompressed;
+use crate::create::cq::check_uncompressed;
+use crate::create::size::{RecvSize, SendSize};
 use crate::device::ece;
-use crate::device::uar::UarPage;
 use crate::recv::ooo;
 use crate::recv::queue::RqParts;
 use crate::send::queue::SqParts;
 use crate::send::wqe::Room;
-
-/// Log2 of the size of a CQE.
-fn shift_of(size: CqeSize) -> u32 {
-    match size {
-        CqeSize::Bytes64 => 6,
-        CqeSize::Bytes128 => 7,
-    }
-}
-
-/// Memory that the device writes of a completion queue, and the page that it is armed through.
-#[derive(Debug)]
-pub(crate) struct CqMemory {
-    /// The ring; each resize replaces it.
-    pub(crate) ring: Mutex<Mapping>,
-    _record: Dbrec,
-    _page: Arc<UarPage>,
-}
-
-/// UAR number of the non-cached page, for which CREATE_CQ has 16 bits.
-fn arm_page(page: &UarPage) -> Result<u16, Error> {
-    u16::try_from(page.page_id()).map_err(|_| Error::Unsupported {
-        verb: "create_cq",
-        what: format!("doorbell page number {} (over 65535)", page.page_id()),
-    })
-}
-
-/// Creates a completion queue (rdma-core `verbs.c:create_cq`).
-pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>, Cq), Error> {
-    init.check_context(&context.core)?;
-    let entries = cq_entries("create_cq", init.entries, context.limits.cqe)?;
-    check_vector(init.comp_vector, &context.limits)?;
-    let shift = shift_of(init.cqe_size);
-    if init.compressed && init.cqe_size != CqeSize::Bytes64 {
-        let what = "compressed CQEs of 128 bytes".to_owned();
-        return Err(Error::Unsupported { verb: "create_cq", what });
-    }
-    let padding = match init.padded {
-        true if init.cqe_size == CqeSize::Bytes128 => MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD,
-        true => {
-            let what = "padded CQEs of 64 bytes".to_owned();
-            return Err(Error::Unsupported { verb: "create_cq", what });
-        }
-        false => 0,
-    };
-    let page = Arc::clone(context.uars.non_cached());
-    let uar_page_index = arm_page(&page)?;
-    let (by, len) = (init.allocator.as_ref(), (entries as usize) << shift);
-    let ring = context.memory.alloc_by(by, QueueMemory::Cq, len)?;
-    let record = context.dbrecs.alloc_by(by)?;
-    let (start, record_at, arm) = (ring.ptr(), record.ptr(), page.arm());
-    // SAFETY: the ring is new and has that length.
-    unsafe { fill(start, entries, shift) };
-    let request = mlx5_ib_create_cq {
-        buf_addr: ring.addr(),
-        db_addr: record.addr(),
-        cqe_size: 1 << shift,
-        flags: MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX | padding,
-        uar_page_index,
-        cqe_comp_en: init.compressed.into(),
-        cqe_comp_res_format: if init.compressed { MLX5_IB_CQE_RES_FORMAT_CSUM } else { 0 },
-        ..Default::default()
-    };
-    let mut answer = mlx5_ib_create_cq_resp::default();
-    let attr = CreateCq {
-        // The kernel adds one and rounds up to this ring (`cq.c:mlx5_ib_create_cq`).
-        entries: entries - 1,
-        user_handle: unique_id(),
-        comp_vector: init.comp_vector,
-        channel: init.channel.as_ref().map(|channel| channel.as_fd()),
-        event_fd: context.core.event_file(),
-        flags: init.flags(),
-    };
-    let uverbs = context.core.uverbs();
-    // SAFETY: the core object created next keeps ring and record, which are accessed only by raw
-    // pointers.
-    let created = unsafe { uverbs.create_cq(&attr, request.as_bytes(), answer.as_mut_bytes()) }
-        .map_err(|error| uverbs.tell_memlock(error, ring.len() as u64))?;
-    let room = CqRoom::new(init.entries, entries)
-        .ignoring_overrun(init.counts_queues())
-        .compressed(init.compressed);
-    let memory = Arc::new(CqMemory { ring: Mutex::new(ring), _record: record, _page: page });
-    let resizing = Resizing {
-        memory: Arc::clone(&memory),
-        pool: context.memory.clone(),
-        allocator: init.allocator.clone(),
-        limit: context.limits.cqe,
-    };
-    let (of, memory) = (Arc::clone(&context.core), Box::new(memory));
-    let (number, channel) = (answer.cqn, init.channel.clone());
-    // SAFETY: the kernel just created it with this memory, and only this object has its handle.
-    let core =
-        unsafe { CqCore::new(of, created.handle, number, room, attr.user_handle, channel, memory) };
-    let parts = CqParts {
-        start,
-        entries,
-        shift,
-        record: record_at,
-        arm,
-        core: Arc::clone(&core),
-        resizing: Some(resizing),
-        compressed: init.compressed,
-    };
-    // SAFETY: page-aligned; `core` keeps ring, record and page; this is the first poller.
-    let cq = unsafe { Cq::new(parts) };
-    Ok((core, cq))
-}
 
 /// The driver's part of CREATE_QP. A DC target has no rings; its access key is in the field of a
 /// raw packet queue's address (rdma-core `verbs.c:create_dct`).
@@ -279,14 +160,33 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
     }
     // SAFETY: just created, and not posted to; after an error it is dropped here.
     unsafe { core.check_overrun() }?;
-    let sq = SqParts {
+    let sq = sq_parts(context, init, &send, &memory, &shared);
+    let rq = rq_parts(init, (&recv, max_recv_wr), memory, shared);
+    // SAFETY: rings of these sizes, kept by `memory` in a page-aligned mapping, the receive ring a
+    // multiple of 64 bytes. The slot tables have as many slots, and no other poster.
+    let sq = unsafe { Sq::new(sq) };
+    // SAFETY: the contract of `Rq::new` holds for the same reasons.
+    let rq = unsafe { Rq::new(rq) };
+    Ok(NewQp { core, sq, rq })
+}
+
+fn sq_parts(
+    context: &Context,
+    init: &QpInit,
+    size: &SendSize,
+    memory: &Arc<QpMemory>,
+    shared: &Arc<QpShared>,
+) -> SqParts {
+    let is_raw = init.qp_type == QpType::RawPacket;
+    let rekeys = init.send_ops.is_some_and(|ops| ops.contains(SendOpSet::REKEY));
+    SqParts {
         start: memory.send(),
-        units: send.units,
-        max_wr: send.max_wr,
+        units: size.units,
+        max_wr: size.max_wr,
         record: memory.record.ptr(),
         doorbell: memory.register.doorbell(),
-        qpn: created.qpn,
-        room: Room { max_sge: send.max_sge, max_inline: send.max_inline },
+        qpn: shared.qpn,
+        room: Room { max_sge: size.max_sge, max_inline: size.max_inline },
         service: match init.qp_type {
             QpType::Rc => Service::Rc,
             QpType::Uc => Service::Uc,
@@ -295,28 +195,29 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
             QpType::Dci | QpType::Dct => Service::Dc,
             QpType::RawPacket => Service::Raw,
         },
-        packets: (init.qp_type == QpType::RawPacket).then_some(context.limits.packets),
-        rekeys: !matches!(init.qp_type, QpType::Ud | QpType::RawPacket)
-            && init.send_ops.is_some_and(|ops| ops.contains(SendOpSet::REKEY)),
-        shared: Arc::clone(&shared),
-        memory: Arc::clone(&memory) as _,
-    };
-    let rq = RqParts {
+        packets: is_raw.then_some(context.limits.packets),
+        rekeys: rekeys && !is_raw && init.qp_type != QpType::Ud,
+        shared: Arc::clone(shared),
+        memory: Arc::clone(memory) as _,
+    }
+}
+
+fn rq_parts(
+    init: &QpInit,
+    (size, max_wr): (&RecvSize, u32),
+    memory: Arc<QpMemory>,
+    shared: Arc<QpShared>,
+) -> RqParts {
+    RqParts {
         start: memory.recv(),
-        entries: recv.entries,
-        max_wr: max_recv_wr,
-        shift: recv.shift,
+        entries: size.entries,
+        max_wr,
+        shift: size.shift,
         // Unlimited without a receive queue: a post then fails for the missing queue.
-        max_sge: if init.srq.is_some() { u32::MAX } else { recv.max_sge },
+        max_sge: if init.srq.is_some() { u32::MAX } else { size.max_sge },
         record: memory.record.ptr(),
-        qpn: created.qpn,
+        qpn: shared.qpn,
         shared,
         memory,
-    };
-    // SAFETY: rings of these sizes, kept by `memory` in a page-aligned mapping, the receive ring a
-    // multiple of 64 bytes. The slot tables have as many slots, and no other poster.
-    let sq = unsafe { Sq::new(sq) };
-    // SAFETY: the contract of `Rq::new` holds for the same reasons.
-    let rq = unsafe { Rq::new(rq) };
-    Ok(NewQp { core, sq, rq })
+    }
 }

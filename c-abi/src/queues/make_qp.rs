@@ -99,6 +99,16 @@ fn ask_own(asked: &mut QpInit, own: Own) {
     }
 }
 
+/// Operations that WQEs have room for; `extended`: the operations of an extended queue pair.
+fn operations(qp_type: QpType, extended: Option<SendOpSet>) -> Option<SendOpSet> {
+    match qp_type {
+        QpType::RawPacket | QpType::Dct => None,
+        QpType::Ud | QpType::Dci => extended,
+        // Each connected queue has room for window binds, as in C's provider.
+        _ => extended.or_else(|| Some(SendOpSet::of(qp_type) | SendOpSet::REKEY)),
+    }
+}
+
 /// Creates a queue pair and writes the granted sizes to `init`. `send_ops` makes it an extended one
 /// (`ibv_wr_*`) with these operations.
 ///
@@ -139,13 +149,7 @@ unsafe fn create(
     asked.allocator = of.allocator();
     // C programs may request more than their completion queues hold, and resize those later.
     asked.overcommit = true;
-    // Each connected queue has room for window binds, as in C's provider.
-    let all = || SendOpSet::of(qp_type) | SendOpSet::REKEY;
-    asked.send_ops = match qp_type {
-        QpType::RawPacket | QpType::Dct => None,
-        QpType::Ud | QpType::Dci => send_ops,
-        _ => send_ops.or_else(|| Some(all())),
-    };
+    asked.send_ops = operations(qp_type, send_ops);
     if !srq.is_null() {
         // SAFETY: by C's contract.
         asked.srq = Some(Arc::clone(unsafe { Srq::of(srq) }.core()));
@@ -178,9 +182,8 @@ unsafe fn create(
         SendSide::Siw(_) => wr::functions::<uverbs_siw::Sq>(base),
         SendSide::None => wr::none(base),
     };
-    let all = init.sq_sig_all != 0;
     let recv = RecvSide::new(made.rq);
-    let mut qp = Qp::new(c, made.core, send, recv, all, send_ops.is_some());
+    let mut qp = Qp::new(c, made.core, send, recv, init.sq_sig_all != 0, send_ops.is_some());
     qp.set_parent(of.parent().cloned());
     qp.set_dc_target(qp_type == QpType::Dct);
     if qp_type == QpType::RawPacket {

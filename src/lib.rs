@@ -213,8 +213,9 @@ pub type UcQueuePair<P = Any> = QueuePair<P, Uc>;
 /// A queue pair for datagrams.
 pub type UdQueuePair<P = Any> = QueuePair<P, Ud>;
 
+pub use qp::gone::Gone;
 pub use qp::local::Local;
-pub use qp::queue_pair::{Gone, QueuePair};
+pub use qp::queue_pair::QueuePair;
 pub use qp::refused::Refused;
 pub use recv::batch::RecvBatch;
 pub use recv::queue::RecvQueue;

@@ -8,7 +8,7 @@ use uverbs_core::error::Error;
 use uverbs_core::objects::qp::QpCore;
 
 use crate::provider::Provider;
-use crate::qp::connect::path;
+use crate::qp::prepared::path;
 use crate::transport::Ud;
 use crate::{Destination, QueuePair, Refused};
 

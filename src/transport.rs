@@ -10,8 +10,11 @@ use uverbs_core::attr::{
 };
 
 use crate::dc::DcEndpoint;
-pub use crate::send::directed::Directed;
 use crate::{DatagramEndpoint, Endpoint, Local};
+
+pub(crate) mod directed;
+
+pub use directed::Directed;
 
 mod sealed {
     pub trait Sealed {}

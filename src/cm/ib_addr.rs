@@ -1,14 +1,10 @@
 //! InfiniBand's own addresses (`AF_IB`): a GID in place of an IP address, a service id in place of
 //! a port.
 
-use std::time::Duration;
-
 use uverbs_core::attr::Gid;
 use uverbs_core::commands::cm::SockAddr;
-use uverbs_core::error::Error;
 
-use super::addr::Address;
-use super::{Id, PortSpace};
+use super::PortSpace;
 
 /// rdma-core `librdmacm/rdma_cma.h`; Linux gives sockets no such family.
 const AF_IB: u16 = 27;
@@ -92,7 +88,7 @@ impl IbAddr {
     }
 
     /// The address in `bytes`, if it is one of InfiniBand.
-    fn from_kernel(bytes: &[u8]) -> Option<Self> {
+    pub(super) fn from_kernel(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; LEN] = bytes.first_chunk()?;
         let long = |at: usize| -> Option<[u8; 8]> { bytes[at..].first_chunk().copied() };
         let family = u16::from_ne_bytes([bytes[0], bytes[1]]);
@@ -104,72 +100,6 @@ impl IbAddr {
             service_mask: u64::from_be_bytes(long(32)?),
             scope_id: u64::from_ne_bytes(long(40)?),
         })
-    }
-}
-
-impl Id {
-    /// Binds the id to an InfiniBand address. The system chooses the port if the service mask
-    /// leaves the port bits out.
-    ///
-    /// # Errors
-    ///
-    /// The kernel's refusal: `ENODEV` where no InfiniBand port has the GID, which RoCE ports are
-    /// not; `EADDRINUSE`.
-    #[doc(alias = "rdma_bind_addr")]
-    pub fn bind_ib(&self, addr: &IbAddr) -> Result<(), Error> {
-        self.bind_to(Address::Ib(*addr))
-    }
-
-    /// Starts to resolve `to` to a device and port, from source address `from` if given.
-    ///
-    /// # Errors
-    ///
-    /// The kernel's refusal: `ENODEV` where no port leads there.
-    #[doc(alias = "rdma_resolve_addr")]
-    pub fn resolve_ib_addr(
-        &self,
-        from: Option<&IbAddr>,
-        to: &IbAddr,
-        limit: Duration,
-    ) -> Result<(), Error> {
-        self.resolve(from.copied().map(Address::Ib), Address::Ib(*to), limit)
-    }
-
-    /// The local address, if it is an InfiniBand address.
-    ///
-    /// # Errors
-    ///
-    /// The kernel's refusal.
-    pub fn local_ib_addr(&self) -> Result<Option<IbAddr>, Error> {
-        let answer = self.query()?;
-        Ok(IbAddr::from_kernel(answer.src_addr.get(..answer.src_size.into()).unwrap_or(&[])))
-    }
-
-    /// GIDs of the local port and of the peer's port, for each kind of address; zeros before the id
-    /// has them.
-    ///
-    /// # Errors
-    ///
-    /// The kernel's refusal.
-    #[doc(alias = "rdma_query_gid")]
-    pub fn gids(&self) -> Result<(Gid, Gid), Error> {
-        let answer = self.channel().ucma().query_gid(self.number())?;
-        let gid = |room: &[u8; 128], len: u16| {
-            let addr = room.get(..len.into()).and_then(IbAddr::from_kernel);
-            addr.map_or(Gid([0; 16]), |addr| addr.gid)
-        };
-        let own = gid(&answer.src_addr, answer.src_size);
-        Ok((own, gid(&answer.dst_addr, answer.dst_size)))
-    }
-
-    /// The peer's address, if that is one of InfiniBand.
-    ///
-    /// # Errors
-    ///
-    /// The kernel's refusal.
-    pub fn peer_ib_addr(&self) -> Result<Option<IbAddr>, Error> {
-        let answer = self.query()?;
-        Ok(IbAddr::from_kernel(answer.dst_addr.get(..answer.dst_size.into()).unwrap_or(&[])))
     }
 }
 

@@ -11,65 +11,18 @@ use uverbs_kernel_abi::driver_id::RDMA_DRIVER_SIW;
 use uverbs_kernel_abi::qp::ib_uverbs_qp_attr;
 use uverbs_kernel_abi::rdma_cm::{
     RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, RDMA_OPTION_ID_AFONLY, RDMA_OPTION_ID_REUSEADDR,
-    RDMA_OPTION_ID_TOS, RDMA_PS_IB, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP,
-    rdma_ucm_query_addr_resp,
+    RDMA_OPTION_ID_TOS, rdma_ucm_query_addr_resp,
 };
 
 use uverbs_core::commands::cm::SockAddr;
 
 use super::addr::{Address, from_kernel};
 use super::channel::unique_key;
-use super::multicast::Groups;
+use super::groups::Groups;
 use super::param::Depths;
-use super::{Event, EventChannel, Param};
+use super::{Event, EventChannel, Param, PortSpace};
 use crate::device::find::look_for;
 use crate::{Device, Siw};
-
-/// Port spaces: the number space of an id's port, and with it the kind of queue pair.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[doc(alias = "rdma_port_space")]
-#[non_exhaustive]
-pub enum PortSpace {
-    /// Reliable connections.
-    #[default]
-    #[doc(alias = "RDMA_PS_TCP")]
-    Tcp,
-    /// Datagrams.
-    #[doc(alias = "RDMA_PS_UDP")]
-    Udp,
-    /// Reliable connections, by InfiniBand's service ids, or by ports that aren't TCP's.
-    #[doc(alias = "RDMA_PS_IB")]
-    Ib,
-    /// Datagrams in the broadcast group of IPoIB: at addresses of its interfaces alone. Others are
-    /// refused: by `EINVAL`, or an [`AddressError`](super::EventKind::AddressError) that says it.
-    #[doc(alias = "RDMA_PS_IPOIB")]
-    Ipoib,
-}
-
-impl PortSpace {
-    /// Refuses the spaces of datagrams.
-    pub(super) fn of_connections(self, verb: &'static str) -> Result<Self, Error> {
-        match self {
-            Self::Tcp | Self::Ib => Ok(self),
-            Self::Udp | Self::Ipoib => Err(Error::Invalid {
-                verb,
-                what: "port space",
-                value: format!("{self:?}"),
-                why: "connections need port space Tcp or Ib",
-            }),
-        }
-    }
-
-    /// The kernel's numbers of the port space and of its queue pair type.
-    fn raw(self) -> (u16, u8) {
-        match self {
-            Self::Tcp => (RDMA_PS_TCP, uverbs_core::attr::QpType::Rc.raw() as u8),
-            Self::Udp => (RDMA_PS_UDP, uverbs_core::attr::QpType::Ud.raw() as u8),
-            Self::Ib => (RDMA_PS_IB, uverbs_core::attr::QpType::Rc.raw() as u8),
-            Self::Ipoib => (RDMA_PS_IPOIB, uverbs_core::attr::QpType::Ud.raw() as u8),
-        }
-    }
-}
 
 /// An id of the connection manager. Dropping it ends the listener, the connection or the unanswered
 /// request.
@@ -111,7 +64,7 @@ impl Id {
         space: Option<PortSpace>,
         peer: Depths,
     ) -> Self {
-        let groups = Groups::of(&channel);
+        let groups = Groups::of(channel.ucma());
         Self { channel, number, key, space, peer, able: OnceLock::new(), groups }
     }
 
@@ -186,7 +139,7 @@ impl Id {
     #[doc(alias = "rdma_migrate_id")]
     pub fn migrate(&mut self, to: &EventChannel) -> Result<(), Error> {
         let (number, from) = (self.number, self.channel.ucma());
-        self.groups.migrate(to, || to.ucma().migrate_id(number, from))?;
+        self.groups.migrate(to.ucma(), || to.ucma().migrate_id(number, from))?;
         self.channel = to.clone();
         Ok(())
     }

@@ -1,10 +1,8 @@
 //! Multicast groups by IP address.
 
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use uverbs_core::attr::MulticastGroup;
-use uverbs_core::commands::cm::Ucma;
 use uverbs_core::error::Error;
 use uverbs_kernel_abi::rdma_cm::{
     RDMA_MC_JOIN_FLAG_FULLMEMBER, RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER,
@@ -12,7 +10,8 @@ use uverbs_kernel_abi::rdma_cm::{
 
 use super::addr::to_kernel;
 use super::channel::unique_key;
-use super::{DatagramDetails, EventChannel, Id};
+use super::groups::Groups;
+use super::{DatagramDetails, Id};
 
 /// Role of a member in a multicast group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -38,44 +37,6 @@ pub struct JoinedGroup {
     of: Groups,
     number: u32,
     key: u64,
-}
-
-/// The channel of an id that has joined groups, for leaving them; `None` once the id is gone. The
-/// kernel then left them, and may have given a membership's number to another.
-#[derive(Clone, Debug)]
-pub(super) struct Groups(Arc<Mutex<Option<Ucma>>>);
-
-impl Groups {
-    pub(super) fn of(channel: &EventChannel) -> Self {
-        Self(Arc::new(Mutex::new(Some(channel.ucma().clone()))))
-    }
-
-    /// Moves the id to another channel, while no group can be left.
-    ///
-    /// # Errors
-    ///
-    /// The error of `migrate`.
-    pub(super) fn migrate(
-        &self,
-        to: &EventChannel,
-        migrate: impl FnOnce() -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let mut channel = self.lock();
-        migrate()?;
-        *channel = Some(to.ucma().clone());
-        Ok(())
-    }
-
-    /// Ends the id, while no group is left.
-    pub(super) fn end(&self, destroy: impl FnOnce()) {
-        let mut channel = self.lock();
-        destroy();
-        *channel = None;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Ucma>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl JoinedGroup {
@@ -157,6 +118,7 @@ impl DatagramDetails {
 mod tests {
     use std::net::Ipv4Addr;
     use std::os::fd::{AsFd, BorrowedFd};
+    use std::sync::{Arc, Mutex};
 
     use nix::sys::eventfd::EventFd;
     use uverbs_core::Errno;
@@ -164,7 +126,7 @@ mod tests {
     use uverbs_kernel_abi::rdma_cm::{RDMA_USER_CM_CMD_DESTROY_ID, RDMA_USER_CM_CMD_LEAVE_MCAST};
 
     use super::*;
-    use crate::cm::PortSpace;
+    use crate::cm::{EventChannel, PortSpace};
 
     /// A connection manager that grants everything and gives all things the number 0.
     #[derive(Debug)]

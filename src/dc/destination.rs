@@ -13,8 +13,8 @@ use uverbs_core::queues::work::{self, Data, PostError, SendOp, Wr};
 
 use crate::dc::DcEndpoint;
 use crate::provider::Provider;
-use crate::qp::connect::{Prepared, path, route};
-use crate::send::directed::{Cursor, Directed};
+use crate::qp::prepared::{Prepared, path, route};
+use crate::transport::directed::{Cursor, Directed};
 use crate::transport::{Dci, Peered, Rc};
 use crate::{AddressHandle, Any, Local, QueuePair};
 

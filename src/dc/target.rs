@@ -14,7 +14,7 @@ use uverbs_core::provider::{ContextOps, NewQp, QpInit};
 
 use crate::dc::DcEndpoint;
 use crate::provider::Provider;
-use crate::qp::connect::path;
+use crate::qp::prepared::path;
 use crate::{Any, CompletionQueue, Context, Local, ProtectionDomain, Refused, SharedReceiveQueue};
 
 /// A target of dynamic connections (DCT). Any number of initiators ([`Dci`](crate::transport::Dci))

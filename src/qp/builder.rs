@@ -10,7 +10,7 @@ use uverbs_core::provider::{ContextOps, NewQp, QpInit};
 
 use crate::SharedReceiveQueue;
 use crate::provider::Provider;
-use crate::qp::queue_pair::Home;
+use crate::qp::prepared::Home;
 use crate::recv::shared::Feeds;
 use crate::transport::{Dci, RawPacket, Rc, Transport, Uc, Ud, XrcIni};
 use crate::{Any, CompletionQueue, Context, ProtectionDomain, QueuePair, RecvQueue, SendQueue};

@@ -12,30 +12,14 @@ use uverbs_core::attr::{Ece, QpAttr, QpCap, QpState, QpType};
 use uverbs_core::error::Error;
 use uverbs_core::memory::frame::Frame;
 use uverbs_core::memory::post::Room;
-use uverbs_core::objects::cq::CqCore;
 use uverbs_core::objects::qp::QpCore;
-use uverbs_core::objects::wq::WqCore;
 use uverbs_core::provider::ContextOps;
-use uverbs_core::queues::shared::QpShared;
 
 use crate::provider::Provider;
-use crate::qp::connect::Prepared;
+use crate::qp::gone::Gone;
 use crate::transport::{Rc, Transport};
-use crate::{Any, Batch, CompletionQueue, Context, LocalPort};
+use crate::{Any, Batch, CompletionQueue, LocalPort};
 use crate::{RecvBatch, RecvQueue, Refused, Rejected, SendQueue};
-
-/// State of a queue pair that neither its send queue nor its receive queue needs.
-#[derive(Debug)]
-pub(crate) struct Home<P: Provider> {
-    pub(crate) context: Context<P>,
-    pub(crate) prepared: Option<Prepared>,
-}
-
-impl<P: Provider> Home<P> {
-    pub(crate) fn new(context: Context<P>) -> Self {
-        Self { context, prepared: None }
-    }
-}
 
 /// A queue pair of a [transport](Transport); by default a reliable connection.
 ///
@@ -57,35 +41,6 @@ impl<P: Provider> Home<P> {
 pub struct QueuePair<P: Provider = Any, T: Transport = Rc> {
     pub(crate) send: SendQueue<P, T>,
     pub(crate) recv: RecvQueue<P>,
-}
-
-/// A queue pair or work queue that the kernel confirmed as destroyed; [`CompletionQueue::reclaim`]
-/// gives its buffers back.
-#[derive(Debug)]
-#[must_use = "its buffers come back through `CompletionQueue::reclaim`"]
-pub struct Gone {
-    /// `None` for a work queue.
-    pub(crate) send_cq: Option<Arc<CqCore>>,
-    pub(crate) recv_cq: Arc<CqCore>,
-    pub(crate) shared: Arc<QpShared>,
-}
-
-impl Gone {
-    fn of_qp(core: &QpCore) -> Self {
-        let (send_cq, recv_cq) = (Arc::clone(core.send_cq()), Arc::clone(core.recv_cq()));
-        Self { send_cq: Some(send_cq), recv_cq, shared: Arc::clone(core.shared()) }
-    }
-
-    pub(crate) fn of_wq(core: &WqCore) -> Self {
-        let (recv_cq, shared) = (Arc::clone(core.cq()), Arc::clone(core.shared()));
-        Self { send_cq: None, recv_cq, shared }
-    }
-
-    /// The number it had.
-    #[must_use]
-    pub fn qpn(&self) -> u32 {
-        self.shared.qpn
-    }
 }
 
 /// True if receives can be posted only from RTR on. A raw packet's receive queue works in INIT

@@ -14,7 +14,7 @@ use uverbs_core::objects::qp::QpCore;
 use uverbs_core::provider::{RecvOps, RqOps};
 
 use crate::provider::Provider;
-use crate::qp::queue_pair::Home;
+use crate::qp::prepared::Home;
 use crate::recv::batch::Receives;
 use crate::{Any, RecvBatch, Rejected};
 

@@ -7,45 +7,14 @@
 //! promise, and each looks first whether an address handle is of the queue pair's domain.
 #![allow(unsafe_code, reason = "calls the provider's unsafe posts, and has raw posts of its own")]
 
-use std::fmt::Debug;
-
 use uverbs_core::memory::post::{MOST_PIECES, Source, Target};
-use uverbs_core::provider::{Provider as Contract, SendOps};
 use uverbs_core::queues::work::{Data, PostError, Remote, SendOp, Sge, Wr};
 
 use crate::provider::Provider;
 use crate::raw::RawBatch;
 use crate::send::queue::first_word;
-use crate::transport::Transport;
+use crate::transport::directed::Directed;
 use crate::{Batch, Rejected};
-
-/// A position in a send queue of a provider.
-pub(crate) type Cursor<P> = <<P as Contract>::Sq as SendOps>::Cursor;
-
-/// A reliable transport whose work requests each name a destination. Sealed, as [`Transport`] is.
-pub trait Directed: Transport {
-    /// Destination of a work request.
-    type To<P: Provider>: Debug;
-
-    /// The protection domain that this is of, if it is of one.
-    #[doc(hidden)]
-    fn domain<P: Provider>(to: &Self::To<P>) -> Option<u64>;
-
-    /// Writes one work request.
-    ///
-    /// # Safety
-    ///
-    /// As for [`SendOps::post`], and what [`domain`](Self::domain) says is the queue pair's.
-    #[doc(hidden)]
-    unsafe fn post<P: Provider>(
-        sq: &mut P::Sq,
-        at: &mut Cursor<P>,
-        wr: Wr,
-        op: SendOp,
-        to: &Self::To<P>,
-        data: Data<'_>,
-    ) -> Result<u32, PostError>;
-}
 
 /// The safe posts of DC and XRC: each operation of a reliable connection, to a target of dynamic
 /// connections or to a shared receive queue.

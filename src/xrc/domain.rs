@@ -18,8 +18,8 @@ use uverbs_core::provider::{ContextOps, SendOps};
 use uverbs_core::queues::work::{Data, PostError, SendOp, Wr};
 
 use crate::provider::Provider;
-use crate::send::directed::{Cursor, Directed};
 use crate::transport::XrcIni;
+use crate::transport::directed::{Cursor, Directed};
 use crate::{Context, Refused};
 
 /// An XRC domain: its targets receive into its shared receive queues. One that a file names is

@@ -18,7 +18,7 @@ use uverbs_core::objects::qp_object::QpObject;
 use uverbs_core::provider::ContextOps;
 
 use crate::provider::Provider;
-use crate::qp::connect::{Prepared, settle};
+use crate::qp::prepared::{Prepared, settle};
 use crate::transport::{Peered, Rc};
 use crate::xrc::XrcDomain;
 use crate::{Any, Context, Endpoint, Local, Refused};
@@ -171,7 +171,7 @@ impl<P: Provider> XrcTarget<P> {
         let psn = local.psn.unwrap_or_else(|| self.context.random_psn());
         let (prepared, init) = settle(&port, self.qpn(), psn)?;
         self.init(&init)?;
-        let endpoint = *prepared.endpoint();
+        let endpoint = prepared.endpoint;
         self.prepared = Some(prepared);
         Ok(endpoint)
     }
@@ -191,8 +191,8 @@ impl<P: Provider> XrcTarget<P> {
             });
         };
         let common: UcRtrAttr = prepared.way_to(peer)?;
-        let rtr = Rc::rtr(common, &prepared.local, prepared.endpoint().rd_atomic);
-        let (sq_psn, timeout) = (prepared.endpoint().psn, prepared.local.timeout);
+        let rtr = Rc::rtr(common, &prepared.local, prepared.endpoint.rd_atomic);
+        let (sq_psn, timeout) = (prepared.endpoint.psn, prepared.local.timeout);
         self.ready_to_receive(&rtr)?;
         self.ready_to_send(&XrcTargetRtsAttr { sq_psn, timeout })
     }

@@ -1,5 +1,6 @@
 //! Completions: queues, entries, channels and timestamps.
 
+mod compressed;
 mod cq_sizes;
 mod entries;
 mod events;

@@ -2,6 +2,7 @@
 
 mod async_events;
 mod bad_input;
+mod bad_posts;
 mod control;
 mod ece;
 mod states;

@@ -8,6 +8,7 @@ mod raw_packets;
 mod rc_data;
 mod rss;
 mod srq;
+mod srq_limits;
 mod tags;
 mod unreliable;
 mod xrc;

@@ -1,5 +1,5 @@
-//! Work requests that fail, dead peers, full queues: each ends in a typed error that names the fault,
-//! and no work request is lost.
+//! Work requests that fail, dead peers, full queues: each ends in a typed error that names the
+//! fault, and no work request is lost.
 #![allow(unsafe_code, reason = "raw posts are part of what is tested")]
 
 use std::time::Instant;

@@ -11,13 +11,6 @@ pub(crate) fn exchanges(data: &[u8]) {
     }
 }
 
-/// Checks that an error is one line without terminal control characters.
-pub(crate) fn check(error: &impl ToString) {
-    let text = error.to_string();
-    let is_line = !text.is_empty() && !text.contains(|c: char| c.is_control());
-    assert!(is_line && text.len() < 4096, "{text:?}");
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

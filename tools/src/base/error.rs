@@ -167,3 +167,11 @@ impl<T> BecauseOf<T> for Result<T, uverbs::Error> {
         })
     }
 }
+
+/// Checks that an error for the terminal is one line without terminal control characters.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn check_printable(error: &impl ToString) {
+    let text = error.to_string();
+    let is_line = !text.is_empty() && !text.contains(|c: char| c.is_control());
+    assert!(is_line && text.len() < 4096, "{text:?}");
+}

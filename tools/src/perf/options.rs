@@ -284,16 +284,7 @@ impl Options {
                 return refuse(option, value, &why);
             }
         }
-        if let (Some(depth), Some(&size)) = (self.rx_depth, sizes.last()) {
-            if op != Operation::Send {
-                return refuse("--rx-depth", depth, "only send has receives");
-            }
-            let bytes = u64::from(depth) * u64::from(size) * u64::from(self.qps);
-            if bytes > RECEIVE_BYTES_MAX {
-                let why = format!("{bytes} bytes of receives, more than {RECEIVE_BYTES_MAX}");
-                return refuse("--rx-depth", depth, &why);
-            }
-        }
+        self.check_receives(op, &sizes)?;
         if self.outs.is_some() && !op.is_one_sided() {
             return refuse("--outs", self.outs.unwrap_or(0), "it is for read and atomic");
         }
@@ -344,6 +335,19 @@ impl Options {
             plot: self.plot,
             quiet: self.quiet,
         })
+    }
+
+    fn check_receives(&self, op: Operation, sizes: &[u32]) -> Result<(), Error> {
+        let (Some(depth), Some(&size)) = (self.rx_depth, sizes.last()) else { return Ok(()) };
+        if op != Operation::Send {
+            return refuse("--rx-depth", depth, "only send has receives");
+        }
+        let bytes = u64::from(depth) * u64::from(size) * u64::from(self.qps);
+        if bytes > RECEIVE_BYTES_MAX {
+            let why = format!("{bytes} bytes of receives, more than {RECEIVE_BYTES_MAX}");
+            return refuse("--rx-depth", depth, &why);
+        }
+        Ok(())
     }
 
     fn operation(&self, family: Family) -> Result<Operation, Error> {

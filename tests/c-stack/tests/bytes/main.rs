@@ -8,6 +8,7 @@
 //! The order of stores is not compared, since memory does not show it; `providers/mlx5` has tests
 //! for it.
 
+mod area;
 #[path = "../../src/capture.rs"]
 mod capture;
 mod changes;
@@ -33,7 +34,9 @@ mod record;
 mod script;
 mod spread;
 mod tagged;
+mod tap;
 mod transports;
+mod words;
 
 use std::collections::BTreeMap;
 use std::io::Write as _;

@@ -16,7 +16,8 @@ use uverbs::memory::{DeviceMemory, DmOp, DmOperation, NullRegion};
 use uverbs::raw::Sge;
 use uverbs::{AccessFlags, Context, MemoryRegion, Mlx5, ProtectionDomain};
 
-use crate::driver::{Area, number};
+use crate::area::Area;
+use crate::words::number;
 
 /// Device memory, dma-buf and null region; created if a case file asks for them.
 pub(crate) struct Other {

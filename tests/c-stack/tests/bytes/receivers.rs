@@ -4,16 +4,24 @@
 use uverbs::attr::Path;
 use uverbs::dc::{DcTarget, DctInitAttr, DctRtrAttr};
 use uverbs::transport::Rc;
-use uverbs::xrc::{ForXrc, XrcDomain, XrcTarget, XrcTargetRtsAttr};
+use uverbs::xrc::{ForXrc, RemoteSrq, XrcDomain, XrcTarget, XrcTargetRtsAttr};
 use uverbs::{
     AckTimeout, CompletionQueue, Context, Mlx5, Plain, ProtectionDomain, QueuePairBuilder,
     RecvBatch, RnrTimer, SharedReceiveQueue,
 };
 
 use crate::changes;
-use crate::driver::Peer;
 use crate::tagged::Tagged;
 use crate::transports::{MTU, RDMA, Spoken};
+
+/// Destination of a side's sends.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Peer {
+    pub(crate) qpn: u32,
+    pub(crate) srq: Option<RemoteSrq>,
+    /// DC: number and key of the target.
+    pub(crate) target: Option<(u32, u64)>,
+}
 
 /// DC key of the targets.
 const DC_KEY: u64 = 0x1234_5678_90ab_cdef;

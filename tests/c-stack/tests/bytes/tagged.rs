@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //!
-//! Work requests name the area of `driver.rs`, which outlives the queue.
+//! Work requests name the area of `area.rs`, which outlives the queue.
 #![allow(unsafe_code, reason = "raw posts, and headers at a fixed address")]
 
 use std::fmt::Write as _;
@@ -11,7 +11,8 @@ use uverbs::raw::Sge;
 use uverbs::tags::{ForTags, Rendezvous, Tag, TagHandle, TagMessage, TagMessageKind, TagWr};
 use uverbs::{Mlx5, PostError, Remote, SharedReceiveQueue};
 
-use crate::driver::{Area, number};
+use crate::area::Area;
+use crate::words::number;
 
 /// Added to the id of a change that adds a tag: id of the tag's message.
 const OF_MESSAGE: u64 = 1_000_000;

@@ -6,8 +6,7 @@ use uverbs::{Endpoint, Gid, Mtu, Remote};
 
 use super::message::{Done, Hello, LINE, Message, Qp};
 use super::{Control, PROGRAM, VERSION, terms};
-use crate::base::error::Error;
-use crate::fuzzing::check;
+use crate::base::error::{Error, check_printable};
 use crate::link::doorbell::Doorbell;
 use crate::link::operation::Operation;
 use crate::link::tcp::Stream;
@@ -123,7 +122,7 @@ pub(crate) fn perf(data: &[u8]) {
         Stream::that_said(&said, if first & 1 != 0 { Who::Server } else { Who::Client });
     let mut control = Control::new(stream);
     if let Err(error) = meet(&mut control) {
-        check(&error);
+        check_printable(&error);
     }
     assert!(control.pending.len() <= 2 * LINE, "{} bytes are kept", control.pending.len());
 }

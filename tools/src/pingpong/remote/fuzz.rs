@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 
 use super::address::Address;
 use super::exchange::{ExchangeError, Peer, Way};
-use crate::fuzzing::check;
+use crate::base::error::check_printable;
 use crate::link::tcp::Stream;
 use crate::link::verify::Who;
 
@@ -45,7 +45,7 @@ pub(crate) fn pingpong(data: &[u8]) {
             let first = said[..theirs.encode().len()].to_ascii_lowercase();
             assert_eq!(theirs.encode()[..], first, "another address than was said");
         }
-        Err(error) => check(&error),
+        Err(error) => check_printable(&error),
     }
 }
 

@@ -23,12 +23,10 @@ use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering, compiler_fence};
 
+use crossbeam_utils::Backoff;
+
 use crate::base::barrier;
 use crate::base::thread;
-
-/// Number of looks at a taken lock before the thread yields its processor: the holder may wait for
-/// one.
-const SPINS: u32 = 100;
 
 /// `owner` of a lock that was never taken.
 const NOBODY: usize = 0;
@@ -136,7 +134,7 @@ impl<T: Stays> Lock<T> {
     #[cold]
     #[inline(never)]
     fn wait(&self, here: usize) {
-        let mut spins = 0;
+        let backoff = Backoff::new();
         loop {
             match self.owner.load(Ordering::Acquire) {
                 NOBODY => self.own(here),
@@ -154,11 +152,8 @@ impl<T: Stays> Lock<T> {
                 }
                 owner => self.share(owner),
             }
-            spins += 1;
-            if spins % SPINS == 0 {
-                std::thread::yield_now();
-            }
-            std::hint::spin_loop();
+            // Yields after some spins: the holder may wait for this processor.
+            backoff.snooze();
         }
     }
 
@@ -182,13 +177,9 @@ impl<T: Stays> Lock<T> {
             return;
         }
         barrier::everywhere();
-        let mut spins = 0;
+        let backoff = Backoff::new();
         while self.busy.load(Ordering::Acquire) != 0 {
-            spins += 1;
-            if spins % SPINS == 0 {
-                std::thread::yield_now();
-            }
-            std::hint::spin_loop();
+            backoff.snooze();
         }
         // SAFETY: the owner released the lock and sees, after the fence, that it lost the
         // ownership. No other thread takes the lock before the store below.

@@ -10,6 +10,7 @@ use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crossbeam_utils::Backoff;
 use uverbs_kernel_abi::mlx5::{MLX5_IB_CLOCK_INFO_KERNEL_UPDATING, mlx5_ib_clock_info as Page};
 
 use crate::Errno;
@@ -54,11 +55,12 @@ impl DeviceClock {
     /// [`Error::System`] with `EBUSY` if the kernel does not finish changing the page.
     #[doc(alias = "mlx5dv_get_clock_info")]
     pub fn read(&self) -> Result<ClockReading, Error> {
+        let backoff = Backoff::new();
         for _ in 0..TRIES {
             // Acquire: the other fields are loaded after the sign.
             let sign = self.word(offset_of!(Page, sign)).load(Ordering::Acquire);
             if sign & MLX5_IB_CLOCK_INFO_KERNEL_UPDATING != 0 {
-                std::hint::spin_loop();
+                backoff.snooze();
                 continue;
             }
             let wide = |at| self.wide(at).load(Ordering::Relaxed);

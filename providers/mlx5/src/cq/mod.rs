@@ -70,6 +70,7 @@ const LAST_SUCCESS: u8 = CqeOpcode::RESP_SEND_INV.0 << 3 | 0b111;
 const NOT_MINE: u8 = MLX5_CQE_OWNER_MASK.rotate_right(1);
 
 /// The poller of a completion queue.
+// Not `CachePadded`: this divides fields among lines, and has no neighbours to part.
 #[repr(C, align(64))]
 pub struct Cq {
     // First cache line: fields that each poll reads.

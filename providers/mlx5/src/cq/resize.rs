@@ -14,6 +14,7 @@
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
+use crossbeam_utils::Backoff;
 use uverbs_core::error::Error;
 use uverbs_core::memory::allocator::{QueueAllocator, QueueMemory};
 use uverbs_core::memory::pool::Pool;
@@ -166,7 +167,7 @@ impl Cq {
 
     /// Waits until the device has written an entry; returns its opcode and ownership.
     fn wait_for(&self, index: u32) -> Option<u8> {
-        let began = Instant::now();
+        let (began, backoff) = (Instant::now(), Backoff::new());
         loop {
             if let Some(op_own) = self.owned(index)
                 && CqeOpcode(OpOwn(op_own).opcode()) != CqeOpcode::INVALID
@@ -176,7 +177,7 @@ impl Cq {
             if index.wrapping_sub(self.ci) >= self.size || began.elapsed() > PATIENCE {
                 return None;
             }
-            std::hint::spin_loop();
+            backoff.snooze();
         }
     }
 }

@@ -47,6 +47,7 @@ unsafe impl Send for RecvCursor {}
 unsafe impl Sync for RecvCursor {}
 
 /// The poster of a receive queue.
+// Not `CachePadded`: this divides fields among lines, and has no neighbours to part.
 #[repr(C, align(64))]
 pub struct Rq {
     /// First WQE of the ring, which has as many WQEs as slots.

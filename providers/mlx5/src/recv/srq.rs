@@ -54,6 +54,7 @@ unsafe impl Send for SrqCursor {}
 unsafe impl Sync for SrqCursor {}
 
 /// The poster of a shared receive queue.
+// Not `CachePadded`: this divides fields among lines, and has no neighbours to part.
 #[repr(C, align(64))]
 pub struct Srq {
     // First cache line: fields for posting and ringing.

@@ -4,7 +4,7 @@
 use crate::free;
 use common::{impatient, only_on_softhca, soft};
 use uverbs::softhca::SoftHca;
-use uverbs::transport::{Dci, XrcIni};
+use uverbs::transport::{Dci, Directed, XrcIni};
 use uverbs::{
     AccessFlags, Any, CompletionQueue, Context, Device, Frame, Local, ProtectionDomain, QueuePair,
     Slab,
@@ -67,6 +67,31 @@ fn stay(hca: &SoftHca, frames: &mut [Frame], steps: usize) {
     }
 }
 
+/// Sends messages, ends their receiver after `steps`, and checks that all frames are back.
+fn end_in_mid_message<T: Directed>(
+    hca: &SoftHca,
+    steps: usize,
+    [mut there, mut here]: [Home; 2],
+    mut qp: QueuePair<Any, T>,
+    to: &T::To<Any>,
+    end: impl FnOnce() -> Vec<(u64, Frame)>,
+) {
+    let mut batch = qp.batch();
+    for id in 0..4 {
+        batch.send_to(id, here.full(), to).unwrap();
+    }
+    batch.ring();
+    hca.step_until_idle(steps);
+    let mut frames = there.polled();
+    frames.extend(end().into_iter().map(|(_, frame)| frame));
+    frames.extend(std::iter::from_fn(|| there.slab.take()));
+    assert_eq!(frames.len(), FRAMES, "{steps} steps");
+    stay(hca, &mut frames, steps);
+    drop(qp);
+    drop(here.polled());
+    assert_eq!(free(&here.slab), FRAMES);
+}
+
 #[test]
 fn a_queue_of_xrc_ends_in_mid_message() {
     if !only_on_softhca(WHY) {
@@ -75,7 +100,7 @@ fn a_queue_of_xrc_ends_in_mid_message() {
     for steps in 0..STEPS {
         let hca = stepped();
         let device = soft(&hca);
-        let (mut there, mut here) = (Home::new(&device), Home::new(&device));
+        let (there, here) = (Home::new(&device), Home::new(&device));
         let domain = there.context.xrc_domain().unwrap();
         let srq = there.context.shared_receive_queue(&there.pd).max_wr(16);
         let mut srq = srq.xrc(&domain, &there.cq).build().unwrap();
@@ -90,21 +115,7 @@ fn a_queue_of_xrc_ends_in_mid_message() {
             srq.post(1, frame).unwrap();
         }
         let to = srq.remote();
-        let mut batch = qp.batch();
-        for id in 0..4 {
-            batch.send_to(id, here.full(), &to).unwrap();
-        }
-        batch.ring();
-        hca.step_until_idle(steps);
-        let mut frames = there.polled();
-        frames.extend(srq.destroy().unwrap().into_iter().map(|(_, frame)| frame));
-        frames.extend(std::iter::from_fn(|| there.slab.take()));
-        assert_eq!(frames.len(), FRAMES, "{steps} steps");
-        stay(&hca, &mut frames, steps);
-        drop(frames);
-        drop(qp);
-        drop(here.polled());
-        assert_eq!(free(&here.slab), FRAMES);
+        end_in_mid_message(&hca, steps, [there, here], qp, &to, || srq.destroy().unwrap());
     }
 }
 
@@ -116,7 +127,7 @@ fn a_target_of_dynamic_connections_ends_in_mid_message() {
     for steps in 0..STEPS {
         let hca = stepped();
         let device = soft(&hca);
-        let (mut there, mut here) = (Home::new(&device), Home::new(&device));
+        let (there, here) = (Home::new(&device), Home::new(&device));
         let srq = there.context.shared_receive_queue(&there.pd).max_wr(16);
         let mut srq = srq.build().unwrap();
         let mut target = there.context.dc_target(&there.pd, &there.cq, &srq, 7).unwrap();
@@ -128,21 +139,10 @@ fn a_target_of_dynamic_connections_ends_in_mid_message() {
         while let Some(frame) = there.slab.take() {
             srq.post(1, frame).unwrap();
         }
-        let mut batch = qp.batch();
-        for id in 0..4 {
-            batch.send_to(id, here.full(), &to).unwrap();
-        }
-        batch.ring();
-        hca.step_until_idle(steps);
-        let mut frames = there.polled();
-        target.destroy().unwrap();
-        frames.extend(srq.destroy().unwrap().into_iter().map(|(_, frame)| frame));
-        frames.extend(std::iter::from_fn(|| there.slab.take()));
-        assert_eq!(frames.len(), FRAMES, "{steps} steps");
-        stay(&hca, &mut frames, steps);
-        drop(qp);
-        drop(here.polled());
-        assert_eq!(free(&here.slab), FRAMES);
+        end_in_mid_message(&hca, steps, [there, here], qp, &to, || {
+            target.destroy().unwrap();
+            srq.destroy().unwrap()
+        });
     }
 }
 

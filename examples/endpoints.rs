@@ -3,7 +3,7 @@
 //!
 //!     cargo run --example endpoints
 //!     cargo run --example endpoints -- server [PORT]
-//!     cargo run --example endpoints -- client HOST [PORT]
+//!     cargo run --example endpoints -- client HOST[:PORT]
 //!
 //! Without words both sides are in this process, on two software HCAs. With them it goes by the
 //! machine's RDMA devices, where the other side may be the program in C, or by the software HCA on
@@ -33,9 +33,11 @@ fn main() -> Result<()> {
         [] => both(),
         ["server"] => server(PORT),
         ["server", port] => server(port),
-        ["client", host] => client(host, PORT),
-        ["client", host, port] => client(host, port),
-        _ => Err("usage: endpoints [server [PORT] | client HOST [PORT]]".into()),
+        ["client", at] => {
+            let (host, port) = at.split_once(':').unwrap_or((at, PORT));
+            client(host, port)
+        }
+        _ => Err("usage: endpoints [server [PORT] | client HOST[:PORT]]".into()),
     }
 }
 

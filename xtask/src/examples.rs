@@ -4,14 +4,15 @@
 //! differ. Words and whole numbers must be equal.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use crate::debian;
-use crate::step::{Outcome, cargo, output};
+use crate::step::{Outcome, cargo, output, wait};
 use crate::targets::names;
 
 const EXAMPLES: &str = "examples";
@@ -96,33 +97,32 @@ fn try_check(only: Option<&str>, bless: bool) -> Result<Outcome, Outcome> {
 fn in_two_processes(program: &Path, words: &[&str]) -> Result<(), Outcome> {
     let failed = |what: &str| Outcome::Failed(format!("{}: {what}", program.display()));
     let mut server = Command::new(program);
-    let mut server = server
-        .args(words)
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(|error| failed(&error.to_string()))?;
-    let mut lines = BufReader::new(server.stdout.take().expect("it is a pipe")).lines();
-    let first = lines.next().and_then(Result::ok).unwrap_or_default();
+    server.args(words).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut server = server.spawn().map_err(|error| failed(&error.to_string()))?;
+    let stdout = BufReader::new(server.stdout.take().expect("it is a pipe"));
+    let (sender, lines) = mpsc::channel();
+    thread::spawn(move || {
+        stdout.lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
+    });
+    let first = lines.recv_timeout(LIMIT).unwrap_or_default();
     let client = match first.rsplit_once(" at ") {
         None => Err(failed(&format!("the server prints no address: {first:?}"))),
         Some((_, at)) => {
             let mut client = Command::new(program);
-            client.arg("client");
-            match program.file_name().and_then(OsStr::to_str) {
-                Some("endpoints") => client.args(at.split(':')),
-                Some("datagrams") => client.args(at.split(':').take(1)),
-                _ => client.arg(at),
-            };
+            client.args(["client", at]);
             output(client, LIMIT)
         }
     };
     if client.is_err() {
         let _ = server.kill();
     }
-    let rest = lines.map_while(Result::ok).collect::<Vec<_>>().join("\n");
-    let status = server.wait().map_err(|error| failed(&error.to_string()))?;
-    println!("{first}\n{rest}\n{}", client?.trim_end());
-    if status.success() { Ok(()) } else { Err(failed(&format!("the server's {status}"))) }
+    let ended = wait(server, LIMIT);
+    let rest: Vec<String> = lines.iter().collect();
+    println!("{first}\n{}\n{}", rest.join("\n"), client?.trim_end());
+    match ended {
+        Outcome::Failed(why) => Err(failed(&format!("the server: {why}"))),
+        _ => Ok(()),
+    }
 }
 
 /// File with the output that an example is expected to print.

@@ -193,7 +193,8 @@ fn skip_in(line: &str) -> Option<String> {
     said.contains(": ").then(|| said.to_owned())
 }
 
-fn wait(mut child: Child, limit: Duration) -> Outcome {
+/// Waits for the end of a process, or kills it after `limit`.
+pub(crate) fn wait(mut child: Child, limit: Duration) -> Outcome {
     let started = Instant::now();
     loop {
         match child.try_wait() {

@@ -1,9 +1,9 @@
 //! Datagrams over RDMA, sent and received as by a UDP socket: a server that sends each one back,
 //! and a client that asks again for what was lost.
 //!
-//!     cargo run --example datagrams                     both, in this process
-//!     cargo run --example datagrams server [ADDRESS]    one terminal
-//!     cargo run --example datagrams client ADDRESS      another one
+//!     cargo run --example datagrams                      both, in this process
+//!     cargo run --example datagrams server [ADDRESS]     one terminal
+//!     cargo run --example datagrams client ADDRESS:PORT  another one
 
 use std::error::Error;
 use std::io;
@@ -36,7 +36,7 @@ fn main() -> Result<()> {
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["server"] => server("0.0.0.0"),
         ["server", ip] => server(ip),
-        ["client", ip] => ask(&options.datagrams("0.0.0.0:0")?, format!("{ip}:{PORT}").parse()?),
+        ["client", at] => ask(&options.datagrams("0.0.0.0:0")?, at.parse()?),
         [] => {
             let socket = options.datagrams("0.0.0.0:0")?;
             let at = socket.local_addr()?;
@@ -44,7 +44,7 @@ fn main() -> Result<()> {
             ask(&options.datagrams("0.0.0.0:0")?, at)?;
             server.join().map_err(|_| "the server panicked")?
         }
-        _ => Err("usage: datagrams [server [ADDRESS] | client ADDRESS]".into()),
+        _ => Err("usage: datagrams [server [ADDRESS] | client ADDRESS:PORT]".into()),
     }
 }
 

@@ -4,8 +4,7 @@
 //! an indirect call, and the compiler can inline it. Cursors and views stay in registers only if no
 //! provider's branch takes the address of a part. So the whole data path is inlined here, and
 //! providers' out-of-line functions take cursor, view and work request by value, or copy them. The
-//! provider of a batch is read from its cursor, which is in a register, while the queue is in
-//! memory.
+//! provider of a batch is read from its cursor, which is in a register.
 //!
 //! # Safety
 //!
@@ -62,19 +61,20 @@ macro_rules! any {
         /// An open device of any provider.
         #[derive(Debug)]
         pub enum AnyContext {
-            $(#[doc = stringify!($variant)] $variant(<$provider as Provider>::Context),)+
+            $(#[doc = concat!("Open device of [`", stringify!($variant), "`].")]
+              $variant(<$provider as Provider>::Context),)+
         }
 
         /// The polling side of a completion queue of any provider.
         #[derive(Debug)]
         pub enum AnyCq {
-            $(#[doc = stringify!($variant)] $variant(<$provider as Provider>::Cq),)+
+            $(#[doc = concat!(stringify!($variant), " CQ")] $variant(<$provider as Provider>::Cq),)+
         }
 
         /// An address handle of any provider.
         #[derive(Clone, Debug)]
         pub enum AnyAh {
-            $(#[doc = stringify!($variant)] $variant(<$provider as Provider>::Ah),)+
+            $(#[doc = concat!(stringify!($variant), " AH")] $variant(<$provider as Provider>::Ah),)+
         }
 
         // SAFETY: the provider's own promise.
@@ -91,7 +91,7 @@ macro_rules! any {
         /// A completion queue entry of any provider.
         #[derive(Clone, Copy, Debug)]
         pub enum AnyView<'a> {
-            $(#[doc = concat!("Of ", stringify!($variant), ".")]
+            $(#[doc = concat!("CQE of [`", stringify!($variant), "`].")]
               $variant(<<$provider as Provider>::Cq as CqOps>::View<'a>),)+
         }
 
@@ -533,13 +533,14 @@ macro_rules! any {
         /// The posting side of a queue of any provider.
         #[derive(Debug)]
         pub enum $queue {
-            $(#[doc = stringify!($variant)] $variant(<$provider as Provider>::$member),)+
+            $(#[doc = concat!("Queue of [`", stringify!($variant), "`].")]
+              $variant(<$provider as Provider>::$member),)+
         }
 
         /// A position in a queue of any provider.
         #[derive(Clone, Copy, Debug)]
         pub enum $cursor {
-            $(#[doc = concat!("Of ", stringify!($variant), ".")]
+            $(#[doc = concat!("Position in a queue of [`", stringify!($variant), "`].")]
               $variant(<<$provider as Provider>::$member as $ops>::Cursor),)+
         }
     };

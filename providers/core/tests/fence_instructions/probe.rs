@@ -1,7 +1,7 @@
 //! Each fence between two accesses that the compiler would join without it. Compiled by the test
 //! beside it, never run.
 #![no_std]
-#![allow(missing_docs)]
+#![allow(missing_docs, reason = "functions for a disassembler")]
 
 extern crate core as std;
 

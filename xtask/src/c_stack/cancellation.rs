@@ -7,7 +7,8 @@ use std::path::Path;
 use goblin::elf::section_header::SHF_EXECINSTR;
 use goblin::elf::{Elf, Reloc};
 
-/// Cancellation points of glibc.
+/// glibc's cancellation points that a Rust library might call: pthreads(7), both lists. `fcntl` is
+/// one if it waits for a lock (`F_SETLKW`), which this library never does.
 const POINTS: &str = include_str!("../../../tests/c-stack/cancellation_points.txt");
 /// Build script that names the functions which `c-abi/src/base/cancel.rs` replaces.
 const BUILD: &str = include_str!("../../../c-abi/build.rs");

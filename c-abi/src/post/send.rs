@@ -7,14 +7,14 @@
 
 use uverbs::provider::{AnyAh, AnySq};
 use uverbs_core::Errno;
-use uverbs_core::provider::{PieceOps, RunOps, SendOps};
+use uverbs_core::provider::{PieceOps, SendOps};
 use uverbs_core::queues::work::{Checksums, PostError, SendOp, Sge, Wr};
 
 use crate::base::lock::Stays;
 use crate::sys::ibv_ah;
 
-/// Send queue of a provider.
-pub(crate) trait Sends: PieceOps + RunOps {
+/// The send queue of one provider, which knows its own address handles.
+pub(crate) trait Sends: PieceOps {
     fn own_ah(ah: &AnyAh) -> Option<&Self::Ah>;
 
     /// Index of the next WQE modulo 65536, if the provider's completions carry it.

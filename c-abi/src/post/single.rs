@@ -13,13 +13,12 @@ use uverbs_core::Errno;
 use uverbs_core::queues::work::{PostError, SendOp, Wr};
 
 use crate::base::answer::refuse;
-use crate::post::chains::{Chain, Link, carried};
+use crate::post::chains::{Chain, Link};
 use crate::post::recv::refused;
 use crate::post::request::{
-    checksums, destination, errno, flags, key_opcode, other_op, plain_op, rekey, with_data,
+    checksums, destination, errno, flags, key_opcode, other_op, rekey, with_data,
 };
 use crate::post::send::{Sends, Side};
-use crate::post::table::shape;
 use crate::queues::qp::{DRIVER, Qp, RAW_PACKET, UD, XRC_SEND};
 use crate::sys::{
     BindMw, IBV_SEND_SIGNALED, IBV_WR_BIND_MW, SendWr, ibv_mw, ibv_mw_bind, ibv_qp, ibv_send_wr,
@@ -56,8 +55,8 @@ unsafe extern "C" fn others(
     wr: *const ibv_send_wr,
     bad: *mut *const ibv_send_wr,
 ) -> c_int {
-    let post = qp.posts().any();
-    // SAFETY: C's contract; the function is of the queue pair's table.
+    let post = qp.posts().slow();
+    // SAFETY: the caller's promise; it is the queue pair's.
     unsafe { post(qp, wr, bad) }
 }
 
@@ -98,106 +97,35 @@ pub(crate) unsafe extern "C" fn bind_mw(
     posted
 }
 
-/// Posts a list of one opcode and shape, for providers that do not write in place. One loop per
-/// kind: in a loop for all kinds, cursor and checks go through memory, which takes twice as long.
-/// From the first different work request on, [`rest`] posts. `TO` is true for UD. For providers
-/// that write in place, [`chain`] and [`alone`] do this.
+/// Posts a lone work request: [`slow`] if it is refused, or the lock is held. Otherwise nothing is
+/// called, so hardly any registers are saved.
 ///
 /// # Safety
 ///
-/// C's contract; the list is not empty, and its first work request has this opcode and shape.
+/// C's contract; it is of this kind.
 #[inline(never)]
-pub(crate) unsafe extern "C" fn alike<
+pub(crate) unsafe extern "C" fn single<
     S: Sends,
     const OPCODE: u32,
     const SHAPE: u8,
-    const TO: bool,
->(
-    qp: &Qp,
-    mut wr: *const ibv_send_wr,
-    bad: *mut *const ibv_send_wr,
-) -> c_int {
-    let mut side = qp.send().lock();
-    // SAFETY: the table of functions belongs to the queue pair's provider.
-    let Side { sq, .. } = unsafe { S::side(&mut side).unwrap_unchecked() };
-    let mut at = sq.begin();
-    loop {
-        // SAFETY: C's contract; the cursor is of the `begin` above.
-        unsafe {
-            let one = &*wr;
-            let id = Wr { id: one.wr_id, flags: flags(one.send_flags | qp.signal()) };
-            let data = carried::<SHAPE>(one);
-            let posted = if TO {
-                destination::<S>(one)
-                    .ok_or(PostError::ForeignAddress)
-                    .and_then(|to| sq.post_to(&mut at, id, plain_op::<OPCODE>(one), to, data))
-            } else {
-                sq.post(&mut at, id, plain_op::<OPCODE>(one), data)
-            };
-            if let Err(error) = posted {
-                return stop(sq, at, wr, error, bad);
-            }
-            wr = one.next;
-            match wr.as_ref() {
-                None => break,
-                Some(next) if next.opcode == OPCODE && shape(next) == SHAPE => {}
-                Some(_) => return rest(qp, sq, at, wr, bad),
-            }
-        }
-    }
-    // SAFETY: C's contract; the cursor is of the `begin` above.
-    unsafe { sq.ring(at) };
-    sq.refused().map_or(0, Errno::raw)
-}
-
-/// Posts a single work request on the fast path if the lock is free; false if it is not posted.
-/// Makes no calls, so it saves few registers.
-///
-/// # Safety
-///
-/// C's contract; the work request has this opcode and shape.
-#[inline(always)]
-pub(crate) unsafe fn alone<S: Sends, const OPCODE: u32, const SHAPE: u8, const TO: bool>(
-    qp: &Qp,
-    wr: &ibv_send_wr,
-) -> bool {
-    let Some(mut side) = qp.send().lock_at_once() else { return false };
-    // SAFETY: the table of functions belongs to the queue pair's provider.
-    let Side { sq, .. } = unsafe { S::side(&mut side).unwrap_unchecked() };
-    // SAFETY: C's contract.
-    unsafe { sq.post_alone::<TO>(Link::<S, OPCODE, SHAPE>::new(qp.signal(), wr)) }
-}
-
-/// Posts a single work request that [`alone`] could not, and looks up the room for more, which
-/// [`alone`] uses next time. The slow path takes what the run cannot post.
-///
-/// # Safety
-///
-/// C's contract; the work request has this opcode and shape, and the provider writes in place.
-#[inline(never)]
-pub(crate) unsafe extern "C" fn looked_up<
-    S: Sends,
-    const OPCODE: u32,
-    const SHAPE: u8,
-    const TO: bool,
+    const UD: bool,
 >(
     qp: &Qp,
     wr: *const ibv_send_wr,
     bad: *mut *const ibv_send_wr,
 ) -> c_int {
-    let mut side = qp.send().lock();
-    // SAFETY: the table of functions belongs to the queue pair's provider.
-    let Side { sq, .. } = unsafe { S::side(&mut side).unwrap_unchecked() };
-    let mut run = sq.begin_run::<TO>();
-    // SAFETY: C's contract; the run is of the `begin_run` above.
-    unsafe {
-        let link = Link::<S, OPCODE, SHAPE>::new(qp.signal(), &*wr);
-        if !sq.extend_by_one::<TO>(&mut run, link) {
-            return different(qp, sq, run, wr, bad);
+    if let Some(mut side) = qp.send().lock_at_once() {
+        // SAFETY: the table of functions is of the queue's own provider.
+        let Side { sq, .. } = unsafe { S::side(&mut side).unwrap_unchecked() };
+        // SAFETY: C's contract; a queue pair that is posted to isn't destroyed.
+        unsafe {
+            if sq.post_alone::<UD>(Link::<S, OPCODE, SHAPE>::new(qp.signal(), &*wr)) {
+                return sq.refused().map_or(0, Errno::raw);
+            }
         }
-        sq.ring(sq.cursor_of(run));
     }
-    sq.refused().map_or(0, Errno::raw)
+    // SAFETY: the caller's promise.
+    unsafe { slow::<S>(qp, wr, bad) }
 }
 
 /// Posts a list whose first work request has opcode `OPCODE` and shape `SHAPE`.
@@ -206,11 +134,11 @@ pub(crate) unsafe extern "C" fn looked_up<
 ///
 /// C's contract; the provider writes in place.
 #[inline(never)]
-pub(crate) unsafe extern "C" fn chain<
+pub(crate) unsafe extern "C" fn list<
     S: Sends,
     const OPCODE: u32,
     const SHAPE: u8,
-    const TO: bool,
+    const UD: bool,
 >(
     qp: &Qp,
     wr: *const ibv_send_wr,
@@ -219,52 +147,29 @@ pub(crate) unsafe extern "C" fn chain<
     let mut side = qp.send().lock();
     // SAFETY: the table of functions belongs to the queue pair's provider.
     let Side { sq, .. } = unsafe { S::side(&mut side).unwrap_unchecked() };
-    let mut run = sq.begin_run::<TO>();
-    // `signal` is masked once, here, instead of with each work request's flags.
+    let mut at = sq.begin();
+    // Masked once, not with the flags of each.
     let mut chain = Chain::<S, OPCODE, SHAPE>::new(qp.signal() & IBV_SEND_SIGNALED, wr);
-    // SAFETY: C's contract; the run is of the `begin_run` above.
+    // SAFETY: C's contract; the cursor is of the `begin` above.
     unsafe {
-        sq.extend::<TO, _>(&mut run, &mut chain);
+        sq.post_list::<UD, _>(&mut at, &mut chain);
         let left = chain.left();
         if !left.is_null() {
-            return different(qp, sq, run, left, bad);
+            return rest(qp, sq, at, left, bad);
         }
-        // Ringing relies on the queue pair not being destroyed: C's contract.
-        sq.ring(sq.cursor_of(run));
+        // A queue pair that is posted to isn't destroyed.
+        sq.ring(at);
     }
     sq.refused().map_or(0, Errno::raw)
 }
 
-/// Posts the rest of a list from a work request that the run cannot post, and rings.
-///
-/// Makes the cursor from a run passed by value. A cursor shared by both ends of [`chain`] would be
-/// kept in memory, and one of its loads would wait for two stores.
-///
-/// # Safety
-///
-/// C's contract; the run is of this queue, and this thread holds the lock.
-#[inline(never)]
-unsafe fn different<S: Sends>(
-    qp: &Qp,
-    sq: &mut S,
-    run: S::Run,
-    wr: *const ibv_send_wr,
-    bad: *mut *const ibv_send_wr,
-) -> c_int {
-    // SAFETY: by the contract of `different`.
-    unsafe {
-        let at = sq.cursor_of(run);
-        rest(qp, sq, at, wr, bad)
-    }
-}
-
-/// Posts a list of any work requests.
+/// Posts work requests of any kinds.
 ///
 /// # Safety
 ///
 /// C's contract.
 #[inline(never)]
-pub(crate) unsafe extern "C" fn any<S: Sends>(
+pub(crate) unsafe extern "C" fn slow<S: Sends>(
     qp: &Qp,
     wr: *const ibv_send_wr,
     bad: *mut *const ibv_send_wr,

@@ -10,7 +10,7 @@
 use std::ffi::c_int;
 
 use crate::post::send::{SendSide, Sends};
-use crate::post::single::{alike, alone, any, chain, looked_up};
+use crate::post::single::{list, single, slow};
 use crate::queues::qp::{Qp, UD};
 use crate::sys::{
     IBV_SEND_INLINE, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_SEND,
@@ -43,7 +43,7 @@ pub(crate) type Post =
 pub(crate) struct Posts {
     /// Indexed by the first work request's opcode and inline flag.
     by_kind: [Post; 2 * OPCODES as usize],
-    any: Post,
+    slow: Post,
 }
 
 impl Posts {
@@ -60,7 +60,7 @@ impl Posts {
 
     /// Post functions of a queue pair without a send queue.
     pub(crate) fn none() -> &'static Self {
-        const { &Self::all_of(any::<uverbs_mlx5::Sq>) }
+        const { &Self::all_of(slow::<uverbs_mlx5::Sq>) }
     }
 
     /// Function for a list that begins with `first`; `None` for an opcode outside the table. Not a
@@ -73,12 +73,12 @@ impl Posts {
     }
 
     /// The function for any list.
-    pub(crate) fn any(&self) -> Post {
-        self.any
+    pub(crate) fn slow(&self) -> Post {
+        self.slow
     }
 
-    const fn all_of(any: Post) -> Self {
-        Self { by_kind: [any; 2 * OPCODES as usize], any }
+    const fn all_of(slow: Post) -> Self {
+        Self { by_kind: [slow; 2 * OPCODES as usize], slow }
     }
 
     /// Sets the functions of an opcode, for SGEs and for inline data.
@@ -95,7 +95,7 @@ impl Posts {
         const WRITE: u32 = IBV_WR_RDMA_WRITE;
         const READ: u32 = IBV_WR_RDMA_READ;
         const ADD: u32 = IBV_WR_ATOMIC_FETCH_AND_ADD;
-        Self::all_of(any::<S>)
+        Self::all_of(slow::<S>)
             .with(SEND, with_pieces::<S, SEND, false>, Some(with_bytes::<S, SEND, false>))
             .with(WRITE, with_pieces::<S, WRITE, false>, Some(with_bytes::<S, WRITE, false>))
             .with(READ, with_pieces::<S, READ, false>, None)
@@ -105,7 +105,7 @@ impl Posts {
     const fn of_datagrams<S: Sends>() -> Self {
         const SEND: u32 = IBV_WR_SEND;
         let inline = with_bytes::<S, SEND, true>;
-        Self::all_of(any::<S>).with(SEND, with_pieces::<S, SEND, true>, Some(inline))
+        Self::all_of(slow::<S>).with(SEND, with_pieces::<S, SEND, true>, Some(inline))
     }
 }
 
@@ -114,8 +114,8 @@ fn of_kind<S: Sends>(kind: u32) -> &'static Posts {
     match kind {
         ..UD => const { &Posts::of_connections::<S>() },
         UD => const { &Posts::of_datagrams::<S>() },
-        // Raw packets and sends with a destination take the slow path; some types take no sends.
-        _ => const { &Posts::all_of(any::<S>) },
+        // Each send names where it goes, or is a whole packet, or it takes none.
+        _ => const { &Posts::all_of(slow::<S>) },
     }
 }
 
@@ -124,7 +124,7 @@ fn of_kind<S: Sends>(kind: u32) -> &'static Posts {
 /// # Safety
 ///
 /// C's contract; the first one's opcode is `OPCODE`.
-unsafe extern "C" fn with_pieces<S: Sends, const OPCODE: u32, const TO: bool>(
+unsafe extern "C" fn with_pieces<S: Sends, const OPCODE: u32, const UD: bool>(
     qp: &Qp,
     wr: *const ibv_send_wr,
     bad: *mut *const ibv_send_wr,
@@ -132,9 +132,9 @@ unsafe extern "C" fn with_pieces<S: Sends, const OPCODE: u32, const TO: bool>(
     // SAFETY: C's contract; the branch establishes the shape.
     unsafe {
         if (*wr).num_sge == 1 {
-            one_or_more::<S, OPCODE, ONE, TO>(qp, wr, bad)
+            one_or_more::<S, OPCODE, ONE, UD>(qp, wr, bad)
         } else {
-            one_or_more::<S, OPCODE, LIST, TO>(qp, wr, bad)
+            one_or_more::<S, OPCODE, LIST, UD>(qp, wr, bad)
         }
     }
 }
@@ -143,8 +143,8 @@ unsafe extern "C" fn with_pieces<S: Sends, const OPCODE: u32, const TO: bool>(
 ///
 /// # Safety
 ///
-/// As for [`with_pieces`].
-unsafe extern "C" fn with_bytes<S: Sends, const OPCODE: u32, const TO: bool>(
+/// As there.
+unsafe extern "C" fn with_bytes<S: Sends, const OPCODE: u32, const UD: bool>(
     qp: &Qp,
     wr: *const ibv_send_wr,
     bad: *mut *const ibv_send_wr,
@@ -152,9 +152,9 @@ unsafe extern "C" fn with_bytes<S: Sends, const OPCODE: u32, const TO: bool>(
     // SAFETY: C's contract; the branch establishes the shape.
     unsafe {
         match shape(&*wr) {
-            SMALL => one_or_more::<S, OPCODE, SMALL, TO>(qp, wr, bad),
-            INLINE => one_or_more::<S, OPCODE, INLINE, TO>(qp, wr, bad),
-            _ => any::<S>(qp, wr, bad),
+            SMALL => one_or_more::<S, OPCODE, SMALL, UD>(qp, wr, bad),
+            INLINE => one_or_more::<S, OPCODE, INLINE, UD>(qp, wr, bad),
+            _ => slow::<S>(qp, wr, bad),
         }
     }
 }
@@ -165,40 +165,18 @@ unsafe extern "C" fn with_bytes<S: Sends, const OPCODE: u32, const TO: bool>(
 ///
 /// C's contract; the first work request has this opcode and shape.
 #[inline(always)]
-unsafe fn one_or_more<S: Sends, const OPCODE: u32, const SHAPE: u8, const TO: bool>(
+unsafe fn one_or_more<S: Sends, const OPCODE: u32, const SHAPE: u8, const UD: bool>(
     qp: &Qp,
     wr: *const ibv_send_wr,
     bad: *mut *const ibv_send_wr,
 ) -> c_int {
     // SAFETY: by the contract of `one_or_more`.
     unsafe {
-        if !S::IN_PLACE {
-            return alike::<S, OPCODE, SHAPE, TO>(qp, wr, bad);
+        if (*wr).next.is_null() {
+            single::<S, OPCODE, SHAPE, UD>(qp, wr, bad)
+        } else {
+            list::<S, OPCODE, SHAPE, UD>(qp, wr, bad)
         }
-        if !(*wr).next.is_null() {
-            return chain::<S, OPCODE, SHAPE, TO>(qp, wr, bad);
-        }
-        lone::<S, OPCODE, SHAPE, TO>(qp, wr, bad)
-    }
-}
-
-/// Posts a single work request. Not inlined: its caller would save registers, also for a chain.
-///
-/// # Safety
-///
-/// As for [`one_or_more`].
-#[inline(never)]
-unsafe extern "C" fn lone<S: Sends, const OPCODE: u32, const SHAPE: u8, const TO: bool>(
-    qp: &Qp,
-    wr: *const ibv_send_wr,
-    bad: *mut *const ibv_send_wr,
-) -> c_int {
-    // SAFETY: by the contract of `one_or_more`.
-    unsafe {
-        if alone::<S, OPCODE, SHAPE, TO>(qp, &*wr) {
-            return 0;
-        }
-        looked_up::<S, OPCODE, SHAPE, TO>(qp, wr, bad)
     }
 }
 

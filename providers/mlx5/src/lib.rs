@@ -65,7 +65,7 @@ pub use recv::queue::{RecvCursor, Rq};
 pub use recv::srq::{Srq, SrqCursor};
 pub use recv::streams::reset_stream;
 pub use send::pieces::Place;
-pub use send::queue::{Run, SendCursor, Sq};
+pub use send::queue::{SendCursor, Sq};
 
 /// Provider for mlx5 devices.
 #[derive(Clone, Copy, Debug)]

@@ -17,14 +17,9 @@ use uverbs_mlx5_prm::wqe::{RecvKind, RecvView, WqeView};
 use zerocopy::FromBytes;
 use zerocopy::byteorder::big_endian::U32;
 
-use crate::Ah;
-use crate::Cq;
-use crate::Rq;
-use crate::Sq;
-use crate::Srq;
-use crate::send::doorbell::Posted;
 use crate::send::queue::SendCursor;
 use crate::send::wqe;
+use crate::{Ah, Cq, Rq, Sq, Srq};
 
 /// Addresses of a send queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,7 +174,7 @@ impl Sq {
         let ds = segments.len() as u32 + 1;
         let units = ds.div_ceil(wqe::DS_PER_UNIT);
         self.reserve(at, units)?;
-        let ctrl = wqe::raw_ctrl(opcode, opmod, at.pi, self.qpn_ds(ds), wr.flags, imm);
+        let ctrl = wqe::raw_ctrl(opcode, opmod, at.pi(), self.qpn_ds(ds), wr.flags, imm);
         let mut bytes = [[0; DS_BYTES]; DS_MAX as usize];
         for (to, from) in
             bytes.iter_mut().zip([zerocopy::transmute_ref!(&ctrl)].into_iter().chain(segments))
@@ -187,13 +182,11 @@ impl Sq {
             *to = *from;
         }
         let bytes = bytes.as_flattened().get(..ds as usize * DS_BYTES).unwrap_or_default();
-        // SAFETY: `reserve` found room for `ds` units that the device does not own, so they fit the
-        // ring.
-        unsafe { self.ring_memory().copy_in(at.pi, bytes) };
-        let to = self.ring_memory().unit(at.pi);
-        let last = Posted { head: ctrl[0], at: to, first: at.pi, ds, units };
+        // SAFETY: `reserve` found room for `ds` units, none of them the device's, so they are no
+        // more than the ring.
+        unsafe { self.ring_memory().copy_in(at.pi(), 0, bytes) };
         // SAFETY: `reserve` found the WQEBBs free; this is the only poster.
-        Ok(unsafe { Self::note(self.slots(), at, wr.id, last) })
+        Ok(unsafe { self.note(at, wr.id, (ds, units)) })
     }
 
     /// Writes the caller's WQE, including its control segment, and advances the cursor. Returns its
@@ -230,15 +223,14 @@ impl Sq {
         };
         let units = ds.div_ceil(wqe::DS_PER_UNIT);
         self.reserve(at, units)?;
-        let index = at.pi as u16;
+        let index = at.pi() as u16;
         let head = wqe::pair(OpmodIdxOpcode(word0.get()).with_wqe_index(index).0, word1.get());
         bytes.copy_from_slice(wqe);
         bytes[..size_of::<u64>()].copy_from_slice(&head.to_ne_bytes());
-        // SAFETY: `reserve` found room for `ds` units that the device does not own.
-        unsafe { self.ring_memory().copy_in(at.pi, bytes) };
-        let last = Posted { head, at: self.ring_memory().unit(at.pi), first: at.pi, ds, units };
+        // SAFETY: `reserve` found room for `ds` units, none of them the device's.
+        unsafe { self.ring_memory().copy_in(at.pi(), 0, bytes) };
         // SAFETY: `reserve` found the WQEBBs free; this is the only poster.
-        unsafe { Self::note(self.slots(), at, wr_id, last) };
+        unsafe { self.note(at, wr_id, (ds, units)) };
         Ok(index)
     }
 

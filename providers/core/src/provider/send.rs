@@ -9,6 +9,7 @@
 use std::fmt::Debug;
 
 use super::AhOps;
+use super::post_list::{Lone, Request, Requests};
 use crate::Errno;
 use crate::memory::registered::Held;
 use crate::queues::layout::KeyLayout;
@@ -128,7 +129,58 @@ pub unsafe trait SendOps: Debug + Send {
         Err(PostError::BadOperation)
     }
 
-    /// Writes a whole packet with its Ethernet header, on a raw packet queue pair.
+    /// Posts a list: each work request as [`post`](Self::post), or of datagrams (`UD`) as
+    /// [`post_to`](Self::post_to). Stops at the first one that is refused, which is the list's next
+    /// one then; posted singly, it says why. A provider may also stop where a single post must take
+    /// over.
+    ///
+    /// # Safety
+    ///
+    /// As there, for every work request that the list gives.
+    #[inline(always)]
+    unsafe fn post_list<const UD: bool, R>(&mut self, at: &mut Self::Cursor, requests: &mut R)
+    where
+        R: Requests<One: Request<Ah = Self::Ah>>,
+    {
+        while let Some(request) = requests.first() {
+            let (wr, op, data) = (request.wr(), request.op(), request.data());
+            let posted = if UD {
+                let Some(to) = request.to() else { return };
+                // SAFETY: the caller's promise.
+                unsafe { self.post_to(at, wr, op, to, data) }
+            } else {
+                // SAFETY: as above.
+                unsafe { self.post(at, wr, op, data) }
+            };
+            if posted.is_err() {
+                return;
+            }
+            requests.advance();
+        }
+    }
+
+    /// Posts a list of one, and rings. False if nothing is posted: it was refused, or a provider
+    /// leaves it to single posts.
+    ///
+    /// # Safety
+    ///
+    /// As for [`post_list`](Self::post_list) and [`ring`](Self::ring). Once this is true, no cursor
+    /// of an earlier [`begin`](Self::begin) is used any more.
+    #[inline(always)]
+    unsafe fn post_alone<const UD: bool>(&mut self, request: impl Request<Ah = Self::Ah>) -> bool {
+        let mut at = self.begin();
+        let mut list = Lone(Some(request));
+        // SAFETY: the caller's promise, and the cursor is of the `begin` above.
+        unsafe { self.post_list::<UD, _>(&mut at, &mut list) };
+        let posted = list.0.is_none();
+        if posted {
+            // SAFETY: as above.
+            unsafe { self.ring(at) };
+        }
+        posted
+    }
+
+    /// Writes a whole packet, its Ethernet header first, on a raw packet queue.
     ///
     /// # Safety
     ///

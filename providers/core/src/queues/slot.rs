@@ -68,8 +68,16 @@ impl Reach {
     #[inline(always)]
     #[must_use]
     pub const fn after(self, units: u32) -> Self {
-        debug_assert!(self.end().checked_add(units).is_some(), "the index wraps");
         Self(self.0.wrapping_add(1 << 32 | units as u64))
+    }
+
+    /// The reach with one work request less if so many units wrap the index: [`after`](Self::after)
+    /// carries that one back. Called where room is looked up, before a work request is written.
+    #[inline(always)]
+    #[must_use]
+    pub const fn ready_for(self, units: u32) -> Self {
+        let wraps = self.end().checked_add(units).is_none();
+        Self(self.0.wrapping_sub((wraps as u64) << 32))
     }
 
     #[inline(always)]
@@ -146,21 +154,8 @@ impl Slots {
         slot.end = end;
     }
 
-    /// [`put`](Self::put) that also notes the total number of posted work requests, for the table's
-    /// [`reached`](super::slots::SlotTable::reached). Called by the poster.
-    ///
-    /// # Safety
-    ///
-    /// The contract of [`put`](Self::put).
-    #[inline(always)]
-    pub unsafe fn put_counted(self, index: u32, wr_id: u64, reach: Reach) {
-        // SAFETY: as in `put`: the slot is in the table and owned by the poster.
-        let slot = unsafe { &mut *self.slot(index) };
-        *slot = Slot::new(wr_id, reach);
-    }
-
-    /// Notes the number of a work request that starts at ring unit `index`. [`Named::end`] notes
-    /// its end later. Called by the poster.
+    /// Notes the number of a work request that starts at ring unit `index`; where it ends is for
+    /// [`Named::end`] to say. Posting side.
     ///
     /// # Safety
     ///
@@ -189,7 +184,7 @@ impl Slots {
     ///
     /// The contract of [`put_counted`](Self::put_counted), and `offset` is an offset of this table.
     #[inline(always)]
-    pub unsafe fn put_at(self, offset: usize, wr_id: u64, reach: Reach) {
+    pub unsafe fn put_counted(self, offset: usize, wr_id: u64, reach: Reach) {
         let slot = UnsafeCell::raw_get(self.slots.wrapping_byte_add(offset));
         // SAFETY: the offset is inside the table, and the poster owns the slot, by the contract.
         unsafe { *slot = Slot::new(wr_id, reach) };

@@ -87,6 +87,14 @@ fn a_completion_releases_the_frames_of_unsignaled_work_before_it() {
 }
 
 #[test]
+fn a_work_request_whose_index_wraps_counts_once() {
+    for (end, units) in [(7, 2), (u32::MAX - 2, 2), (u32::MAX - 1, 2), (u32::MAX, 1)] {
+        let after = Reach::new(end, 5).ready_for(units).after(units);
+        assert_eq!(after, Reach::new(end.wrapping_add(units), 6), "{units} from {end:#x} on");
+    }
+}
+
+#[test]
 fn what_was_posted_is_counted_where_it_ended() {
     let table = SlotTable::new(8);
     assert_eq!(table.reached(), Reach::new(0, 0), "new");
@@ -96,7 +104,10 @@ fn what_was_posted_is_counted_where_it_ended() {
         let end = at.wrapping_add(units);
         let reach = Reach::new(end, posted);
         // SAFETY: one thread plays both sides, and posts only into free slots.
-        unsafe { table.slots().put_counted(at, u64::from(posted) + 70, reach) };
+        unsafe {
+            let slots = table.slots();
+            slots.put_counted(slots.offset(at), u64::from(posted) + 70, reach);
+        }
         // SAFETY: one thread plays both sides; what was posted is completed.
         let taken = unsafe { table.take(at) };
         assert_eq!((taken.wr_id, taken.reach), (u64::from(posted) + 70, reach));

@@ -33,7 +33,6 @@ use zerocopy::transmute;
 
 use crate::create::qp::create_qp;
 use crate::create::size::SendSize;
-use crate::send::doorbell::Posted;
 use crate::send::queue::SendCursor;
 use crate::send::wqe::{Words, data_segment, raw_ctrl, store};
 use crate::{Context, Sq};
@@ -159,8 +158,8 @@ impl TagQueue {
 
     /// Takes back changes that were written and not rung.
     pub(crate) fn begin(&mut self) {
-        if self.at.pi != self.sq.producer() {
-            // SAFETY: not rung, so they are at the list's front, which the poster owns.
+        if self.at.pi() != self.sq.producer() {
+            // SAFETY: written behind what is rung, so they are the list's front: ours.
             unsafe { self.table.disown(self.rung_head, self.added) };
             for place in self.removed.drain(..) {
                 // SAFETY: `will_remove` returned true when this change was written, which was never
@@ -281,7 +280,7 @@ impl TagQueue {
         (adds, place): (bool, Option<u32>),
     ) {
         let ds = if data.is_some() { ADD } else { CHANGE };
-        let first = self.at.pi;
+        let first = self.at.pi();
         let opcode = Opcode::TAG_MATCHING.0;
         let ctrl = raw_ctrl(opcode, 0, first, self.sq.qpn_ds(ds), SendFlags::empty(), 0);
         let at = self.sq.ring_memory().unit(first);
@@ -290,9 +289,8 @@ impl TagQueue {
             // SAFETY: `reserve` found the WQEBB free, and it has room for four segments.
             unsafe { store(at.wrapping_add(n * DS_BYTES), words) };
         }
-        let last = Posted { head: ctrl[0], at, first, ds, units: 1 };
-        // SAFETY: `reserve` found the WQEBB free; this is the only poster.
-        unsafe { Sq::note(self.sq.slots(), &mut self.at, wr.id, last) };
+        // SAFETY: as above; this is the only poster.
+        unsafe { self.sq.note(&mut self.at, wr.id, (ds, 1)) };
         let change = Changed { at: first, place, adds, signaled: wr.signaled };
         // SAFETY: the work request just written. Each has one WQEBB, and the ring has no more
         // WQEBBs than the table has room for.
@@ -315,9 +313,9 @@ impl TagQueue {
     ///
     /// The contract of that method.
     pub(crate) unsafe fn ring(&mut self) {
-        // SAFETY: `write` noted each change.
-        unsafe { self.table.changes().ring(self.at.pi) };
-        // SAFETY: the queue pair lives, by the contract, and the cursor is of its last `begin`.
+        // SAFETY: `write` noted each.
+        unsafe { self.table.changes().ring(self.at.pi()) };
+        // SAFETY: the queue pair lives, says the caller, and the cursor is of its last `begin`.
         unsafe { self.sq.ring(self.at) };
         (self.rung_head, self.rung_told) = (self.head, self.told);
         self.added = 0;

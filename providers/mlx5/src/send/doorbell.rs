@@ -43,9 +43,7 @@ pub(crate) struct Doorbell {
 /// A written WQE, with what BlueFlame needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Posted {
-    /// First eight bytes of the WQE, in memory order.
-    pub(crate) head: u64,
-    /// Address of its first WQEBB.
+    /// Where its first WQEBB is.
     pub(crate) at: *const u8,
     /// Index of its first WQEBB; free running.
     pub(crate) first: u32,
@@ -56,7 +54,18 @@ pub(crate) struct Posted {
 }
 
 impl Posted {
-    /// Fixes the number of WQEBBs, which tells the compiler the possible lengths.
+    /// Its first eight bytes, as they stand in memory.
+    ///
+    /// # Safety
+    ///
+    /// Its ring is valid to read, and no other thread writes it.
+    #[inline(always)]
+    pub(crate) unsafe fn head(&self) -> u64 {
+        // SAFETY: the caller's promise; a WQEBB is aligned.
+        unsafe { device_memory::read(self.at.cast()) }
+    }
+
+    /// The same with a number of WQEBBs that the compiler knows, and so which lengths it may have.
     #[inline(always)]
     pub(crate) fn of<const UNITS: u32>(self) -> Self {
         debug_assert_eq!(self.units, UNITS);
@@ -64,11 +73,6 @@ impl Posted {
         Self { units: UNITS, ds, ..self }
     }
 }
-
-// SAFETY: an address that only the queue that wrote there reads.
-unsafe impl Send for Posted {}
-// SAFETY: an address that only the queue that wrote there reads.
-unsafe impl Sync for Posted {}
 
 impl Doorbell {
     /// A BlueFlame register. A half holds one or more whole WQEBBs.
@@ -118,10 +122,12 @@ impl Doorbell {
     #[inline(always)]
     pub(crate) unsafe fn ring(&mut self, last: Posted, only: bool, ring: Ring) {
         if self.half_bytes == 0 {
+            // SAFETY: the caller's promise.
+            let head = unsafe { last.head() };
             record_before_doorbell(DoorbellMemory::NonCached);
-            // SAFETY: a register is aligned, and valid by the contract.
-            unsafe { mmio::write64_raw(self.register(), last.head) };
-            note(Step::Stored { offset: 0, head: last.head });
+            // SAFETY: a register is aligned, and valid by the caller's promise.
+            unsafe { mmio::write64_raw(self.register(), head) };
+            note(Step::Stored { offset: 0, head });
             fence::doorbell_flush(DoorbellMemory::NonCached);
             return;
         }
@@ -138,9 +144,11 @@ impl Doorbell {
                 copy_flush();
             }
         } else {
-            // SAFETY: a register is aligned, and valid by the contract.
-            unsafe { mmio::write64_raw(self.register(), last.head) };
-            note(Step::Stored { offset: self.half, head: last.head });
+            // SAFETY: the caller's promise.
+            let head = unsafe { last.head() };
+            // SAFETY: a register is aligned, and valid by the caller's promise.
+            unsafe { mmio::write64_raw(self.register(), head) };
+            note(Step::Stored { offset: self.half, head });
             doorbell_flush();
         }
         self.half ^= self.half_bytes;

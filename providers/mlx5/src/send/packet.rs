@@ -21,7 +21,6 @@ use uverbs_mlx5_prm::eth::{
 use zerocopy::{IntoBytes, transmute};
 
 use crate::Sq;
-use crate::send::doorbell::Posted;
 use crate::send::inline::{write_inline, write_inline_list};
 use crate::send::queue::SendCursor;
 use crate::send::wqe::{self, Room, Words};
@@ -180,23 +179,20 @@ impl Sq {
         self.reserve(&mut at, units)?;
         // SAFETY: contract of `packet_at`.
         let header = packets.wants_header.then(|| unsafe { header(&data) });
-        let ctrl = wqe::ctrl(&SendOp::Send, at.pi, self.qpn_ds(ds), wr.flags);
-        let (ring, slots) = (self.ring_memory(), self.slots());
-        let wraps = ring.wraps(at.pi, units);
+        let ctrl = wqe::ctrl(&SendOp::Send, at.pi(), self.qpn_ds(ds), wr.flags);
+        let ring = self.ring_memory();
+        let wraps = ring.wraps(at.pi(), units);
         let mut aside = [[0u64; 2]; DS_MAX as usize];
-        let to = ring.unit(at.pi);
-        let place = if wraps { aside.as_mut_ptr().cast() } else { to };
-        // SAFETY: `reserve` found room for the measured units, or `aside` has room for the longest
-        // WQE.
+        let place = if wraps { aside.as_mut_ptr().cast() } else { ring.unit(at.pi()) };
+        // SAFETY: `reserve` found room for what was measured, or it is room for the longest WQE.
         unsafe { write(place, ctrl, &segment(checksums, header.as_ref()), packets, &data) };
         if wraps {
             let bytes = aside.as_bytes().get(..ds as usize * DS_BYTES).unwrap_or_default();
-            // SAFETY: `reserve` found the WQEBBs free, and the WQE is no longer than the ring.
-            unsafe { ring.copy_in(at.pi, bytes) };
+            // SAFETY: `reserve` found the WQEBBs free, and it is no longer than the ring.
+            unsafe { ring.copy_in(at.pi(), 0, bytes) };
         }
-        let last = Posted { head: ctrl[0], at: to, first: at.pi, ds, units };
         // SAFETY: as above; this is the only poster.
-        let slot = unsafe { Self::note(slots, &mut at, wr.id, last) };
+        let slot = unsafe { self.note(&mut at, wr.id, (ds, units)) };
         Ok((at, slot))
     }
 }

@@ -11,20 +11,17 @@ use uverbs_core::order::device_memory;
 use uverbs_core::provider::{PieceOps, SendOps};
 use uverbs_core::queues::slot::{Named, Reach};
 use uverbs_core::queues::work::{Data, Destination, PostError, SendOp, Sge, Wr};
-use uverbs_mlx5_prm::ctrl::{DS_BYTES, DS_MAX};
+use uverbs_mlx5_prm::ctrl::DS_BYTES;
 use uverbs_mlx5_prm::data::DATA_SEG_MAX;
-use zerocopy::IntoBytes;
 
 use crate::Ah;
-use crate::send::doorbell::Posted;
 use crate::send::inline::{is_small, write_small};
 use crate::send::list::{counted, is_rare, write_counted};
 use crate::send::queue::{SendCursor, Sq};
-use crate::send::ring::Ring;
-use crate::send::wqe::{self, DS_PER_UNIT, Head, Vector};
+use crate::send::wqe::{self, Address, DS_PER_UNIT, Head, Vector};
 
-/// A position in a send queue where WQEs are written in several calls. Of the last WQE it keeps
-/// only the index; the rest can be read from the ring.
+/// A position in a send queue where WQEs are written piece by piece. It has no more of the last WQE
+/// than where it begins: the rest stands there.
 ///
 /// It is in memory between two calls, and caches computed addresses. The order of the fields
 /// prevents one load of two separately stored fields, to which the processor can't forward the
@@ -170,8 +167,8 @@ impl Sq {
         };
         let ring = self.ring_memory();
         if ring.wraps(pi, units) {
-            // SAFETY: there is room for the measured units.
-            unsafe { write_wrapped(ring, pi, (head, ds), data) };
+            // SAFETY: there is room for what was measured.
+            unsafe { wqe::write_wrapped(ring, pi, (head, ds), data) };
         } else {
             let behind = ring.unit(pi).wrapping_add(head as usize * DS_BYTES);
             // SAFETY: there is room for the measured units, which are contiguous.
@@ -221,24 +218,20 @@ unsafe impl PieceOps for Sq {
 
     #[inline(always)]
     fn start(&mut self, at: &mut Place) {
-        let SendCursor { pi, count, stop, .. } = self.begin();
-        (at.pi, at.count, at.stop) = (pi, count, stop);
+        let begin = self.begin();
+        (at.pi, at.count, at.stop) = (begin.pi(), begin.count(), begin.stop);
         at.forget();
     }
 
     fn cursor(&mut self, at: &Place) -> SendCursor {
         let Place { pi, count, first, .. } = *at;
-        let (begin, start) = (self.producer(), self.ring_memory().start);
-        let last = match pi.wrapping_sub(begin) {
-            0 => Posted { head: 0, at: start, first: pi, ds: 0, units: 0 },
-            _ => self.written_at(first, pi.wrapping_sub(first)),
-        };
-        SendCursor { pi, count, stop: at.stop(), begin, last }
+        let units = pi.wrapping_sub(first);
+        self.position_behind(Reach::new(pi, count), at.stop(), units)
     }
 
     fn move_to(at: &mut Place, cursor: &SendCursor) {
-        (at.pi, at.count) = (cursor.pi, cursor.count);
-        (at.stop, at.first) = (cursor.stop, cursor.last.first);
+        (at.pi, at.count) = (cursor.pi(), cursor.count());
+        (at.stop, at.first) = (cursor.stop, cursor.pi().wrapping_sub(cursor.units.into()));
         at.forget();
     }
 
@@ -285,10 +278,9 @@ unsafe impl PieceOps for Sq {
         at.unit = unit;
         let behind = unit.wrapping_add(head.units as usize * DS_BYTES);
         at.data = if TO { null_mut() } else { behind };
-        // SAFETY: the WQEBB is free.
-        unsafe { wqe::store(unit, ctrl) };
-        // SAFETY: the WQEBB is free, and has room for the segments that `head` counts.
-        unsafe { wqe::write_operation(unit.wrapping_add(DS_BYTES), &op) };
+        // SAFETY: this WQEBB is free, and it takes what `head` counts; an address vector comes
+        // later.
+        unsafe { wqe::write_head::<false>((unit, unit), ctrl, Address::None, &op) };
         Ok(())
     }
 
@@ -372,30 +364,9 @@ unsafe impl PieceOps for Sq {
         }
         // Stored before the doorbell, so that it occupies no registers afterwards.
         self.stop = stop;
-        self.keep(pi, count);
+        self.keep(Reach::new(pi, count));
         let (ring, last) = (self.ring_memory(), self.written_at(first, pi.wrapping_sub(first)));
-        // SAFETY: contract of `finish`.
-        unsafe { self.announce::<false>(ring, pi, begin, last) };
+        // SAFETY: the caller's promise.
+        unsafe { self.announce::<false>(ring, pi, last.first == begin, last) };
     }
-}
-
-/// Writes the data of a WQE that wraps around the ring's end. Its head does not wrap.
-///
-/// # Safety
-///
-/// The `ds` units of 16 bytes from the WQEBB `index` on, around the end, are free, and the first
-/// `head` of them are the head. `ds` is at most [`DS_MAX`], and was measured with this data.
-#[cold]
-#[inline(never)]
-pub(crate) unsafe fn write_wrapped(ring: Ring, index: u32, (head, ds): (u32, u32), data: Data<'_>) {
-    let mut aside = [[0u64; 2]; DS_MAX as usize];
-    let (behind, all) = (head as usize * DS_BYTES, ds as usize * DS_BYTES);
-    let start: *mut u8 = aside.as_mut_ptr().cast();
-    // SAFETY: the head is in this WQEBB; `aside` has room for the longest WQE.
-    unsafe { device_memory::copy(ring.unit(index), start, behind) };
-    // SAFETY: the head is in this WQEBB; `aside` has room for the longest WQE.
-    unsafe { wqe::write_data(start.wrapping_add(behind), &data) };
-    let bytes = aside.as_bytes().get(..all).unwrap_or_default();
-    // SAFETY: contract of `write_wrapped`.
-    unsafe { ring.copy_in(index, bytes) };
 }

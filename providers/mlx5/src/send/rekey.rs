@@ -12,6 +12,7 @@
 
 use uverbs_core::attr::AccessFlags;
 use uverbs_core::order::device_memory;
+use uverbs_core::queues::slot::Reach;
 use uverbs_core::queues::work::{PostError, Rekey, WINDOW_MAX, WindowKind, Wr};
 use uverbs_mlx5_prm::ctrl::{DS_BYTES, MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE};
 use uverbs_mlx5_prm::opcode::Opcode;
@@ -30,7 +31,6 @@ use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromZeros, Immutable, IntoBytes};
 
 use crate::Sq;
-use crate::send::doorbell::Posted;
 use crate::send::queue::SendCursor;
 use crate::send::wqe::{self, DS_PER_UNIT, Words};
 
@@ -158,11 +158,10 @@ impl Sq {
         let ds = (wqe.len() / DS_BYTES) as u32;
         let units = ds.div_ceil(DS_PER_UNIT);
         self.reserve(&mut at, units)?;
-        let plain = wqe::raw_ctrl(Opcode::UMR.0, 0, at.pi, self.qpn_ds(ds), wr.flags, key);
-        // Directly after another UMR this WQE gets the fence; otherwise the WQE that follows that
-        // UMR gets it.
+        let plain = wqe::raw_ctrl(Opcode::UMR.0, 0, at.pi(), self.qpn_ds(ds), wr.flags, key);
+        // Behind another UMR it is this WQE that waits; else the one that stands there does.
         let ctrl = match self.umr_end {
-            Some(end) if end == at.pi => behind_umr(plain),
+            Some(end) if end == at.pi() => behind_umr(plain),
             Some(end) => {
                 self.fence_at(end);
                 plain
@@ -170,36 +169,32 @@ impl Sq {
             None => plain,
         };
         wqe[..DS_BYTES].copy_from_slice(ctrl.as_bytes());
-        let ring = self.ring_memory();
-        // SAFETY: behind the published index, where `reserve` found room.
-        unsafe { ring.copy_in(at.pi, wqe) };
-        let last = Posted { head: ctrl[0], at: ring.unit(at.pi), first: at.pi, ds, units };
+        // SAFETY: behind the published index, and `reserve` found room.
+        unsafe { self.ring_memory().copy_in(at.pi(), 0, wqe) };
         // SAFETY: as above; this is the only poster.
-        let slot = unsafe { Self::note(self.slots(), &mut at, wr.id, last) };
-        // Marked, so that both are taken back if the batch is dropped.
-        (self.umr_end, self.marked) = (Some(at.pi), at.pi);
+        let slot = unsafe { self.note(&mut at, wr.id, (ds, units)) };
+        // Marked, so that both are taken back with a batch that is forgotten.
+        (self.umr_end, self.marked) = (Some(at.pi()), at.pi());
         Ok((at, slot))
     }
 
-    /// Sets the fence of the WQE after the last UMR, and publishes the batch, whose cursor is given
-    /// in parts and whose last WQE begins at `first`. If the UMR is the last WQE, the next batch
-    /// sets the fence.
+    /// Sets the fence of the WQE behind the last UMR, and publishes up to the cursor, of which
+    /// these are parts. Where the UMR is the last WQE, the fence is left to the next batch.
     ///
     /// # Safety
     ///
     /// As for [`publish`](Self::publish).
     #[cold]
     #[inline(never)]
-    pub(crate) unsafe fn publish_behind_umr(&mut self, pi: u32, count: u32, stop: u32, first: u32) {
-        if let Some(index) = self.umr_end.filter(|index| *index != pi) {
+    pub(crate) unsafe fn publish_behind_umr(&mut self, reach: Reach, stop: u32, units: u32) {
+        let at = self.position_behind(reach, stop, units);
+        if let Some(index) = self.umr_end.filter(|index| *index != at.pi()) {
             self.fence_at(index);
             self.umr_end = None;
         }
         self.rung_umr_end = self.umr_end;
-        let last = self.written_at(first, pi.wrapping_sub(first));
-        let begin = self.producer();
-        // SAFETY: contract of `publish_behind_umr`.
-        unsafe { self.publish(SendCursor { pi, count, stop, begin, last }) };
+        // SAFETY: the caller's promise.
+        unsafe { self.publish(at) };
         if self.umr_end.is_some() {
             self.look_first();
         }

@@ -333,44 +333,34 @@ impl Vector<'_> {
     }
 }
 
-/// Number of a queue pair or a DC target, shifted as in an address vector. Bits above 24 are not
-/// masked, as in rdma-core (`qp.c:set_datagram_seg`).
+/// Segments between control segment and operation, of a send that names where it goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Address<'a> {
+    /// Of a connected queue pair.
+    None,
+    /// A datagram's, or one of dynamic connections.
+    Vector(Vector<'a>),
+    /// Number of a shared receive queue of the peer's (XRC).
+    Srq(u32),
+}
+
+impl Address<'_> {
+    /// Units of 16 bytes.
+    #[inline(always)]
+    pub(crate) fn units(&self) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::Vector(_) => VECTOR_UNITS,
+            Self::Srq(_) => XRC_UNITS,
+        }
+    }
+}
+
+/// A queue pair's or a target's number, where an address vector has it. Of a number of more than 24
+/// bits none is taken off, as in rdma-core (`qp.c:set_datagram_seg`).
 #[inline(always)]
 fn peer(number: u32) -> u64 {
     pair(number, 0)
-}
-
-/// Writes a WQE to a shared receive queue of the peer.
-///
-/// # Safety
-///
-/// As [`Ring::write_wrapped`], for one unit more than [`measure`] returned for this operation and
-/// data.
-#[inline]
-pub(crate) unsafe fn write_xrc(
-    ring: Ring,
-    (index, ds): (u32, u32),
-    ctrl: Words,
-    srqn: u32,
-    op: &SendOp,
-    data: &Data<'_>,
-) {
-    let address: Words = transmute!(mlx5_wqe_xrc_seg::new(srqn));
-    let to = ring.unit(index);
-    let wraps = ring.wraps(index, ds.div_ceil(DS_PER_UNIT));
-    let mut aside = [[0u64; 2]; DS_MAX as usize];
-    let at = if wraps { aside.as_mut_ptr().cast() } else { to };
-    // SAFETY: contract of `write_xrc`, or `aside` has room for the longest WQE.
-    unsafe { store(at, ctrl) };
-    // SAFETY: contract of `write_xrc`, or `aside` has room for the longest WQE.
-    unsafe { store(at.wrapping_add(DS_BYTES), address) };
-    // SAFETY: the same destination, behind the unit that `measure` did not count.
-    unsafe { write_body(at.wrapping_add(2 * DS_BYTES), op, data) };
-    if wraps {
-        let bytes = aside.as_bytes().get(..ds as usize * DS_BYTES).unwrap_or_default();
-        // SAFETY: contract of `write_xrc`.
-        unsafe { ring.copy_in(index, bytes) };
-    }
 }
 
 /// Stores one segment.
@@ -409,36 +399,30 @@ pub(crate) unsafe fn store_as<const WHOLE: bool>(to: *mut u8, words: Words) {
 /// returned for this operation and data, or [`measure_datagram`] with an address vector; no other
 /// thread reads or writes them now.
 #[inline(always)]
-pub(crate) unsafe fn write(
-    to: *mut u8,
+pub(crate) unsafe fn write_head<const WHOLE: bool>(
+    (at, next): (*mut u8, *mut u8),
     ctrl: Words,
-    to_peer: Option<Vector<'_>>,
+    address: Address<'_>,
     op: &SendOp,
-    data: &Data<'_>,
-) {
-    // SAFETY: a WQE has at least a control segment.
-    unsafe { store(to, ctrl) };
-    let mut at = to.wrapping_add(DS_BYTES);
-    if let Some(vector) = to_peer {
-        // SAFETY: `measure_datagram` counted its segments.
-        unsafe { vector.store::<false>(at) };
-        at = at.wrapping_add(VECTOR_UNITS as usize * DS_BYTES);
-    }
-    // SAFETY: the rest of the measured units.
-    unsafe { write_body(at, op, data) };
-}
-
-/// Writes the segments after control segment and address.
-///
-/// # Safety
-///
-/// As [`write`], for the units that [`measure`] counted after the control segment.
-#[inline(always)]
-unsafe fn write_body(at: *mut u8, op: &SendOp, data: &Data<'_>) {
-    // SAFETY: contract of `write_body`.
-    let at = unsafe { write_operation(at, op) };
-    // SAFETY: contract of `write_body`, behind the operation.
-    unsafe { write_data(at, data) };
+) -> *mut u8 {
+    let behind = at.wrapping_add(DS_BYTES);
+    // SAFETY: a WQE has a control segment at least.
+    unsafe { store_as::<WHOLE>(at, ctrl) };
+    let behind = match address {
+        Address::None => behind,
+        Address::Vector(vector) => {
+            // SAFETY: the caller's promise; it fills the WQEBB.
+            unsafe { vector.store::<WHOLE>(behind) };
+            next
+        }
+        Address::Srq(number) => {
+            // SAFETY: the caller's promise.
+            unsafe { store(behind, transmute!(mlx5_wqe_xrc_seg::new(number))) };
+            behind.wrapping_add(DS_BYTES)
+        }
+    };
+    // SAFETY: as above.
+    unsafe { write_operation(behind, op) }
 }
 
 /// Writes remote address and operands, and returns the address behind them.
@@ -546,48 +530,16 @@ unsafe fn write_list(mut at: *mut u8, list: &[Sge]) {
 ///
 /// # Safety
 ///
-/// As [`write`], for `ds` units of 16 bytes from the WQEBB `index` on, around the end, and `ds`
-/// is at most [`DS_MAX`].
+/// `head` and `ds` units of 16 bytes from the WQEBB `index` on, around the end, are free, and `ds`
+/// is at most [`DS_MAX`] and what was measured with this data.
 #[cold]
 #[inline(never)]
-pub(crate) unsafe fn write_wrapped(
-    ring: Ring,
-    index: u32,
-    ds: u32,
-    ctrl: Words,
-    op: SendOp,
-    data: Data<'_>,
-) {
+pub(crate) unsafe fn write_wrapped(ring: Ring, index: u32, (head, ds): (u32, u32), data: Data<'_>) {
     let mut aside = [[0u64; 2]; DS_MAX as usize];
-    // SAFETY: `aside` has room for the longest WQE.
-    unsafe { write(aside.as_mut_ptr().cast(), ctrl, None, &op, &data) };
-    let bytes = aside.as_bytes().get(..ds as usize * DS_BYTES).unwrap_or_default();
-    // SAFETY: contract of `write_wrapped`.
-    unsafe { ring.copy_in(index, bytes) };
-}
-
-/// [`write_wrapped`] of a WQE with an address vector, which is passed in parts: as a whole, every
-/// post would write it to the stack, even without a wrap.
-///
-/// # Safety
-///
-/// As [`write_wrapped`].
-#[cold]
-#[inline(never)]
-pub(crate) unsafe fn write_wrapped_to(
-    ring: Ring,
-    (index, ds): (u32, u32),
-    ctrl: Words,
-    template: &[Words; 3],
-    [key, peer]: Words,
-    op: SendOp,
-    data: Data<'_>,
-) {
-    let mut aside = [[0u64; 2]; DS_MAX as usize];
-    let vector = Vector { template, first: [key, peer] };
-    // SAFETY: `aside` has room for the longest WQE.
-    unsafe { write(aside.as_mut_ptr().cast(), ctrl, Some(vector), &op, &data) };
-    let bytes = aside.as_bytes().get(..ds as usize * DS_BYTES).unwrap_or_default();
-    // SAFETY: contract of `write_wrapped_to`.
-    unsafe { ring.copy_in(index, bytes) };
+    // SAFETY: room for the longest WQE.
+    unsafe { write_data(aside.as_mut_ptr().cast(), &data) };
+    let bytes = aside.as_bytes().get(..(ds - head) as usize * DS_BYTES).unwrap_or_default();
+    let (index, offset) = (index.wrapping_add(head / DS_PER_UNIT), head % DS_PER_UNIT);
+    // SAFETY: the caller's promise.
+    unsafe { ring.copy_in(index, offset as usize * DS_BYTES, bytes) };
 }

@@ -3,12 +3,12 @@
 
 use std::slice;
 
-use uverbs_core::provider::{AhOps, Alike, Request, Requests, RunOps, SendOps};
+use uverbs_core::provider::{AhOps, Alike, Request, Requests, SendOps};
 use uverbs_core::queues::work::{Data, Destination, PostError, SendFlags, SendOp, Wr};
 
 use crate::Ah;
 use crate::send::inline::is_small;
-use crate::send::queue::{Run, SendCursor, Sq};
+use crate::send::queue::{SendCursor, Sq};
 
 /// Queue pair and Q_Key of the tests' datagrams.
 pub(crate) const PEER: (u32, u32) = (0xab_cdef, 7);
@@ -41,7 +41,8 @@ unsafe impl Request for Asked<'_> {
     }
 
     fn to(&self) -> Option<Destination<'_, Ah>> {
-        self.to.map(|ah| ah.to(PEER.0, PEER.1))
+        let ah = self.to.expect("only a datagram is asked");
+        Some(ah.to(PEER.0, PEER.1))
     }
 
     fn data(&self) -> Data<'_> {
@@ -123,14 +124,11 @@ impl<'a, T: Request, F: Fn(Asked<'a>) -> T> Requests for Several<'a, F> {
 
 /// A batch: a run until a work request needs the slow path, then a cursor.
 #[derive(Debug)]
-pub(crate) enum Row {
-    Run(Run),
-    Cursor(SendCursor),
-}
+pub(crate) struct Row(SendCursor);
 
 impl Row {
-    pub(crate) fn begin<const TO: bool>(sq: &mut Sq) -> Self {
-        Self::Run(sq.begin_run::<TO>())
+    pub(crate) fn begin(sq: &mut Sq) -> Self {
+        Self(sq.begin())
     }
 
     /// Posts one more work request. Returns whether the run took it, if it had room.
@@ -139,19 +137,16 @@ impl Row {
         sq: &mut Sq,
         asked: &Asked<'_>,
     ) -> Result<Option<bool>, PostError> {
-        let mut taken = None;
-        if let Self::Run(run) = self {
-            if extend::<TO, _>(sq, run, slice::from_ref(asked), |asked| asked) == 1 {
-                return Ok(Some(true));
-            }
-            taken = run.has_room().then_some(false);
+        let Self(at) = self;
+        if extend::<TO, _>(sq, at, slice::from_ref(asked), |asked| asked) == 1 {
+            return Ok(Some(true));
         }
+        let taken = at.has_room().then_some(false);
         let Asked { wr, op, data, .. } = *asked;
-        let at = self.cursor(sq);
-        let slot = match asked.to() {
-            // SAFETY: no device reads the ring, and the cursor is of the last `begin_run`.
-            Some(to) => unsafe { sq.post_to(at, wr, op, to, data) },
-            // SAFETY: no device reads the ring, and the cursor is of the last `begin_run`.
+        let slot = match asked.to {
+            // SAFETY: no device reads the ring, and the cursor is of the last `begin`.
+            Some(_) => unsafe { sq.post_to(at, wr, op, asked.to().unwrap(), data) },
+            // SAFETY: as above.
             None => unsafe { sq.post(at, wr, op, data) },
         };
         slot.map(|_| taken)
@@ -163,14 +158,12 @@ impl Row {
         while let Some(first) = left.first() {
             let kind = alike(first);
             let same = left.iter().take_while(|one| alike(one) == kind).count();
-            let mut taken = 0;
-            if let Self::Run(run) = self {
-                taken = match kind {
-                    Alike::No => 0,
-                    Alike::Piece => extend::<TO, _>(sq, run, &left[..same], OfKind::<false>),
-                    Alike::Inline => extend::<TO, _>(sq, run, &left[..same], OfKind::<true>),
-                };
-            }
+            let Self(at) = self;
+            let mut taken = match kind {
+                Alike::No => 0,
+                Alike::Piece => extend::<TO, _>(sq, at, &left[..same], OfKind::<false>),
+                Alike::Inline => extend::<TO, _>(sq, at, &left[..same], OfKind::<true>),
+            };
             if taken == 0 {
                 if self.post::<TO>(sq, first).is_err() {
                     break;
@@ -182,38 +175,21 @@ impl Row {
         all.len() - left.len()
     }
 
-    /// Converts it to a cursor.
-    fn cursor(&mut self, sq: &mut Sq) -> &mut SendCursor {
-        if let Self::Run(run) = self {
-            // SAFETY: it is of the last `begin_run`, in `begin`.
-            *self = Self::Cursor(unsafe { sq.cursor_of(*run) });
-        }
-        match self {
-            Self::Cursor(at) => at,
-            Self::Run(_) => unreachable!("it was made a cursor"),
-        }
-    }
-
     pub(crate) fn ring(self, sq: &mut Sq) {
-        let at = match self {
-            // SAFETY: it is of the last `begin_run`, in `begin`.
-            Self::Run(run) => unsafe { sq.cursor_of(run) },
-            Self::Cursor(at) => at,
-        };
-        // SAFETY: no device reads the ring; it is of the last `begin` or `begin_run`.
-        unsafe { sq.ring(at) };
+        // SAFETY: no device reads the ring; the cursor is of the last `begin`.
+        unsafe { sq.ring(self.0) };
     }
 }
 
 /// Posts as many work requests as the run takes, as type `T`. Returns their number.
 fn extend<'a, const TO: bool, T: Request<Ah = Ah>>(
     sq: &mut Sq,
-    run: &mut Run,
+    at: &mut SendCursor,
     all: &'a [Asked<'a>],
     as_type: impl Fn(Asked<'a>) -> T,
 ) -> usize {
     let mut several = Several { left: all, as_type };
-    // SAFETY: no device reads the ring, and the run is of the last `begin_run`.
-    unsafe { sq.extend::<TO, _>(run, &mut several) };
+    // SAFETY: no device reads the ring, and the cursor is of the last `begin`.
+    unsafe { sq.post_list::<TO, _>(at, &mut several) };
     all.len() - several.left.len()
 }

@@ -122,7 +122,7 @@ fn a_list_takes_whole_units() {
         let slot = lay_out(&mut side, &mut at, KeyParts::List(&vec![PART; count])).unwrap();
         let units = 2 + count.div_ceil(4) as u32;
         let bytes = side.bytes(slot, 24);
-        assert_eq!((at.pi, u32::from(bytes[7])), (units, units * 4), "{count}");
+        assert_eq!((at.pi(), u32::from(bytes[7])), (units, units * 4), "{count}");
         assert_eq!(u32::from(bytes[21]), (units - 2) * 4, "klm_octowords");
         side.assert_guards();
     }

@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "posts")]
 
 use uverbs_core::order::doorbell_memory::DoorbellMemory;
-use uverbs_core::provider::{AhOps, RunOps, SendOps};
+use uverbs_core::provider::{AhOps, SendOps};
 use uverbs_core::queues::work::{Data, Rekey, Remote, SendFlags, SendOp, Sge, Wr};
 
 use super::asked::{Asked, PEER, Row, post_alone};
@@ -241,19 +241,20 @@ fn behind_a_change_of_a_key_none_is_taken() {
 
 /// A queue pair may have no send queue.
 #[test]
-fn a_run_with_nothing_in_it_reads_nothing() {
+fn an_empty_batch_rings_nothing() {
     let mut side = looked();
     side.stain(0xee);
-    let run = side.sq.begin_run::<false>();
-    // SAFETY: the run is of the `begin_run` above.
-    assert_eq!(unsafe { side.sq.cursor_of(run) }.last.head, 0);
+    let (at, record, _) = (side.sq.begin(), side.send_record(), steps());
+    // SAFETY: the cursor is of the `begin` above.
+    unsafe { side.sq.ring(at) };
+    assert_eq!((side.send_record(), steps().len()), (record, 0));
 }
 
 /// A run writes the WQEs and slots of a batch.
 #[test]
-fn a_run_is_a_batch() {
+fn a_row_is_a_batch() {
     let mut sides = [0; 2].map(|_| looked());
-    let mut row = Row::begin::<false>(&mut sides[0].sq);
+    let mut row = Row::begin(&mut sides[0].sq);
     let mut at = sides[1].sq.begin();
     for (id, data) in (10..).zip([Data::One(SGE), Data::List(&[SGE; 4]), Data::Inline(&[7; 12])]) {
         let asked = Asked { wr: Wr::new(id), op: SendOp::Write(REMOTE), data, to: None };
@@ -264,12 +265,12 @@ fn a_run_is_a_batch() {
     row.ring(&mut sides[0].sq);
     // SAFETY: the cursor is of the `begin` above.
     unsafe { sides[1].sq.ring(at) };
-    let [run, batch] = sides.map(|side| {
+    let [row, batch] = sides.map(|side| {
         // SAFETY: the test is poster and poller.
         let taken = [1, 2, 4].map(|at| unsafe { side.shared.send.take(at) });
         (side.bytes(0, 5 * 64), side.send_record(), taken.map(|taken| (taken.wr_id, taken.reach)))
     });
-    assert_eq!(run, batch);
+    assert_eq!(row, batch);
 }
 
 #[test]

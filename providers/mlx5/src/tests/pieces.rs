@@ -186,7 +186,7 @@ fn in_a_row<const TO: bool>(
 
 /// Posts requests in lists of alike ones, and rings.
 fn in_rows<const TO: bool>(sq: &mut Sq, requests: &[(Wr, SendOp, &Load)], to: Option<&Ah>) {
-    let mut row = Row::begin::<TO>(sq);
+    let mut row = Row::begin(sq);
     for same in requests.chunk_by(|a, b| discriminant(&a.1) == discriminant(&b.1)) {
         let mut left = same;
         while let Some(&(wr, op, load)) = left.first() {
@@ -243,7 +243,7 @@ fn run<const TO: bool>((ring, max_wr): (u32, u32), start: u32, steps: &[Step], t
         sides.iter().for_each(|side| side.register.write(0, &[0; 2 * HALF]));
         let begin = index.wrapping_add(out.iter().sum());
         let [first, second, third, fourth, fifth] = &mut sides;
-        let mut row = Row::begin::<TO>(&mut fourth.sq);
+        let mut row = Row::begin(&mut fourth.sq);
         let (mut cursor, mut place) = (first.sq.begin(), Place::default());
         second.sq.start(&mut place);
         let mut posted = Vec::new();
@@ -350,14 +350,14 @@ fn one_that_ends_before_the_index_wraps_leaves_no_room_behind() {
     let empty = (Wr::new(1), SendOp::Send, &Load::List(Vec::new()));
     by_pieces::<true>(sq, &mut place, empty, Some(&ah)).unwrap();
     let cursor = sq.cursor(&place);
-    assert_eq!(cursor.pi, u32::MAX);
+    assert_eq!(cursor.pi(), u32::MAX);
     // SAFETY: the place is of the `start` above.
     unsafe { sq.ring(cursor) };
     let data = Data::One(Sge { addr: 0x1000, len: 64, lkey: 7 });
     let asked = Asked { wr: Wr::new(2), op: SendOp::Send, data, to: Some(&ah) };
     assert!(!post_alone(sq, &asked));
     for taken in [None, Some(true)] {
-        let mut row = Row::begin::<true>(sq);
+        let mut row = Row::begin(sq);
         assert_eq!(row.post::<true>(sq, &asked), Ok(taken));
         row.ring(sq);
     }

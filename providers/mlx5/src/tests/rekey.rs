@@ -235,7 +235,7 @@ fn a_batch_that_is_rung_is_waited_for_and_one_that_is_dropped_is_not() {
         assert_eq!(flags(&side, behind), SIGNALED | SMALL_FENCE);
         // The dropped UMR ended here.
         assert_eq!(flags(&side, next), SIGNALED, "{slot}");
-        side.retire(at.pi);
+        side.retire(at.pi());
     }
 }
 

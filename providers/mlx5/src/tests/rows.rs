@@ -85,7 +85,7 @@ fn a_row_that_is_alike_is_a_batch() {
 
 /// Posts all requests as a list.
 fn alike<const TO: bool>(sq: &mut Sq, all: &[Asked<'_>]) {
-    let mut row = Row::begin::<TO>(sq);
+    let mut row = Row::begin(sq);
     assert_eq!(row.post_alike::<TO>(sq, all), all.len());
     row.ring(sq);
 }
@@ -102,13 +102,13 @@ fn a_row_ends_before_what_it_cannot_take() {
         [(vec![64, 64, (1 << 31) + 1, 64], 2), (vec![(1 << 31) + 1], 0), (vec![1; 20], 14)]
     {
         let all: Vec<_> = lens.into_iter().map(ask).collect();
-        let mut row = Row::begin::<false>(&mut side.sq);
+        let mut row = Row::begin(&mut side.sq);
         assert_eq!(row.post_alike::<false>(&mut side.sq, &all), posted);
         row.ring(&mut side.sq);
     }
     assert!(!post_alone(&mut side.sq, &ask(64)), "there is no room");
     side.retire(8);
-    let mut row = Row::begin::<false>(&mut side.sq);
+    let mut row = Row::begin(&mut side.sq);
     assert_eq!(row.post_alike::<false>(&mut side.sq, &[ask(64); 9]), 8);
     row.ring(&mut side.sq);
     side.assert_guards();
@@ -120,7 +120,7 @@ fn a_row_ends_before_what_it_cannot_take() {
 fn a_row_leaves_no_room_that_is_not_there() {
     let mut side = SendSide::with_max_wr(16, 4, ROOM);
     let ask = Asked { wr: Wr::new(1), op: SendOp::Send, data: Data::One(piece(0)), to: None };
-    let mut row = Row::begin::<false>(&mut side.sq);
+    let mut row = Row::begin(&mut side.sq);
     assert_eq!(row.post_alike::<false>(&mut side.sq, &[ask; 5]), 4);
     row.ring(&mut side.sq);
     assert_eq!(side.sq.left(), 0);
@@ -138,7 +138,7 @@ fn a_row_of_bytes_keeps_to_the_queues_limit() {
         let mut side = SendSide::with_max_wr(16, 8, Room { max_inline: most, ..ROOM });
         let data = Data::Inline(&[7; 9]);
         let ask = Asked { wr: Wr::new(1), op: SendOp::Send, data, to: None };
-        let mut row = Row::begin::<false>(&mut side.sq);
+        let mut row = Row::begin(&mut side.sq);
         assert_eq!(row.post_alike::<false>(&mut side.sq, &[ask; 2]), taken, "of {most}");
         row.ring(&mut side.sq);
     }
@@ -151,7 +151,7 @@ fn a_row_has_no_room_by_a_device_that_lies() {
     // SAFETY: nothing is posted.
     unsafe { side.shared.send.retire(Reach::new(20, 20)) };
     let ask = Asked { wr: Wr::new(1), op: SendOp::Send, data: Data::One(piece(0)), to: None };
-    let mut row = Row::begin::<false>(&mut side.sq);
+    let mut row = Row::begin(&mut side.sq);
     assert_eq!(row.post_alike::<false>(&mut side.sq, &[ask; 20]), 8);
     row.ring(&mut side.sq);
     side.assert_guards();
@@ -165,7 +165,7 @@ fn a_row_of_datagrams_takes_no_write() {
     let mut side = SendSide::of_datagrams_with_max_wr(16, 8, ROOM);
     let op = SendOp::Write(Remote { addr: 0x1000, rkey: 1 });
     let ask = Asked { wr: Wr::new(1), op, data: Data::One(piece(0)), to: Some(&ah) };
-    let mut row = Row::begin::<true>(&mut side.sq);
+    let mut row = Row::begin(&mut side.sq);
     assert_eq!(row.post_alike::<true>(&mut side.sq, &[ask; 2]), 0);
     row.ring(&mut side.sq);
     assert_eq!(side.send_record(), 0);
@@ -184,7 +184,7 @@ fn a_row_needs_wqebbs_too() {
     // SAFETY: the cursor is of the `begin` above.
     unsafe { side.sq.ring(at) };
     let ask = Asked { wr: Wr::new(3), op: SendOp::Send, data: Data::One(piece(0)), to: None };
-    let mut row = Row::begin::<false>(&mut side.sq);
+    let mut row = Row::begin(&mut side.sq);
     assert_eq!(row.post_alike::<false>(&mut side.sq, &[ask; 4]), 2, "two of sixteen are free");
     row.ring(&mut side.sq);
     side.assert_guards();
@@ -196,13 +196,13 @@ fn a_row_that_ends_at_once_leaves_the_last_one() {
     let mut side = SendSide::with_max_wr(16, 8, ROOM);
     let ask = |data| Asked { wr: Wr::new(1), op: SendOp::Send, data, to: None };
     let list = [piece(0); 6];
-    let mut row = Row::begin::<false>(&mut side.sq);
+    let mut row = Row::begin(&mut side.sq);
     assert_eq!(row.post::<false>(&mut side.sq, &ask(Data::List(&list))), Ok(Some(true)));
     let rare = Data::One(Sge { len: 1 << 31, ..piece(0) });
     assert_eq!(row.post_alike::<false>(&mut side.sq, &[ask(rare)]), 1);
     row.ring(&mut side.sq);
     assert_eq!(side.send_record(), 3, "the list has two WQEBBs, and the rare one has one");
-    let mut row = Row::begin::<false>(&mut side.sq);
+    let mut row = Row::begin(&mut side.sq);
     assert_eq!(row.post::<false>(&mut side.sq, &ask(Data::List(&list))), Ok(Some(true)));
     let refused = Data::One(Sge { len: (1 << 31) + 1, ..piece(0) });
     assert_eq!(row.post_alike::<false>(&mut side.sq, &[ask(refused)]), 0);
@@ -226,7 +226,7 @@ fn a_row_with_nothing_in_it_leaves_the_fence() {
         let data = Data::One(Sge { len, ..piece(0) });
         Asked { wr: Wr::new(1), op: SendOp::Send, data, to: None }
     };
-    let mut row = Row::begin::<false>(&mut side.sq);
+    let mut row = Row::begin(&mut side.sq);
     assert_eq!(row.post_alike::<false>(&mut side.sq, &[ask((1 << 31) + 1)]), 0);
     row.ring(&mut side.sq);
     assert!(!post_alone(&mut side.sq, &ask(64)), "it gets a fence");

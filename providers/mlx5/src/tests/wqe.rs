@@ -475,7 +475,7 @@ proptest! {
             let mut posted = Vec::new();
             for ((op, payload), flags) in &batch {
                 let wr = Wr { id: 1, flags: SendFlags::from_bits_truncate(*flags) };
-                let index = at.pi;
+                let index = at.pi();
                 // SAFETY: the cursor is this batch's; no device reads the ring.
                 match with_data(payload, |data| unsafe { side.sq.post(&mut at, wr, *op, data) }) {
                     Ok(place) => {

@@ -5,16 +5,16 @@ use proptest::prelude::*;
 use uverbs_core::Errno;
 use uverbs_core::attr::{AccessFlags, QpCap};
 use uverbs_core::memory::post::Source;
-use uverbs_core::provider::{CqOps, SendOps};
+use uverbs_core::provider::{Alike, CqOps, Request, Requests, SendOps};
 use uverbs_core::queues::placement::{FlushLevel, PlaceOp, PlacementTypes};
 use uverbs_core::queues::work::{
-    Data, PostError, Rekey, Remote, SendFlags, SendOp, Sge, WINDOW_MAX, WindowKind, Wr,
+    Data, Destination, PostError, Rekey, Remote, SendFlags, SendOp, Sge, WINDOW_MAX, WindowKind, Wr,
 };
 use uverbs_kernel_rings::elements::Room;
 use uverbs_kernel_rings::testing::free;
 
 use super::rig::{CAP, Rig};
-use crate::wqe;
+use crate::{Ah, wqe};
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes(bytes[at..][..4].try_into().unwrap())
@@ -72,6 +72,74 @@ fn each_operation_stands_where_the_header_says() {
         let entry = (u64_at(&wqe, 208), u32_at(&wqe, 216), u32_at(&wqe, 220));
         assert_eq!(entry, (sge(8).addr, 8, sge(8).lkey));
     }
+}
+
+/// A SEND of a list, by its number, which is odd of one that is too long.
+#[derive(Clone, Copy)]
+struct Listed(u64);
+
+// SAFETY: nothing changes.
+unsafe impl Request for Listed {
+    type Ah = Ah;
+
+    const ALIKE: Alike = Alike::No;
+
+    fn id(&self) -> u64 {
+        self.0
+    }
+
+    fn flags(&self) -> SendFlags {
+        SendFlags::SIGNALED
+    }
+
+    fn op(&self) -> SendOp {
+        SendOp::Send
+    }
+
+    fn to(&self) -> Option<Destination<'_, Ah>> {
+        unreachable!("only a datagram is asked")
+    }
+
+    fn data(&self) -> Data<'_> {
+        Data::One(sge(if self.0.is_multiple_of(2) { 8 } else { (1 << 31) + 1 }))
+    }
+}
+
+/// A list of them.
+struct List<'a>(&'a [u64]);
+
+impl Requests for List<'_> {
+    type One = Listed;
+
+    fn first(&self) -> Option<Listed> {
+        self.0.first().copied().map(Listed)
+    }
+
+    fn advance(&mut self) {
+        self.0 = &self.0[1..];
+    }
+}
+
+/// A refused work request is the list's next one, and those before it are rung.
+#[test]
+fn a_list_ends_at_what_is_refused() {
+    let mut rig = Rig::new(15);
+    let mut list = List(&[2, 4, 5, 6]);
+    let mut at = rig.sq.begin();
+    // SAFETY: no device reads what is named; the cursor is of the `begin` above.
+    unsafe { rig.sq.post_list::<false, _>(&mut at, &mut list) };
+    assert_eq!(list.0, [5, 6]);
+    // SAFETY: as above.
+    unsafe { rig.sq.ring(at) };
+    for _ in 0..2 {
+        let mut sends = rig.sends.lock().unwrap();
+        assert_eq!(u32_at(&sends.head().unwrap(), 12), 2, "a SEND");
+        sends.advance();
+    }
+    assert!(rig.sends.lock().unwrap().head().is_none());
+    // SAFETY: no device reads what is named.
+    let posted = [5, 8].map(|id| unsafe { rig.sq.post_alone::<false>(Listed(id)) });
+    assert_eq!((posted, rig.kicks()), ([false, true], 2));
 }
 
 #[test]

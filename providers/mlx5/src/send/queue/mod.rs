@@ -13,11 +13,10 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use uverbs_core::order::device_memory;
 use uverbs_core::queues::shared::QpShared;
-use uverbs_core::queues::slot::{Reach, Slots};
+use uverbs_core::queues::slot::{Reach, SLOT_BYTES, Slots};
 use uverbs_core::queues::work::{Data, SendOp, Wr};
-use uverbs_mlx5_prm::ctrl::QpnDs;
+use uverbs_mlx5_prm::ctrl::{MLX5_SEND_WQE_BB, QpnDs};
 use uverbs_mlx5_prm::doorbell::MLX5_SND_DBR;
 use uverbs_mlx5_prm::wqe::Service;
 
@@ -25,39 +24,17 @@ use crate::send::doorbell::{Doorbell, Posted, store_record};
 use crate::send::packet::Packets;
 use crate::send::ring::Ring;
 use crate::send::wide;
-use crate::send::wqe::{self, Room, Vector};
+use crate::send::wqe::{self, Address, Room};
 
+mod cursor;
+mod list;
 mod ops;
 mod parts;
 mod room;
-mod run;
 mod stretch;
 
+pub use self::cursor::SendCursor;
 pub(crate) use self::parts::SqParts;
-pub use self::run::Run;
-
-/// A tentative position in a send queue. The queue is unchanged until it is rung.
-#[derive(Clone, Copy, Debug)]
-pub struct SendCursor {
-    /// Index of the next free WQEBB, free running.
-    pub(crate) pi: u32,
-    /// Number of work requests written so far, free running.
-    pub(crate) count: u32,
-    /// Count at which a post must check for room; see `room.rs`.
-    pub(crate) stop: u32,
-    /// Published index at which the batch began.
-    pub(crate) begin: u32,
-    /// Last written WQE.
-    pub(crate) last: Posted,
-}
-
-impl SendCursor {
-    /// Index of the next WQE modulo 65536, by which its completion names it.
-    #[must_use]
-    pub fn index(&self) -> u16 {
-        self.pi as u16
-    }
-}
 
 /// The poster of a send queue.
 #[repr(C, align(64))]
@@ -66,14 +43,12 @@ pub struct Sq {
     /// First WQEBB of the ring, which has as many WQEBBs as slots.
     start: *mut u8,
     slots: Slots,
-    /// Published producer index in WQEBBs, free running. Its low 16 bits are in the doorbell
-    /// record.
-    pi: u32,
-    /// Number of published work requests, free running.
-    count: u32,
-    /// Count at which a post must check for room. Below it the ring has `per_request` WQEBBs for
-    /// each work request, which are at least `usual`, and the producer index does not wrap. Equal
-    /// to `count` while posting is disabled.
+    /// Published producer index in WQEBBs, free running, and the work requests published. The
+    /// device knows the index's low 16 bits.
+    published: Reach,
+    /// The count at which there must be a look at what is outstanding: up to there the ring has
+    /// `per_request` WQEBBs for each work request, which are not fewer than `usual`, and the
+    /// producer index doesn't wrap. It is `count` while posting isn't allowed.
     pub(crate) stop: u32,
     /// QP number, shifted as in a control segment.
     qpn_shifted: u32,
@@ -146,9 +121,8 @@ impl Sq {
         Self {
             start: parts.start,
             slots: parts.shared.send.slots(),
-            pi: 0,
+            published: Reach::new(0, 0),
             stop: 0,
-            count: 0,
             qpn_shifted: parts.qpn << 8,
             room: parts.room,
             per_request,
@@ -195,26 +169,40 @@ impl Sq {
         self.room
     }
 
+    #[inline(always)]
     pub(crate) fn producer(&self) -> u32 {
-        self.pi
+        self.published.end()
     }
 
     /// Number of work requests that fit without a check for room.
     #[cfg(test)]
     pub(crate) fn left(&self) -> u32 {
-        self.stop.wrapping_sub(self.count)
+        self.stop.wrapping_sub(self.published.posted())
     }
 
     /// Cursor at the published position.
     #[inline(always)]
-    fn published(&self) -> SendCursor {
-        SendCursor {
-            pi: self.pi,
-            count: self.count,
-            stop: self.stop,
-            begin: self.pi,
-            last: Posted { head: 0, at: self.start, first: self.pi, ds: 0, units: 0 },
+    pub(crate) fn position(&self) -> SendCursor {
+        SendCursor::new(self.published, self.stop)
+    }
+
+    /// The cursor at `reach`, behind a WQE of so many WQEBBs, if any was written since `begin`.
+    pub(crate) fn position_behind(&self, reach: Reach, stop: u32, units: u32) -> SendCursor {
+        let begin = SendCursor { stop, ..self.position() };
+        if reach == begin.reach {
+            return begin;
         }
+        let first = reach.end().wrapping_sub(units);
+        let Posted { ds, .. } = self.written_at(first, units);
+        begin.behind(reach, self.slots.offset(first), first, ds)
+    }
+
+    /// The last WQE before the cursor, which has one.
+    #[inline(always)]
+    fn last(&self, at: &SendCursor) -> Posted {
+        let (ds, units) = (u32::from(at.ds), u32::from(at.units));
+        let first = at.pi().wrapping_sub(units);
+        Posted { at: self.unit_at(at.offset as usize), first, ds, units }
     }
 
     pub(crate) fn record(&self) -> *mut u32 {
@@ -258,26 +246,33 @@ impl Sq {
     /// Sets the index, as if that many WQEBBs had been posted and polled.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn start_at(&mut self, index: u32) {
-        (self.pi, self.stop, self.retired, self.marked) = (index, self.count, index, index);
-        // SAFETY: the queue is empty.
+        self.published = Reach::new(index, self.published.posted());
+        (self.retired, self.marked) = (index, index);
+        self.look_first();
+        // SAFETY: nothing was posted.
         unsafe { self.shared.send.retire(index) };
     }
 
-    /// Notes the work request whose WQE was just written, and advances the cursor. Returns the
-    /// place of its slot.
+    /// Notes the work request whose WQE was just written at the cursor, and moves the cursor over
+    /// it. `length` is in units of 16 bytes, and in WQEBBs. Returns the place of its slot.
     ///
     /// # Safety
     ///
-    /// `slots` belong to this queue. The WQEBBs of `last`, which begins at the cursor, are free,
-    /// and this is the only poster.
+    /// The WQEBBs were [reserved](Self::reserve), and this is the only
+    /// poster.
     #[inline(always)]
-    pub(crate) unsafe fn note(slots: Slots, at: &mut SendCursor, wr_id: u64, last: Posted) -> u32 {
-        let (slot, count) = (at.pi, at.count.wrapping_add(1));
-        let end = slot.wrapping_add(last.units);
-        // SAFETY: contract of `note`.
-        unsafe { slots.put_counted(slot, wr_id, Reach::new(end, count)) };
-        *at = SendCursor { pi: end, count, last, ..*at };
-        slots.place(slot)
+    pub(crate) unsafe fn note(&self, at: &mut SendCursor, wr_id: u64, length: (u32, u32)) -> u32 {
+        let (slot, offset) = (at.pi(), self.slots.offset(at.pi()));
+        at.advance(offset, length);
+        // SAFETY: the caller's promise.
+        unsafe { self.slots.put_counted(offset, wr_id, at.reach) };
+        self.slots.place(slot)
+    }
+
+    /// The WQEBB whose slot has this offset: it is four times as far.
+    #[inline(always)]
+    fn unit_at(&self, offset: usize) -> *mut u8 {
+        self.start.wrapping_add(offset * (MLX5_SEND_WQE_BB / SLOT_BYTES))
     }
 
     /// Writes a WQE of `ds` units of 16 bytes at the cursor, with the DCI `stream` or 0 in its
@@ -296,62 +291,63 @@ impl Sq {
         at: &mut SendCursor,
         wr: Wr,
         (ds, units, stream): (u32, u32, u64),
-        to_peer: Option<Vector<'_>>,
+        address: Address<'_>,
         op: SendOp,
         data: Data<'_>,
     ) -> u32 {
-        // Loaded once: after a store to the ring the compiler would load them again.
-        let (ring, slots) = (self.ring_memory(), self.slots);
-        let mut ctrl = wqe::ctrl(&op, at.pi, self.qpn_ds(ds), wr.flags);
+        // Once: behind a store to the ring the compiler would load them anew.
+        let (ring, slots, pi) = (self.ring_memory(), self.slots, at.pi());
+        let mut ctrl = wqe::ctrl(&op, pi, self.qpn_ds(ds), wr.flags);
         ctrl[1] |= stream;
-        let to = ring.unit(at.pi);
-        if ring.wraps(at.pi, units) {
-            match to_peer {
-                // SAFETY: `reserve` found room, by the contract, so the device owns none of the
-                // WQEBBs; the measured length is within the limits of `room`.
-                None => unsafe { wqe::write_wrapped(ring, at.pi, ds, ctrl, op, data) },
-                Some(Vector { template, first }) => {
-                    let at = (at.pi, ds);
-                    // SAFETY: `reserve` found room, by the contract, so the device owns none of the
-                    // WQEBBs; the measured length is within the limits of `room`.
-                    unsafe { wqe::write_wrapped_to(ring, at, ctrl, template, first, op, data) };
-                }
-            }
+        let offset = slots.offset(pi);
+        let (first, next) = (self.unit_at(offset), ring.unit(pi.wrapping_add(1)));
+        // SAFETY: `reserve` found room, says the caller, so no WQEBB is the device's; its head is
+        // part of what was measured.
+        let behind = unsafe { wqe::write_head::<false>((first, next), ctrl, address, &op) };
+        let wraps = match address {
+            // It fills its WQEBB. One more never goes over the end, which the compiler sees.
+            Address::Vector(_) => units > 2 && ring.wraps(pi.wrapping_add(1), units - 1),
+            Address::None | Address::Srq(_) => ring.wraps(pi, units),
+        };
+        if wraps {
+            let head = wqe::head(&op).units + address.units();
+            // SAFETY: as above; what was measured is at most what the room allows.
+            unsafe { wqe::write_wrapped(ring, pi, (head, ds), data) };
         } else {
-            // SAFETY: `reserve` found room, and the WQEBBs are contiguous.
-            unsafe { wqe::write(to, ctrl, to_peer, &op, &data) };
+            // SAFETY: as above, and it is in one piece.
+            unsafe { wqe::write_data(behind, &data) };
         }
-        let last = Posted { head: ctrl[0], at: to, first: at.pi, ds, units };
+        at.advance(offset, (ds, units));
         // SAFETY: `reserve` found the WQEBBs free; this is the only poster.
-        unsafe { Self::note(slots, at, wr.id, last) }
+        unsafe { slots.put_counted(offset, wr.id, at.reach) };
+        slots.place(pi)
     }
 
     /// Reads back the WQE of `units` WQEBBs at `first`.
     #[inline(always)]
     pub(crate) fn written_at(&self, first: u32, units: u32) -> Posted {
-        let at = self.ring_memory().unit(first);
-        // SAFETY: aligned, and in the ring, which only this queue writes.
-        let head: u64 = unsafe { device_memory::read(at.cast()) };
-        // The length is in the second word.
-        let ds = u32::from(QpnDs(head.to_be() as u32).ds());
-        Posted { head, at, first, ds, units }
+        let last = Posted { at: self.ring_memory().unit(first), first, ds: 0, units };
+        // SAFETY: the ring is kept by `_memory`, and this is the only poster.
+        let head = unsafe { last.head() };
+        // In its second word.
+        Posted { ds: QpnDs(head.to_be() as u32).ds().into(), ..last }
     }
 
     /// Publishes all WQEs before the cursor.
     ///
     /// # Safety
     ///
-    /// See [`SendOps::ring`]; and the batch is not empty.
+    /// See [`SendOps::ring`]; and the batch isn't empty.
     #[inline(always)]
     pub(crate) unsafe fn publish(&mut self, at: SendCursor) {
-        // SAFETY: contract of `publish`.
-        unsafe { self.count_in_record(at.pi) };
-        let (only, ring) = (at.last.first == at.begin, self.ring_memory());
+        // SAFETY: the caller's promise.
+        unsafe { self.count_in_record(at.pi()) };
+        let (last, ring) = (self.last(&at), self.ring_memory());
         // SAFETY: the register is valid while `_memory` lives; the last WQE is one that this queue
-        // wrote, by the contract.
-        unsafe { self.doorbell.ring(at.last, only, ring) };
+        // wrote, says the caller.
+        unsafe { self.doorbell.ring(last, at.is_alone(), ring) };
         self.stop = at.stop;
-        self.keep(at.pi, at.count);
+        self.keep(at.reach);
     }
 
     /// The device's part of [`publish`](Self::publish), with separate cases for one and two WQEBBs,
@@ -366,12 +362,11 @@ impl Sq {
         &mut self,
         ring: Ring,
         pi: u32,
-        begin: u32,
+        only: bool,
         last: Posted,
     ) {
         // SAFETY: contract of `announce`.
         unsafe { self.count_in_record(pi) };
-        let only = last.first == begin;
         match last.units {
             // SAFETY: as in `publish`.
             1 => unsafe { self.doorbell.ring_short::<WHOLE>(last.of::<1>(), only, ring) },
@@ -397,20 +392,19 @@ impl Sq {
     /// The queue's part of [`publish`](Self::publish), except `stop`, which few work requests
     /// change.
     #[inline(always)]
-    pub(crate) fn keep(&mut self, pi: u32, count: u32) {
-        self.pi = pi;
-        self.count = count;
-        self.marked = pi;
+    pub(crate) fn keep(&mut self, reach: Reach) {
+        self.published = reach;
+        self.marked = reach.end();
     }
 
     /// Takes back the buffers of a batch that was not rung, and forgets its UMRs.
     #[cold]
     #[inline(never)]
     fn disown(&mut self) {
-        // SAFETY: the slots are behind the published index and passed the check for room, so the
-        // poster owns them.
-        unsafe { self.shared.send.disown(self.pi, self.marked) };
-        self.marked = self.pi;
+        // SAFETY: behind the published index, and what is written there passed the check for room:
+        // the slots are ours.
+        unsafe { self.shared.send.disown(self.producer(), self.marked) };
+        self.marked = self.producer();
         self.umr_end = self.rung_umr_end;
     }
 }
@@ -420,7 +414,7 @@ impl fmt::Debug for Sq {
         f.debug_struct("Sq")
             .field("qpn", &format_args!("{:#x}", self.qpn()))
             .field("units", &self.units())
-            .field("producer", &self.pi)
+            .field("producer", &self.producer())
             .field("retired", &self.retired)
             .field("enabled", &(self.limit != 0))
             .field("doorbell", &self.doorbell)

@@ -7,20 +7,19 @@
 
 use uverbs_core::Errno;
 use uverbs_core::memory::registered::Held;
-use uverbs_core::provider::SendOps;
+use uverbs_core::provider::{Request, Requests, SendOps};
 use uverbs_core::queues::layout::KeyLayout;
+use uverbs_core::queues::slot::Reach;
 use uverbs_core::queues::work::{
     Checksums, Data, DcDestination, Destination, PostError, Rekey, SendOp, Wr,
 };
-use uverbs_mlx5_prm::ctrl::DS_BYTES;
 use uverbs_mlx5_prm::doorbell::MLX5_SND_DBR;
 
 use super::SendCursor;
 use super::Sq;
 use crate::Ah;
-use crate::send::doorbell::{Posted, store_record};
-use crate::send::pieces::write_wrapped;
-use crate::send::wqe::{self, Vector};
+use crate::send::doorbell::store_record;
+use crate::send::wqe::{self, Address, Vector};
 
 // SAFETY: a post passes the check for room, so its slot is free. Buffers stay in the table until
 // the poller, `disown` or a reset takes them. The device learns of WQEs only from the record, which
@@ -31,10 +30,10 @@ unsafe impl SendOps for Sq {
 
     #[inline(always)]
     fn begin(&mut self) -> SendCursor {
-        if self.marked != self.pi {
+        if self.marked != self.producer() {
             self.disown();
         }
-        self.published()
+        self.position()
     }
 
     #[inline(always)]
@@ -48,8 +47,8 @@ unsafe impl SendOps for Sq {
         let ds = wqe::measure(&op, &data, self.room)?;
         let units = wqe::units(ds, &data);
         self.reserve(at, units)?;
-        // SAFETY: contract of this function; the WQE was just measured, and there is room.
-        Ok(unsafe { self.write(at, wr, (ds, units, 0), None, op, data) })
+        // SAFETY: the caller's promise; it was just measured, and there is room.
+        Ok(unsafe { self.write(at, wr, (ds, units, 0), Address::None, op, data) })
     }
 
     #[inline(always)]
@@ -72,27 +71,25 @@ unsafe impl SendOps for Sq {
             self.reserve(at, units)?;
             units
         };
-        let (ring, slots) = (self.ring_memory(), self.slots);
-        let ctrl = wqe::ctrl(&op, at.pi, self.qpn_ds(ds), wr.flags);
-        let first = ring.unit(at.pi);
-        // SAFETY: `reserve` found room, so the device owns none of the WQEBBs.
-        unsafe { wqe::store(first, ctrl) };
-        // The device reads the vector from the WQE, so the handle need not be kept.
+        // The device reads the vector out of the WQE: the handle isn't looked at again.
         let vector = Vector { template: to.ah.template(), first: to.peer };
-        // SAFETY: `reserve` found room; the vector fills the WQEBB.
-        unsafe { vector.store::<false>(first.wrapping_add(DS_BYTES)) };
-        // The data begins in the next WQEBB, and a single WQEBB never wraps.
-        let next = at.pi.wrapping_add(1);
-        if units > 2 && ring.wraps(next, units - 1) {
-            // SAFETY: `reserve` found room; the measured length is within the limits of `room`.
-            unsafe { write_wrapped(ring, at.pi, (wqe::DATAGRAM_HEAD, ds), data) };
-        } else {
-            // SAFETY: `reserve` found room, and the WQEBBs are contiguous.
-            unsafe { wqe::write_data(ring.unit(next), &data) };
-        }
-        let last = Posted { head: ctrl[0], at: first, first: at.pi, ds, units };
-        // SAFETY: `reserve` found the WQEBBs free; this is the only poster.
-        Ok(unsafe { Self::note(slots, at, wr.id, last) })
+        // SAFETY: as in `post`.
+        Ok(unsafe { self.write(at, wr, (ds, units, 0), Address::Vector(vector), op, data) })
+    }
+
+    #[inline(always)]
+    unsafe fn post_list<const UD: bool, R>(&mut self, at: &mut SendCursor, requests: &mut R)
+    where
+        R: Requests<One: Request<Ah = Ah>>,
+    {
+        // SAFETY: the caller's promise.
+        unsafe { self.write_list::<UD, R>(at, requests) }
+    }
+
+    #[inline(always)]
+    unsafe fn post_alone<const UD: bool>(&mut self, request: impl Request<Ah = Ah>) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.write_alone::<UD>(request) }
     }
 
     #[inline]
@@ -108,11 +105,10 @@ unsafe impl SendOps for Sq {
         let units = ds.div_ceil(wqe::DS_PER_UNIT);
         self.reserve(at, units)?;
         let template = to.ah.template();
-        let target = Vector { template, first: wqe::dynamic(to.ah.second_word(), to.dctn, to.key) };
-        // SAFETY: contract of `post_dc`; the WQE was just measured, and there is room.
-        Ok(unsafe {
-            self.write(at, wr, (ds, units, wqe::stream(to.stream)), Some(target), op, data)
-        })
+        let first = wqe::dynamic(to.ah.second_word(), to.dctn, to.key);
+        let (target, stream) = (Vector { template, first }, wqe::stream(to.stream));
+        // SAFETY: as in `post`.
+        Ok(unsafe { self.write(at, wr, (ds, units, stream), Address::Vector(target), op, data) })
     }
 
     #[inline]
@@ -127,13 +123,8 @@ unsafe impl SendOps for Sq {
         let ds = wqe::measure(&op, &data, self.room)? + wqe::XRC_UNITS;
         let units = ds.div_ceil(wqe::DS_PER_UNIT);
         self.reserve(at, units)?;
-        let (ring, slots) = (self.ring_memory(), self.slots);
-        let ctrl = wqe::ctrl(&op, at.pi, self.qpn_ds(ds), wr.flags);
-        // SAFETY: contract of this function; the WQE was just measured, and there is room.
-        unsafe { wqe::write_xrc(ring, (at.pi, ds), ctrl, srqn, &op, &data) };
-        let last = Posted { head: ctrl[0], at: ring.unit(at.pi), first: at.pi, ds, units };
-        // SAFETY: `reserve` found the WQEBBs free; this is the only poster.
-        Ok(unsafe { Self::note(slots, at, wr.id, last) })
+        // SAFETY: as in `post`.
+        Ok(unsafe { self.write(at, wr, (ds, units, 0), Address::Srq(srqn), op, data) })
     }
 
     unsafe fn post_packet(
@@ -175,7 +166,7 @@ unsafe impl SendOps for Sq {
 
     #[inline(always)]
     unsafe fn own(&mut self, at: &SendCursor, slot: u32, held: Held) {
-        self.marked = at.pi;
+        self.marked = at.pi();
         if held.is_lent() {
             // SAFETY: this queue is the only poster.
             unsafe { self.shared.send.will_lend() };
@@ -192,16 +183,14 @@ unsafe impl SendOps for Sq {
 
     #[inline(always)]
     unsafe fn ring(&mut self, at: SendCursor) {
-        // Compared with the cursor's `begin`, which equals `self.pi` and which the compiler knows.
-        if at.pi == at.begin {
+        if at.is_empty() {
             return;
         }
         if self.umr_end.is_some() {
-            // A tail call by value, so that the cursor stays in registers and none are saved for
-            // the call.
-            let SendCursor { pi, count, stop, last, .. } = at;
-            // SAFETY: contract of `ring`.
-            return unsafe { self.publish_behind_umr(pi, count, stop, last.first) };
+            // By parts, in registers: a cursor would be stored for this, also where it isn't so.
+            let (stop, units) = (at.stop, at.units.into());
+            // SAFETY: the caller's promise.
+            return unsafe { self.publish_behind_umr(at.reach, stop, units) };
         }
         // SAFETY: contract of `ring`.
         unsafe { self.publish(at) };
@@ -227,8 +216,8 @@ unsafe impl SendOps for Sq {
     unsafe fn reset(&mut self) {
         // SAFETY: device and poller are done with the queue, by the contract.
         unsafe { self.shared.send.reset() };
-        (self.pi, self.retired, self.marked, self.limit) = (0, 0, 0, 0);
-        (self.count, self.stop, self.count_limit) = (0, 0, self.max_wr);
+        (self.published, self.stop, self.count_limit) = (Reach::new(0, 0), 0, self.max_wr);
+        (self.retired, self.marked, self.limit) = (0, 0, 0);
         (self.umr_end, self.rung_umr_end) = (None, None);
         // SAFETY: as in `ring`.
         unsafe { store_record(self.record, MLX5_SND_DBR, 0) };

@@ -30,14 +30,15 @@ impl Sq {
 
     /// Makes the next post check for room, so that it takes the slow path.
     pub(crate) fn look_first(&mut self) {
-        self.stop = self.count;
+        self.stop = self.published.posted();
     }
 
     /// Finds room for a work request of `units` WQEBBs at the cursor.
     #[inline(always)]
     pub(crate) fn reserve(&mut self, at: &mut SendCursor, units: u32) -> Result<(), PostError> {
         if self.is_long(units) {
-            at.stop = self.make_long_room(at.pi, (at.count, at.stop), units)?;
+            at.stop = self.make_long_room(at.pi(), (at.count(), at.stop), units)?;
+            at.reach = at.reach.ready_for(units);
             return Ok(());
         }
         self.take(at, units)
@@ -56,8 +57,9 @@ impl Sq {
 
     #[inline(always)]
     fn take(&mut self, at: &mut SendCursor, units: u32) -> Result<(), PostError> {
-        if at.count == at.stop {
-            at.stop = self.make_room(at.pi, at.count, units)?;
+        if !at.has_room() {
+            at.stop = self.make_room(at.pi(), at.count(), units)?;
+            at.reach = at.reach.ready_for(units);
         }
         Ok(())
     }

@@ -7,18 +7,17 @@
 
 use std::hint::black_box;
 
-use uverbs_core::provider::{Alike, Request, Requests, RunOps};
+use uverbs_core::provider::{Alike, Request, Requests};
 use uverbs_core::queues::slot::{Reach, SLOT_BYTES, Slots};
 use uverbs_core::queues::work::{Data, SendFlags, SendOp};
-use uverbs_mlx5_prm::ctrl::{DS_BYTES, MLX5_SEND_WQE_BB};
+use uverbs_mlx5_prm::ctrl::MLX5_SEND_WQE_BB;
 
-use super::Run;
-use super::Sq;
-use super::run::is_usual;
+use super::list::is_usual;
+use super::{SendCursor, Sq};
 use crate::Ah;
 use crate::send::inline::{SMALL_INLINE, is_small, write_small};
 use crate::send::wide;
-use crate::send::wqe::{self, Vector};
+use crate::send::wqe::{self, Address, Vector};
 
 /// Alignment of a stretch: indexes between two multiples of it differ only in their lowest byte.
 pub(super) const STRETCH: u32 = 1 << 8;
@@ -37,9 +36,28 @@ struct Stretch {
     end: usize,
     /// First word of its control segment.
     first: u64,
+    /// The length of each in units of 16 bytes.
+    ds: u32,
 }
 
 impl Stretch {
+    /// The cursor behind what was written since `begin`.
+    #[inline(always)]
+    fn behind(&self, begin: SendCursor) -> SendCursor {
+        if self.reach == begin.reach {
+            return begin;
+        }
+        let units = wqe::blocks(self.ds);
+        let offset = self.offset.wrapping_sub(units as usize * SLOT_BYTES);
+        begin.behind(self.reach, offset, self.reach.end().wrapping_sub(units), self.ds)
+    }
+
+    /// The WQEBB whose slot is at `offset`.
+    #[inline(always)]
+    fn unit(&self, offset: usize) -> *mut u8 {
+        self.start.wrapping_add(offset * (MLX5_SEND_WQE_BB / SLOT_BYTES))
+    }
+
     #[inline(always)]
     fn is_over(&self) -> bool {
         self.offset == self.end
@@ -53,11 +71,11 @@ impl Stretch {
     /// As for `RunOps::extend`; the stretch is not full, and was created for requests of this type.
     /// `WIDE` requires [`wide::is_here`].
     #[inline(always)]
-    unsafe fn write<const TO: bool, const WIDE: bool>(
+    unsafe fn write<const UD: bool, const WIDE: bool>(
         &mut self,
         request: impl Request<Ah = Ah>,
     ) -> bool {
-        let head = wqe::head_to::<TO>(&request.op());
+        let head = wqe::head_to::<UD>(&request.op());
         let (flags, data) = (request.flags(), request.data());
         // Loaded once: after a store to the ring the compiler would load it again.
         let len = match data {
@@ -69,22 +87,17 @@ impl Stretch {
             return false;
         }
         let Self { offset, first, .. } = *self;
-        let at = self.start.wrapping_add(offset * (MLX5_SEND_WQE_BB / SLOT_BYTES));
-        let behind = if TO {
+        let at = self.unit(offset);
+        let address = if UD {
             let Some(to) = request.to() else { return false };
-            let vector = Vector { template: to.ah.template(), first: to.peer };
-            // SAFETY: the stretch is not full, so the WQEBBs are free; the vector fills the first
-            // one.
-            unsafe { vector.store::<false>(at.wrapping_add(DS_BYTES)) };
-            at.wrapping_add(MLX5_SEND_WQE_BB)
+            Address::Vector(Vector { template: to.ah.template(), first: to.peer })
         } else {
-            // SAFETY: the stretch is not full, so the WQEBBs are free; the vector fills the first
-            // one.
-            unsafe { wqe::write_operation(at.wrapping_add(DS_BYTES), &request.op()) }
+            Address::None
         };
         let [_, second] = wqe::ctrl(&request.op(), 0, 0, flags);
-        // SAFETY: the stretch is not full, so the WQEBBs are free; the vector fills the first one.
-        unsafe { wqe::store(at, [first, second]) };
+        let (place, ctrl) = ((at, at.wrapping_add(MLX5_SEND_WQE_BB)), [first, second]);
+        // SAFETY: the stretch isn't at its end, so the WQEBBs are free.
+        let behind = unsafe { wqe::write_head::<false>(place, ctrl, address, &request.op()) };
         match data {
             // SAFETY: the WQEBBs are free; one segment fits behind each head.
             Data::List([piece]) if WIDE => unsafe { wide::store(behind, piece) },
@@ -94,13 +107,13 @@ impl Stretch {
             Data::Inline(bytes) => unsafe { write_small(behind, bytes) },
             _ => {}
         }
-        let units = wqe::units_of_one::<TO>();
+        let units = wqe::units_of_one::<UD>();
         self.reach = self.reach.after(units);
         self.offset += units as usize * SLOT_BYTES;
         self.first = wqe::next_ctrl(first, units);
-        // SAFETY: the offset belongs to these slots, and the slot is free like the WQEBBs; this is
-        // the only poster.
-        unsafe { self.slots.put_at(offset, request.id(), self.reach) };
+        // SAFETY: the offset is of these slots, and the slot free as the WQEBBs are; this is the
+        // only poster.
+        unsafe { self.slots.put_counted(offset, request.id(), self.reach) };
         true
     }
 
@@ -111,7 +124,7 @@ impl Stretch {
     ///
     /// As for [`write`](Self::write).
     #[inline(always)]
-    unsafe fn fill<const TO: bool, const WIDE: bool>(
+    unsafe fn fill<const UD: bool, const WIDE: bool>(
         &mut self,
         requests: &mut impl Requests<One: Request<Ah = Ah>>,
     ) -> bool {
@@ -119,8 +132,8 @@ impl Stretch {
         // iterations are slower, presumably because the processor mispredicts their end.
         loop {
             let Some(one) = requests.first() else { return false };
-            // SAFETY: contract of `fill`; the stretch is not full.
-            if !unsafe { self.write::<TO, WIDE>(one) } {
+            // SAFETY: the caller's promise; it isn't over.
+            if !unsafe { self.write::<UD, WIDE>(one) } {
                 return false;
             }
             requests.advance();
@@ -128,8 +141,8 @@ impl Stretch {
                 return true;
             }
             let Some(one) = requests.first() else { return false };
-            // SAFETY: contract of `fill`; the stretch is not full.
-            if !unsafe { self.write::<TO, WIDE>(one) } {
+            // SAFETY: as above.
+            if !unsafe { self.write::<UD, WIDE>(one) } {
                 return false;
             }
             requests.advance();
@@ -148,53 +161,66 @@ impl Sq {
     ///
     /// The contract of the method above.
     #[inline(always)]
-    pub(super) unsafe fn extend_alike<const TO: bool, R>(&mut self, run: &mut Run, requests: &mut R)
-    where
+    pub(super) unsafe fn write_alike<const UD: bool, R>(
+        &mut self,
+        cursor: &mut SendCursor,
+        requests: &mut R,
+    ) where
         R: Requests<One: Request<Ah = Ah>>,
     {
+        let mut at = *cursor;
         while let Some(request) = requests.first() {
-            let Some(mut stretch) = self.stretch_of::<TO>(run, R::One::ALIKE, &request.op()) else {
-                // At the end of the ring or of the index range, without room, or for requests that
-                // the queue may reject.
-                // SAFETY: contract of `extend_alike`.
-                if !unsafe { self.extend_by_one::<TO>(run, request) } {
-                    return;
-                }
+            let Some(mut stretch) = self.stretch_of::<UD>(at, R::One::ALIKE, &request.op()) else {
+                // The end of the ring or of the indexes, no room, or what the queue may refuse.
+                // SAFETY: the caller's promise.
+                let Some(behind) = (unsafe { self.look_and_write::<UD>(at, request) }) else {
+                    break;
+                };
+                at = behind;
                 requests.advance();
                 continue;
             };
             let filled = if R::One::ALIKE == Alike::Piece && self.wide {
-                // SAFETY: contract of `extend_alike`; a new stretch is not full, and the processor
-                // supports `wide`.
-                unsafe { stretch.fill::<TO, true>(requests) }
+                // SAFETY: as above; a new stretch isn't over, and the processor can.
+                unsafe { stretch.fill::<UD, true>(requests) }
             } else {
-                // SAFETY: contract of `extend_alike`; a new stretch is not full, and the processor
-                // supports `wide`.
-                unsafe { stretch.fill::<TO, false>(requests) }
+                // SAFETY: as above.
+                unsafe { stretch.fill::<UD, false>(requests) }
             };
-            run.reach = stretch.reach;
+            at = stretch.behind(at);
             if !filled {
-                return;
+                break;
             }
         }
+        // Stretches may go beyond, by what they looked up: behind them no room is known.
+        let beyond = at.stop.wrapping_sub(at.count()).cast_signed() < 0;
+        at.stop = if beyond { at.count() } else { at.stop };
+        // The compiler would keep loop counters for what is computed of it.
+        at.reach = black_box(at.reach);
+        *cursor = at;
     }
 
-    /// Creates a stretch at the end of the run, for this operation and kind of data.
+    /// A stretch at the cursor, for this operation and data of this kind.
     #[inline(always)]
-    fn stretch_of<const TO: bool>(&mut self, run: &Run, of: Alike, op: &SendOp) -> Option<Stretch> {
-        // Checked once for all requests, instead of in `write`.
+    fn stretch_of<const UD: bool>(
+        &mut self,
+        at: SendCursor,
+        of: Alike,
+        op: &SendOp,
+    ) -> Option<Stretch> {
+        // These are the same for all, so `write` doesn't ask them for each.
         let fits = of != Alike::Inline || self.room.max_inline as usize >= SMALL_INLINE;
-        let known = !TO || matches!(op, SendOp::Send | SendOp::SendImm(_));
+        let known = !UD || matches!(op, SendOp::Send | SendOp::SendImm(_));
         if !fits || !known {
             return None;
         }
-        let (reach, units) = (run.reach, wqe::units_of_one::<TO>());
-        let requests = if TO { self.stretch::<2>(reach) } else { self.stretch::<1>(reach) };
-        let qpn_ds = self.qpn_ds(wqe::head_to::<TO>(op).units + 1);
-        let [first, _] = wqe::ctrl(op, reach.end(), qpn_ds, SendFlags::empty());
+        let (reach, units) = (at.reach, wqe::units_of_one::<UD>());
+        let requests = if UD { self.stretch::<2>(reach) } else { self.stretch::<1>(reach) };
+        let ds = wqe::head_to::<UD>(op).units + 1;
+        let [first, _] = wqe::ctrl(op, reach.end(), self.qpn_ds(ds), SendFlags::empty());
         let (start, slots) = (self.start, self.slots);
         let offset = slots.offset(reach.end());
         let end = black_box(offset + (requests * units) as usize * SLOT_BYTES);
-        (requests != 0).then_some(Stretch { start, slots, reach, offset, end, first })
+        (requests != 0).then_some(Stretch { start, slots, reach, offset, end, first, ds })
     }
 }

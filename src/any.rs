@@ -43,7 +43,7 @@ use uverbs_core::queues::layout::KeyLayout;
 use uverbs_core::queues::placement::PlaceOp;
 use uverbs_core::queues::tag_work::{TagHandle, TagInfo, TagOp, TagWr};
 use uverbs_core::queues::work::{
-    Checksums, Data, DcDestination, Destination, PostError, Rekey, SendOp, Sge, Wr,
+    Checksums, Data, DcDestination, Destination, PostError, Rekey, SendOp, Sge, Target, Wr,
 };
 use uverbs_kernel_abi::driver_id;
 use uverbs_mlx5::Mlx5;
@@ -208,49 +208,31 @@ macro_rules! any {
             }
 
             #[inline]
-            unsafe fn post_dc(
+            unsafe fn post_to_target(
                 &mut self,
                 at: &mut AnySqCursor,
                 wr: Wr,
                 op: SendOp,
-                to: DcDestination<'_, AnyAh>,
+                to: Target<'_, AnyAh>,
                 data: Data<'_>,
             ) -> Result<u32, PostError> {
                 match at {
                     $(AnySqCursor::$variant(at) => {
                         // SAFETY: the cursor came from this queue, says the caller.
                         let sq = unsafe { any!(@same self, $variant) };
-                        let ah = match to.ah {
-                            AnyAh::$variant(ah) => ah,
+                        let to = match to {
+                            Target::Dc(DcDestination { ah: AnyAh::$variant(ah), dctn, key, stream }) => {
+                                Target::Dc(DcDestination { ah, dctn, key, stream })
+                            }
                             #[allow(
                                 unreachable_patterns,
                                 reason = "with one provider there is no other"
                             )]
-                            _ => return Err(PostError::ForeignAddress),
+                            Target::Dc(_) => return Err(PostError::ForeignAddress),
+                            Target::Srq(number) => Target::Srq(number),
                         };
-                        let DcDestination { dctn, key, stream, .. } = to;
-                        let to = DcDestination { ah, dctn, key, stream };
                         // SAFETY: the caller upholds this function's contract.
-                        unsafe { sq.post_dc(at, wr, op, to, data) }
-                    })+
-                }
-            }
-
-            #[inline]
-            unsafe fn post_xrc(
-                &mut self,
-                at: &mut AnySqCursor,
-                wr: Wr,
-                op: SendOp,
-                srqn: u32,
-                data: Data<'_>,
-            ) -> Result<u32, PostError> {
-                match at {
-                    $(AnySqCursor::$variant(at) => {
-                        // SAFETY: the cursor came from this queue, says the caller.
-                        let sq = unsafe { any!(@same self, $variant) };
-                        // SAFETY: the caller upholds this function's contract.
-                        unsafe { sq.post_xrc(at, wr, op, srqn, data) }
+                        unsafe { sq.post_to_target(at, wr, op, to, data) }
                     })+
                 }
             }

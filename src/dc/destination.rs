@@ -9,7 +9,7 @@
 use uverbs_core::attr::{AhAttr, DciInitAttr, DciRtrAttr};
 use uverbs_core::error::Error;
 use uverbs_core::provider::SendOps;
-use uverbs_core::queues::work::{self, Data, PostError, SendOp, Wr};
+use uverbs_core::queues::work::{self, Data, PostError, SendOp, Target, Wr};
 
 use crate::dc::DcEndpoint;
 use crate::provider::Provider;
@@ -163,6 +163,6 @@ impl Directed for Dci {
         data: Data<'_>,
     ) -> Result<u32, PostError> {
         // SAFETY: the caller upholds this function's contract.
-        unsafe { sq.post_dc(at, wr, op, to.as_work(), data) }
+        unsafe { sq.post_to_target(at, wr, op, Target::Dc(to.as_work()), data) }
     }
 }

@@ -41,8 +41,12 @@ impl<T> fmt::Display for Refused<T> {
     }
 }
 
+/// `{:?}` prints the sentence, `{:#?}` the reason's fields.
 impl<T> fmt::Debug for Refused<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !f.alternate() {
+            return fmt::Display::fmt(self, f);
+        }
         f.debug_struct("Refused").field("error", &self.error).finish_non_exhaustive()
     }
 }

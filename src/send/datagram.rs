@@ -297,19 +297,19 @@ impl<P: Provider> Batch<'_, P, Ud> {
         if to.ah.domain != self.queue.domain {
             return Err(Rejected { error: PostError::ForeignAddress, data });
         }
-        let (sq, to) = (&mut self.queue.sq, to.as_work());
+        let sq = &mut self.queue.sq;
         let posted = if D::LIST {
             let mut list = [Sge { addr: 0, len: 0, lkey: 0 }; MOST_PIECES];
             data.pieces(&mut list).and_then(|list| {
                 // SAFETY: as below, of each piece.
-                unsafe { sq.post_to(&mut self.at, wr, op, to, Data::List(list)) }
+                unsafe { sq.post_to(&mut self.at, wr, op, to.as_work(), Data::List(list)) }
             })
         } else {
             let one = Data::One(data.first());
             // SAFETY: the memory is registered for as long as what holds it lives, which moves into
             // the slot of this work request and stays until completion or destruction. The handle's
             // domain is the queue's.
-            unsafe { sq.post_to(&mut self.at, wr, op, to, one) }
+            unsafe { sq.post_to(&mut self.at, wr, op, to.as_work(), one) }
         };
         // SAFETY: of the post just made.
         unsafe { self.keep(posted, data) }

@@ -20,7 +20,6 @@ use uverbs_core::queues::work::PostError;
 /// let frame = rejected.data;
 /// # Ok::<(), uverbs::Error>(())
 /// ```
-#[derive(Debug)]
 pub struct Rejected<D = Frame> {
     /// Reason.
     pub error: PostError,
@@ -31,6 +30,17 @@ pub struct Rejected<D = Frame> {
 impl<D> fmt::Display for Rejected<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.error.fmt(f)
+    }
+}
+
+/// `{:?}` prints the sentence, `{:#?}` the fields.
+impl<D: fmt::Debug> fmt::Debug for Rejected<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !f.alternate() {
+            return fmt::Display::fmt(self, f);
+        }
+        let Self { error, data } = self;
+        f.debug_struct("Rejected").field("error", error).field("data", data).finish()
     }
 }
 

@@ -15,7 +15,7 @@ use uverbs_core::attr::XrcFile;
 use uverbs_core::error::{EndpointError, Error};
 use uverbs_core::objects::xrcd::XrcdCore;
 use uverbs_core::provider::{ContextOps, SendOps};
-use uverbs_core::queues::work::{Data, PostError, SendOp, Wr};
+use uverbs_core::queues::work::{Data, PostError, SendOp, Target, Wr};
 
 use crate::provider::Provider;
 use crate::transport::XrcIni;
@@ -197,6 +197,6 @@ impl Directed for XrcIni {
         data: Data<'_>,
     ) -> Result<u32, PostError> {
         // SAFETY: the caller upholds this function's contract.
-        unsafe { sq.post_xrc(at, wr, op, to.srqn, data) }
+        unsafe { sq.post_to_target(at, wr, op, Target::Srq(to.srqn), data) }
     }
 }

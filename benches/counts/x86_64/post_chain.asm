@@ -6,165 +6,166 @@
     push r12
     push rbx
     sub rsp,0x38
-    mov eax,[rdi+0x40]
-    cmp eax,[rdi+0x20]
-    jne .19
+    mov r10,[rdi+0x20]
+    cmp [rdi+0x40],r10d
+    jne .20
+    mov eax,0x11
     test rcx,rcx
-    je .17
+    je .19
 .1:
-    mov ebx,[rdi+0x24]
     mov r11d,[rdi+0x28]
-    mov r8,rcx
-    shl r8,4
+    mov rax,rcx
+    shl rax,4
     cmp rcx,1
-    mov [rsp+0x14],eax
-    mov [rsp+0x28],r8
+    mov [rsp+0x28],rax
     jne .5
-    mov r14d,eax
+    mov r14,r10
 .2:
     add rdx,[rsp+0x28]
-    mov r12,[rdx-8]
+    mov r15,[rdx-8]
     mov eax,5
-    cmp r12d,0x80000000
-    ja .18
-    mov r15,[rdx-0x10]
-    cmp r12d,1
+    cmp r15d,0x80000000
+    ja .19
+    cmp r15d,1
     mov r13d,1
     sbb r13d,0xFFFFFFFF
-    cmp ebx,r11d
-    je .20
+    mov r12,[rdx-0x10]
+    mov rax,r14
+    shr rax,0x20
+    cmp r11d,eax
+    je .21
+    mov rcx,r14
 .3:
+    mov r8,[rdi]
+    mov rdx,[rdi+8]
     or r13d,[rdi+0x2C]
-    mov rcx,[rdi]
     movzx eax,r14w
     shl rax,0x28
     or rax,r13
-    mov rdx,0xA00000000
-    or rdx,rax
-    bswap rdx
-    mov r9,[rdi+8]
-    mov r10d,[rdi+0x18]
-    and r10d,r14d
-    mov r8,r10
-    shl r8,6
-    mov [rcx+r8],rdx
-    mov qword [rcx+r8+8],0x8000000
-    test r12d,r12d
+    mov r9,0xA00000000
+    or r9,rax
+    bswap r9
+    mov eax,[rdi+0x18]
+    and eax,r14d
+    shl eax,4
+    mov [r8+rax*4],r9
+    mov qword [r8+rax*4+8],0x8000000
+    test r15d,r15d
     je .4
-    bswap r15
-    mov eax,0xFFFFFFFF
-    mov ebp,r11d
-    mov r11,0x7FFFFFFF00000000
-    or r11,rax
-    mov rax,r12
-    rol rax,0x20
-    and rax,r11
-    mov r11d,ebp
-    bswap rax
-    mov [rcx+r8+0x10],rax
-    mov [rcx+r8+0x18],r15
+    bswap r12
+    mov r9d,0xFFFFFFFF
+    mov rbx,r10
+    mov r10,0x7FFFFFFF00000000
+    or r10,r9
+    mov r9,r15
+    rol r9,0x20
+    and r9,r10
+    mov r10,rbx
+    bswap r9
+    mov [r8+rax*4+0x10],r9
+    mov [r8+rax*4+0x18],r12
 .4:
-    inc ebx
-    lea eax,[r14+1]
-    shl r10,4
-    mov [r9+r10],rsi
-    mov [r9+r10+8],eax
-    mov [r9+r10+0xC],ebx
-    mov r10d,[rsp+0x14]
-    cmp eax,r10d
-    je .17
+    mov r8,0x100000001
+    add rcx,r8
+    mov [rdx+rax],rsi
+    mov [rdx+rax+8],rcx
     cmp dword [rdi+0x48],0
     jne .22
-    mov rsi,[rdi+0x50]
-    movzx r9d,ax
-    bswap r9d
-    mov [rsi+4],r9d
+    mov rdx,[rdi+0x50]
+    movzx esi,cx
+    bswap esi
+    mov [rdx+4],esi
+    mov rdx,[rdi]
     cmp dword [rdi+0x6C],0
-    je .12
-    sfence
-    cmp r14d,r10d
-    jne .13
-    test r12d,r12d
     je .13
-    mov rdx,[rdi+0x58]
-    mov esi,[rdi+0x68]
-    mov r9,[rcx+r8]
-    mov [rdx+rsi],r9
-    mov r9,[rcx+r8+8]
-    mov [rdx+rsi+8],r9
-    mov r9,[rcx+r8+0x10]
-    mov [rdx+rsi+0x10],r9
-    mov r9,[rcx+r8+0x18]
-    mov [rdx+rsi+0x18],r9
-    movaps xmm0,[rcx+r8+0x20]
-    movaps [rdx+rsi+0x20],xmm0
-    movaps xmm0,[rcx+r8+0x30]
-    movaps [rdx+rsi+0x30],xmm0
+    sfence
+    cmp r10w,r14w
+    jne .14
+    test r15d,r15d
+    je .14
+    mov rsi,[rdi+0x58]
+    mov r8d,[rdi+0x68]
+    mov r9,[rdx+rax*4]
+    mov [rsi+r8],r9
+    mov r9,[rdx+rax*4+8]
+    mov [rsi+r8+8],r9
+    mov r9,[rdx+rax*4+0x10]
+    mov [rsi+r8+0x10],r9
+    mov r9,[rdx+rax*4+0x18]
+    mov [rsi+r8+0x18],r9
+    movaps xmm0,[rdx+rax*4+0x20]
+    movaps [rsi+r8+0x20],xmm0
+    movaps xmm0,[rdx+rax*4+0x30]
+    movaps [rsi+r8+0x30],xmm0
     cmp dword [rdi+0x70],0
-    jne .15
-    jmp .14
+    jne .16
+    jmp .15
 .5:
-    lea rcx,[rdx+r8]
-    add rcx,0xFFFFFFFFFFFFFFF0
-    mov [rsp+0x30],rcx
+    add rax,rdx
+    add rax,0xFFFFFFFFFFFFFFF0
+    mov [rsp+0x30],rax
     mov r12,rdx
-    mov r14d,eax
+    mov r15,r10
     jmp .7
 .6:
-    inc ebx
-    inc r14d
-    shl rcx,4
-    mov [rax+rcx],rsi
-    mov [rax+rcx+8],r14d
-    mov [rax+rcx+0xC],ebx
+    mov rcx,0x100000001
+    add r14,rcx
+    mov [rax+r8],rsi
+    mov [rax+r8+8],r14
     add r12,0x10
+    mov r15,r14
     cmp r12,[rsp+0x30]
     je .2
 .7:
     mov r13,[r12+8]
     cmp r13d,0x80000000
-    ja .11
-    mov r15,[r12]
+    ja .12
     cmp r13d,1
-    mov ebp,2
-    sbb ebp,0
-    cmp ebx,r11d
+    mov ebx,2
+    sbb ebx,0
+    mov rbp,[r12]
+    mov rax,r15
+    shr rax,0x20
+    cmp r11d,eax
     je .9
+    mov r14,r15
 .8:
-    mov r8,[rdi]
+    mov rcx,[rdi]
     mov rax,[rdi+8]
-    mov ecx,[rdi+0x18]
-    and ecx,r14d
-    movzx r9d,r14w
+    or ebx,[rdi+0x2C]
+    mov r9,r15
     shl r9,0x28
-    or ebp,[rdi+0x2C]
-    or rbp,r9
-    mov r9,0xA00000000
-    or rbp,r9
-    bswap rbp
-    mov r9,rcx
-    shl r9,6
-    mov [r8+r9],rbp
-    mov qword [r8+r9+8],0
+    mov r8,0xFFFF0000000000
+    and r9,r8
+    or r9,rbx
+    mov r8,0xA00000000
+    or r9,r8
+    bswap r9
+    mov r8d,[rdi+0x18]
+    and r8d,r15d
+    shl r8d,4
+    mov [rcx+r8*4],r9
+    mov qword [rcx+r8*4+8],0
     test r13d,r13d
     je .6
-    mov r10,r13
-    bswap r15
-    shr r10,0x20
+    mov r9,r13
+    bswap rbp
+    shr r9,0x20
     shl r13,0x20
-    mov rbp,0x7FFFFFFF00000000
-    and r13,rbp
-    or r13,r10
+    mov rbx,0x7FFFFFFF00000000
+    and r13,rbx
+    or r13,r9
     bswap r13
-    mov [r8+r9+0x10],r13
-    mov [r8+r9+0x18],r15
+    mov [rcx+r8*4+0x10],r13
+    mov [rcx+r8*4+0x18],rbp
     jmp .6
 .9:
-    mov [rsp+0x20],rdx
+    mov [rsp],r10
+    mov [rsp+0x18],rdx
     mov [rsp+8],rsi
-    mov [rsp+0x18],rdi
-    mov esi,r14d
-    mov [rsp+0x10],r11d
+    mov [rsp+0x20],rdi
+    mov esi,r15d
+    mov [rsp+0x14],r11d
     mov edx,r11d
     mov ecx,1
     call qword [rel uverbs_mlx5::send::queue::room::<impl uverbs_mlx5::send::queue::Sq>::make_room]
@@ -172,44 +173,54 @@
     mov eax,edx
     test cl,1
     je .10
+    mov r14,r15
     cmp eax,0x11
-    mov rdi,[rsp+0x18]
+    mov rdi,[rsp+0x20]
     mov rsi,[rsp+8]
-    mov rdx,[rsp+0x20]
-    mov r11d,[rsp+0x10]
+    mov rdx,[rsp+0x18]
+    mov r11d,[rsp+0x14]
+    mov r10,[rsp]
     je .8
-    jmp .18
+    jmp .19
 .10:
-    mov r11d,eax
-    mov rdi,[rsp+0x18]
+    mov r14,0xFFFFFFFF00000000
+    cmp r15d,0xFFFFFFFF
     mov rsi,[rsp+8]
-    mov rdx,[rsp+0x20]
-    jmp .8
+    mov rdx,[rsp+0x18]
+    mov r10,[rsp]
+    je .11
+    xor r14d,r14d
 .11:
-    mov eax,5
-    jmp .18
+    add r14,r15
+    mov r11d,eax
+    mov rdi,[rsp+0x20]
+    jmp .8
 .12:
-    mov rcx,[rdi+0x58]
-    mov esi,[rdi+0x68]
-    mov [rcx+rsi],rdx
-    jmp .16
+    mov eax,5
+    jmp .19
 .13:
-    mov rcx,[rdi+0x58]
+    mov rax,[rdx+rax*4]
+    mov rdx,[rdi+0x58]
     mov esi,[rdi+0x68]
-    mov [rcx+rsi],rdx
+    mov [rdx+rsi],rax
+    jmp .17
 .14:
-    sfence
+    mov rax,[rdx+rax*4]
+    mov rdx,[rdi+0x58]
+    mov esi,[rdi+0x68]
+    mov [rdx+rsi],rax
 .15:
-    mov ecx,[rdi+0x6C]
-    xor [rdi+0x68],ecx
+    sfence
 .16:
-    mov [rdi+0x28],r11d
-    mov [rdi+0x20],eax
-    mov [rdi+0x24],ebx
-    mov [rdi+0x40],eax
+    mov eax,[rdi+0x6C]
+    xor [rdi+0x68],eax
 .17:
-    mov eax,0x11
+    mov [rdi+0x28],r11d
+    mov [rdi+0x20],rcx
+    mov [rdi+0x40],ecx
 .18:
+    mov eax,0x11
+.19:
     add rsp,0x38
     pop rbx
     pop r12
@@ -218,7 +229,7 @@
     pop r15
     pop rbp
     ret
-.19:
+.20:
     mov rbx,rdi
     mov r15,rsi
     mov r12,rdx
@@ -228,36 +239,49 @@
     mov rdx,r12
     mov rsi,r15
     mov rdi,rbx
-    mov eax,[rbx+0x20]
+    mov r10,[rbx+0x20]
+    mov eax,0x11
     test rcx,rcx
     jne .1
-    jmp .17
-.20:
+    jmp .19
+.21:
+    mov [rsp],r10
     mov [rsp+8],rsi
     mov rbp,rdi
     mov esi,r14d
-    mov edx,ebx
+    mov ebx,r11d
+    mov edx,r11d
     mov ecx,1
     call qword [rel uverbs_mlx5::send::queue::room::<impl uverbs_mlx5::send::queue::Sq>::make_room]
     mov ecx,eax
     mov eax,edx
     test cl,1
-    je .21
-    mov r11d,ebx
+    je .23
+    mov rcx,r14
     cmp eax,0x11
     mov rdi,rbp
     mov rsi,[rsp+8]
+    mov r11d,ebx
+    mov r10,[rsp]
     je .3
+    jmp .19
+.22:
+    mov rsi,rcx
+    mov edx,r11d
+    mov ecx,1
+    call qword [rel uverbs_mlx5::send::rekey::<impl uverbs_mlx5::send::queue::Sq>::publish_behind_umr]
     jmp .18
-.21:
+.23:
+    cmp r14d,0xFFFFFFFF
+    je .25
+    xor ecx,ecx
+.24:
+    add rcx,r14
     mov r11d,eax
     mov rdi,rbp
     mov rsi,[rsp+8]
+    mov r10,[rsp]
     jmp .3
-.22:
-    mov esi,eax
-    mov edx,ebx
-    mov ecx,r11d
-    mov r8d,r14d
-    call qword [rel uverbs_mlx5::send::rekey::<impl uverbs_mlx5::send::queue::Sq>::publish_behind_umr]
-    jmp .17
+.25:
+    mov rcx,0xFFFFFFFF00000000
+    jmp .24

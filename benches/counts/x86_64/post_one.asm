@@ -5,107 +5,109 @@
     push r13
     push r12
     push rbx
-    push rax
-    mov r14d,[rdi+0x40]
-    cmp r14d,[rdi+0x20]
+    sub rsp,0x18
+    mov r14,rsi
+    mov ebx,[rdi+0x40]
+    mov r13,[rdi+0x20]
+    cmp ebx,r13d
     jne .11
     mov r15,[rdx+8]
     mov eax,5
     cmp r15d,0x80000000
     ja .10
 .1:
-    mov ebx,[rdi+0x24]
-    mov r12,[rdx]
-    mov ecx,[rdi+0x28]
+    mov r9d,[rdi+0x28]
     cmp r15d,1
-    mov r13d,2
-    sbb r13d,0
-    cmp ebx,ecx
+    mov ebp,2
+    sbb ebp,0
+    mov r12,[rdx]
+    mov rax,r13
+    shr rax,0x20
+    cmp r9d,eax
     je .12
+    mov rsi,r13
 .2:
-    or r13d,[rdi+0x2C]
-    mov rdx,[rdi]
-    movzx eax,r14w
-    shl rax,0x28
-    or rax,r13
+    mov rcx,[rdi]
+    mov rax,[rdi+8]
+    or ebp,[rdi+0x2C]
+    movzx edx,r13w
+    shl rdx,0x28
+    or rdx,rbp
     mov r8,0xA00000000
-    or r8,rax
+    or r8,rdx
     bswap r8
-    mov r10,[rdi+8]
-    mov r11d,[rdi+0x18]
-    and r11d,r14d
-    mov r9,r11
-    shl r9,6
-    mov [rdx+r9],r8
-    mov qword [rdx+r9+8],0x8000000
+    and ebx,[rdi+0x18]
+    shl ebx,4
+    mov [rcx+rbx*4],r8
+    mov qword [rcx+rbx*4+8],0x8000000
     test r15d,r15d
     je .3
     bswap r12
-    mov rax,r15
-    rol rax,0x20
-    mov r13,0x7FFFFFFFFFFFFFFF
-    and r13,rax
-    bswap r13
-    mov [rdx+r9+0x10],r13
-    mov [rdx+r9+0x18],r12
+    mov rdx,r15
+    rol rdx,0x20
+    mov r8,0x7FFFFFFFFFFFFFFF
+    and r8,rdx
+    bswap r8
+    mov [rcx+rbx*4+0x10],r8
+    mov [rcx+rbx*4+0x18],r12
 .3:
-    inc ebx
-    lea eax,[r14+1]
-    shl r11,4
-    mov [r10+r11],rsi
-    mov [r10+r11+8],eax
-    mov [r10+r11+0xC],ebx
+    mov rcx,0x100000001
+    add rsi,rcx
+    mov [rax+rbx],r14
+    mov [rax+rbx+8],rsi
     cmp dword [rdi+0x48],0
     jne .13
-    mov rsi,[rdi+0x50]
-    movzx r10d,ax
-    bswap r10d
-    mov [rsi+4],r10d
+    mov rax,[rdi+0x50]
+    movzx ecx,si
+    bswap ecx
+    mov [rax+4],ecx
+    mov rax,[rdi]
     cmp dword [rdi+0x6C],0
     je .4
     sfence
     test r15d,r15d
     je .5
-    mov rsi,[rdi+0x58]
-    mov r8d,[rdi+0x68]
-    mov r10,[rdx+r9]
-    mov [rsi+r8],r10
-    mov r10,[rdx+r9+8]
-    mov [rsi+r8+8],r10
-    mov r10,[rdx+r9+0x10]
-    mov [rsi+r8+0x10],r10
-    mov r10,[rdx+r9+0x18]
-    mov [rsi+r8+0x18],r10
-    movaps xmm0,[rdx+r9+0x20]
-    movaps [rsi+r8+0x20],xmm0
-    movaps xmm0,[rdx+r9+0x30]
-    movaps [rsi+r8+0x30],xmm0
+    mov rcx,[rdi+0x58]
+    mov edx,[rdi+0x68]
+    mov r8,[rax+rbx*4]
+    mov [rcx+rdx],r8
+    mov r8,[rax+rbx*4+8]
+    mov [rcx+rdx+8],r8
+    mov r8,[rax+rbx*4+0x10]
+    mov [rcx+rdx+0x10],r8
+    mov r8,[rax+rbx*4+0x18]
+    mov [rcx+rdx+0x18],r8
+    movaps xmm0,[rax+rbx*4+0x20]
+    movaps [rcx+rdx+0x20],xmm0
+    movaps xmm0,[rax+rbx*4+0x30]
+    movaps [rcx+rdx+0x30],xmm0
     cmp dword [rdi+0x70],0
     jne .7
     jmp .6
 .4:
-    mov rdx,[rdi+0x58]
-    mov esi,[rdi+0x68]
-    mov [rdx+rsi],r8
+    mov rax,[rax+rbx*4]
+    mov rcx,[rdi+0x58]
+    mov edx,[rdi+0x68]
+    mov [rcx+rdx],rax
     jmp .8
 .5:
-    mov rdx,[rdi+0x58]
-    mov esi,[rdi+0x68]
-    mov [rdx+rsi],r8
+    mov rax,[rax+rbx*4]
+    mov rcx,[rdi+0x58]
+    mov edx,[rdi+0x68]
+    mov [rcx+rdx],rax
 .6:
     sfence
 .7:
-    mov edx,[rdi+0x6C]
-    xor [rdi+0x68],edx
+    mov eax,[rdi+0x6C]
+    xor [rdi+0x68],eax
 .8:
-    mov [rdi+0x28],ecx
-    mov [rdi+0x20],eax
-    mov [rdi+0x24],ebx
-    mov [rdi+0x40],eax
+    mov [rdi+0x28],r9d
+    mov [rdi+0x20],rsi
+    mov [rdi+0x40],esi
 .9:
     mov eax,0x11
 .10:
-    add rsp,8
+    add rsp,0x18
     pop rbx
     pop r12
     pop r13
@@ -115,43 +117,48 @@
     ret
 .11:
     mov rbx,rdi
-    mov r14,rsi
     mov r15,rdx
     call qword [rel uverbs_mlx5::send::queue::Sq::disown]
     mov rdx,r15
-    mov rsi,r14
     mov rdi,rbx
-    mov r14d,[rbx+0x20]
+    mov rbx,[rbx+0x20]
+    mov r13,rbx
     mov r15,[rdx+8]
     mov eax,5
     cmp r15d,0x80000000
     jbe .1
     jmp .10
 .12:
-    mov [rsp],rsi
-    mov rbp,rdi
-    mov esi,r14d
-    mov edx,ebx
+    mov [rsp+8],rdi
+    mov esi,ebx
+    mov [rsp+0x14],r9d
+    mov edx,r9d
     mov ecx,1
     call qword [rel uverbs_mlx5::send::queue::room::<impl uverbs_mlx5::send::queue::Sq>::make_room]
     mov ecx,eax
     mov eax,edx
     test cl,1
     je .14
-    mov ecx,ebx
+    mov rsi,r13
     cmp eax,0x11
-    mov rdi,rbp
-    mov rsi,[rsp]
+    mov rdi,[rsp+8]
+    mov r9d,[rsp+0x14]
     je .2
     jmp .10
 .13:
-    mov esi,eax
-    mov edx,ebx
-    mov r8d,r14d
+    mov edx,r9d
+    mov ecx,1
     call qword [rel uverbs_mlx5::send::rekey::<impl uverbs_mlx5::send::queue::Sq>::publish_behind_umr]
     jmp .9
 .14:
-    mov ecx,eax
-    mov rdi,rbp
-    mov rsi,[rsp]
+    cmp ebx,0xFFFFFFFF
+    je .16
+    xor esi,esi
+.15:
+    mov rdi,[rsp+8]
+    add rsi,r13
+    mov r9d,eax
     jmp .2
+.16:
+    mov rsi,0xFFFFFFFF00000000
+    jmp .15

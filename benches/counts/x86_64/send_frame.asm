@@ -5,16 +5,17 @@
     push r13
     push r12
     push rbx
-    sub rsp,0x28
+    sub rsp,0x38
     mov r14,r8
     mov r15,rcx
-    mov r13,rdx
+    mov rbp,rdx
     mov rbx,rdi
-    mov r12d,[rsi+0x40]
-    cmp r12d,[rsi+0x20]
+    mov r13d,[rsi+0x40]
+    mov r12,[rsi+0x20]
+    cmp r13d,r12d
     jne .14
 .1:
-    mov [rsp+0x20],r13
+    mov [rsp+0x30],rbp
     mov rax,[r15+0x20]
     mov edx,7
     cmp rax,[rsi+0xC8]
@@ -27,123 +28,126 @@
     mov [rbx+8],r14
     jmp .13
 .3:
-    mov r11d,[rsi+0x24]
-    mov ecx,[rsi+0x28]
+    mov r10d,[rsi+0x28]
     mov rax,r14
     shr rax,0x20
     and eax,0xFFFFFFF
-    mov ebp,[r15+0x18]
-    mov edx,[r15+0x1C]
-    mov [rsp+0x18],rdx
-    imul rbp,rax
-    add rbp,[r15+0x10]
+    mov ecx,[r15+0x18]
+    imul rcx,rax
+    add rcx,[r15+0x10]
+    mov [rsp+0x28],rcx
     cmp r14d,1
-    mov r13d,2
-    sbb r13d,0
-    cmp r11d,ecx
+    mov ebp,2
+    sbb ebp,0
+    mov eax,[r15+0x1C]
+    mov [rsp+0x20],rax
+    mov rax,r12
+    shr rax,0x20
+    cmp r10d,eax
     je .15
+    mov rax,r12
 .4:
-    or r13d,[rsi+0x2C]
+    or ebp,[rsi+0x2C]
     mov rdx,[rsi]
-    movzx eax,r12w
-    shl rax,0x28
-    or rax,r13
-    mov rdi,0xA00000000
-    or rdi,rax
-    bswap rdi
-    mov r10,[rsi+8]
-    mov r9d,[rsi+0x18]
-    and r9d,r12d
-    mov r8,r9
-    shl r8,6
-    mov [rdx+r8],rdi
-    mov qword [rdx+r8+8],0x8000000
+    movzx ecx,r12w
+    shl rcx,0x28
+    or rcx,rbp
+    mov r8,0xA00000000
+    or r8,rcx
+    bswap r8
+    mov rdi,[rsi+8]
+    and r13d,[rsi+0x18]
+    mov ecx,r13d
+    shl ecx,4
+    mov [rdx+rcx*4],r8
+    mov qword [rdx+rcx*4+8],0x8000000
     test r14d,r14d
     je .5
-    bswap rbp
-    mov eax,r14d
-    and eax,0x7FFFFFFF
-    shl rax,0x20
-    add rax,[rsp+0x18]
-    bswap rax
-    mov [rdx+r8+0x10],rax
-    mov [rdx+r8+0x18],rbp
+    mov r9,[rsp+0x28]
+    bswap r9
+    mov r8d,r14d
+    and r8d,0x7FFFFFFF
+    shl r8,0x20
+    add r8,[rsp+0x20]
+    bswap r8
+    mov [rdx+rcx*4+0x10],r8
+    mov [rdx+rcx*4+0x18],r9
 .5:
-    inc r11d
-    lea eax,[r12+1]
-    shl r9,4
-    mov r13,[rsp+0x20]
-    mov [r10+r9],r13
-    mov [r10+r9+8],eax
-    mov [r10+r9+0xC],r11d
+    mov rdx,0x100000001
+    add rax,rdx
+    mov rdx,[rsp+0x30]
+    mov [rdi+rcx],rdx
+    mov [rdi+rcx+8],rax
     mov [rsi+0x40],eax
     cmp byte [rsi+0x44],0
     jne .6
     mov byte [rsi+0x44],1
-    mov r10,[rsi+0x78]
-    mov ebp,r11d
-    mov r11d,[r10+0x48]
-    test r11d,r11d
-    mov r11d,ebp
+    mov rdx,[rsi+0x78]
+    mov edi,[rdx+0x48]
+    test edi,edi
     jne .6
-    mov dword [r10+0x48],1
+    mov dword [rdx+0x48],1
 .6:
-    mov r10,[rsi+0x10]
-    mov [r10+r9],r15
-    mov [r10+r9+8],r14
+    mov rdx,[rsi+0x10]
+    mov edi,r13d
+    shl rdi,4
+    mov [rdx+rdi],r15
+    mov [rdx+rdi+8],r14
     cmp dword [rsi+0x48],0
     jne .16
-    mov r9,[rsi+0x50]
-    movzx r10d,ax
-    bswap r10d
-    mov [r9+4],r10d
+    mov rdx,[rsi+0x50]
+    movzx edi,ax
+    bswap edi
+    mov [rdx+4],edi
+    mov rdx,[rsi]
     cmp dword [rsi+0x6C],0
     je .7
     sfence
     test r14d,r14d
     je .8
     mov rdi,[rsi+0x58]
-    mov r9d,[rsi+0x68]
-    mov r10,[rdx+r8]
-    mov [rdi+r9],r10
-    mov r10,[rdx+r8+8]
-    mov [rdi+r9+8],r10
-    mov r10,[rdx+r8+0x10]
-    mov [rdi+r9+0x10],r10
-    mov r10,[rdx+r8+0x18]
-    mov [rdi+r9+0x18],r10
-    movaps xmm0,[rdx+r8+0x20]
-    movaps [rdi+r9+0x20],xmm0
-    movaps xmm0,[rdx+r8+0x30]
-    movaps [rdi+r9+0x30],xmm0
+    mov r8d,[rsi+0x68]
+    mov r9,[rdx+rcx*4]
+    mov [rdi+r8],r9
+    mov r9,[rdx+rcx*4+8]
+    mov [rdi+r8+8],r9
+    mov r9,[rdx+rcx*4+0x10]
+    mov [rdi+r8+0x10],r9
+    mov r9,[rdx+rcx*4+0x18]
+    mov [rdi+r8+0x18],r9
+    movaps xmm0,[rdx+rcx*4+0x20]
+    movaps [rdi+r8+0x20],xmm0
+    movaps xmm0,[rdx+rcx*4+0x30]
+    movaps [rdi+r8+0x30],xmm0
     cmp dword [rsi+0x70],0
     jne .10
     jmp .9
 .7:
+    mov rcx,[rdx+rcx*4]
     mov rdx,[rsi+0x58]
-    mov r8d,[rsi+0x68]
-    mov [rdx+r8],rdi
+    mov edi,[rsi+0x68]
+    mov [rdx+rdi],rcx
     jmp .11
 .8:
+    mov rcx,[rdx+rcx*4]
     mov rdx,[rsi+0x58]
-    mov r8d,[rsi+0x68]
-    mov [rdx+r8],rdi
+    mov edi,[rsi+0x68]
+    mov [rdx+rdi],rcx
 .9:
     sfence
 .10:
-    mov edx,[rsi+0x6C]
-    xor [rsi+0x68],edx
+    mov ecx,[rsi+0x6C]
+    xor [rsi+0x68],ecx
 .11:
-    mov [rsi+0x28],ecx
-    mov [rsi+0x20],eax
-    mov [rsi+0x24],r11d
+    mov [rsi+0x28],r10d
+    mov [rsi+0x20],rax
     mov [rsi+0x40],eax
 .12:
     mov edx,0x11
 .13:
     mov [rbx+0x10],edx
     mov rax,rbx
-    add rsp,0x28
+    add rsp,0x38
     pop rbx
     pop r12
     pop r13
@@ -156,39 +160,47 @@
     mov rdi,rsi
     call qword [rel uverbs_mlx5::send::queue::Sq::disown]
     mov rsi,r12
-    mov r12d,[r12+0x20]
+    mov r13,[r12+0x20]
+    mov r12,r13
     jmp .1
 .15:
     lea rax,[r15+0x10]
-    mov [rsp+0x10],rax
-    mov [rsp+8],rsi
+    mov [rsp+0x18],rax
+    mov [rsp+0x10],rsi
     mov rdi,rsi
-    mov esi,r12d
-    mov [rsp+4],r11d
-    mov edx,r11d
+    mov esi,r13d
+    mov [rsp+0xC],r10d
+    mov edx,r10d
     mov ecx,1
     call qword [rel uverbs_mlx5::send::queue::room::<impl uverbs_mlx5::send::queue::Sq>::make_room]
     test al,1
     je .17
-    mov r11d,[rsp+4]
-    mov ecx,r11d
+    mov rax,r12
     cmp edx,0x11
-    mov rsi,[rsp+8]
+    mov rsi,[rsp+0x10]
+    mov r10d,[rsp+0xC]
     jne .2
     jmp .4
 .16:
     mov rdi,rsi
-    mov esi,eax
-    mov edx,r11d
-    mov r8d,r12d
+    mov rsi,rax
+    mov edx,r10d
+    mov ecx,1
     call qword [rel uverbs_mlx5::send::rekey::<impl uverbs_mlx5::send::queue::Sq>::publish_behind_umr]
     jmp .12
 .17:
-    mov ecx,edx
-    mov rsi,[rsp+8]
-    mov r11d,[rsp+4]
+    cmp r13d,0xFFFFFFFF
+    je .19
+    xor eax,eax
+.18:
+    add rax,r12
+    mov r10d,edx
+    mov rsi,[rsp+0x10]
     jmp .4
-    mov rdi,[rsp+0x10]
+.19:
+    mov rax,0xFFFFFFFF00000000
+    jmp .18
+    mov rdi,[rsp+0x18]
     mov rbx,rax
     mov rsi,r14
     call qword [rel uverbs_core::memory::registered::give_back]

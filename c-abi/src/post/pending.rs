@@ -8,9 +8,9 @@
 #![allow(unsafe_code, reason = "what is posted is the program's promise")]
 
 use uverbs_core::provider::AhOps;
-use uverbs_core::queues::work::{Data, DcDestination, PostError, SendOp, Wr};
+use uverbs_core::queues::work::{self, Data, DcDestination, PostError, SendOp, Wr};
 
-use crate::post::send::{Build, Kept, Peer, Sends, Side, Target, To};
+use crate::post::send::{Build, Datagram, Kept, Sends, Side, Target, To};
 use crate::queues::ah::Ah;
 
 /// Sets the destination of a send, and posts it if its data is set.
@@ -86,8 +86,9 @@ pub(crate) unsafe fn post_waiting<S: Sends>(side: &mut Side<S>, data: Data<'_>) 
     // SAFETY: by C's contract; the cursor is of this queue's last `start`.
     side.post(|sq, at| unsafe {
         match to {
+            To::Peer => sq.post(at, wr, op, data).map(drop),
             To::Datagram(to) => post_to(sq, at, wr, op, &to, data),
-            To::Srq(srqn) => sq.post_xrc(at, wr, op, srqn, data).map(drop),
+            To::Srq(srqn) => sq.post_to_target(at, wr, op, work::Target::Srq(srqn), data).map(drop),
             To::Target(to) => post_dc(sq, at, wr, op, &to, data),
             To::Wire(checksums) if op == SendOp::Send => {
                 sq.post_packet(at, wr, checksums, data).map(drop)
@@ -108,7 +109,7 @@ unsafe fn post_to<S: Sends>(
     at: &mut S::Cursor,
     wr: Wr,
     op: SendOp,
-    &Peer { ah, qpn, qkey }: &Peer,
+    &Datagram { ah, qpn, qkey }: &Datagram,
     data: Data<'_>,
 ) -> Result<(), PostError> {
     // SAFETY: C's contract: a handle of the queue pair's domain.
@@ -132,6 +133,7 @@ unsafe fn post_dc<S: Sends>(
 ) -> Result<(), PostError> {
     // SAFETY: C's contract: a handle of the queue pair's domain.
     let ah = S::own_ah(unsafe { Ah::of(ah) }.any()).ok_or(PostError::ForeignAddress)?;
+    let to = work::Target::Dc(DcDestination { ah, dctn, key, stream });
     // SAFETY: by the contract of `post_dc`.
-    unsafe { sq.post_dc(at, wr, op, DcDestination { ah, dctn, key, stream }, data) }.map(drop)
+    unsafe { sq.post_to_target(at, wr, op, to, data) }.map(drop)
 }

@@ -7,14 +7,14 @@
 
 use uverbs::provider::{AnyAh, AnySq};
 use uverbs_core::Errno;
-use uverbs_core::provider::{PieceOps, SendOps};
+use uverbs_core::provider::{BuildOps, SendOps};
 use uverbs_core::queues::work::{Checksums, PostError, SendOp, Sge, Wr};
 
 use crate::base::lock::Stays;
 use crate::sys::ibv_ah;
 
-/// The send queue of one provider, which knows its own address handles.
-pub(crate) trait Sends: PieceOps {
+/// Send queue of a provider.
+pub(crate) trait Sends: BuildOps {
     fn own_ah(ah: &AnyAh) -> Option<&Self::Ah>;
 
     /// Index of the next WQE modulo 65536, if the provider's completions carry it.
@@ -89,10 +89,10 @@ impl Sends for uverbs_siw::Sq {
 impl SendSide {
     pub(crate) fn new(sq: AnySq) -> Self {
         match sq {
-            AnySq::Mlx5(sq) => Self::Mlx5(Side { sq, build: Build::default() }),
-            AnySq::Rxe(sq) => Self::Rxe(Side { sq, build: Build::default() }),
+            AnySq::Mlx5(sq) => Self::Mlx5(Side::new(sq)),
+            AnySq::Rxe(sq) => Self::Rxe(Side::new(sq)),
             #[cfg(feature = "any-siw")]
-            AnySq::Siw(sq) => Self::Siw(Side { sq, build: Build::default() }),
+            AnySq::Siw(sq) => Self::Siw(Side::new(sq)),
         }
     }
 
@@ -151,6 +151,13 @@ impl Stays for SendSide {
 }
 
 impl<S: Sends> Side<S> {
+    fn new(mut sq: S) -> Self {
+        let at = sq.begin();
+        let open = S::Open::default();
+        let build = Build { at, open, failed: None, waits: None, to: None, kept: None };
+        Self { sq, build }
+    }
+
     /// Posts a complete work request, unless an earlier one failed.
     pub(crate) fn post(
         &mut self,
@@ -160,19 +167,19 @@ impl<S: Sends> Side<S> {
         if build.failed.is_some() {
             return;
         }
-        let mut cursor = sq.cursor(&build.at);
-        match post(sq, &mut cursor) {
-            Ok(()) => S::move_to(&mut build.at, &cursor),
-            Err(error) => build.fail(error),
+        build.open = S::Open::default();
+        if let Err(error) = post(sq, &mut build.at) {
+            build.fail(error);
         }
     }
 }
 
 /// State between `wr_start` and `wr_complete` or `wr_abort`.
 pub(crate) struct Build<S: Sends> {
-    /// Position of the next WQE, and the unfinished WQE where the provider writes in place. Refuses
-    /// posts after an error.
-    pub(crate) at: S::Place,
+    /// Position of the next WQE.
+    pub(crate) at: S::Cursor,
+    /// Unfinished WQE, where the provider writes in place.
+    pub(crate) open: S::Open,
     /// First error since `wr_start`.
     pub(crate) failed: Option<Errno>,
     /// Operation that is written once its destination and data are set.
@@ -185,7 +192,9 @@ pub(crate) struct Build<S: Sends> {
 /// Destination set for a single send.
 #[derive(Clone, Copy)]
 pub(crate) enum To {
-    Datagram(Peer),
+    /// The peer of a connected queue pair.
+    Peer,
+    Datagram(Datagram),
     /// XRC: number of the peer's SRQ.
     Srq(u32),
     /// Target of dynamic connections.
@@ -196,14 +205,14 @@ pub(crate) enum To {
 
 /// UD destination.
 #[derive(Clone, Copy)]
-pub(crate) struct Peer {
+pub(crate) struct Datagram {
     pub(crate) ah: *const ibv_ah,
     pub(crate) qpn: u32,
     pub(crate) qkey: u32,
 }
 
 // SAFETY: the handle is used by the holder of the send lock; by C's contract it is valid then.
-unsafe impl Send for Peer {}
+unsafe impl Send for Datagram {}
 
 /// Destination of a dynamic connection.
 #[derive(Clone, Copy)]
@@ -222,23 +231,15 @@ pub(crate) enum Kept {
     Bytes(Vec<u8>),
 }
 
-impl<S: Sends> Default for Build<S> {
-    fn default() -> Self {
-        Self { at: S::Place::default(), failed: None, waits: None, to: None, kept: None }
-    }
-}
-
 impl<S: Sends> Build<S> {
     #[cold]
     pub(crate) fn fail(&mut self, error: PostError) {
         self.refuse(error.to_errno());
     }
 
-    /// Fails all posts since `wr_start`.
+    /// Fails all posts since `wr_start`: `wr_complete` drops them, and returns the first error.
     #[cold]
     pub(crate) fn refuse(&mut self, errno: Errno) {
-        // Only the first error is reported: the others follow from it.
         self.failed.get_or_insert(errno);
-        S::refuse(&mut self.at);
     }
 }

@@ -10,7 +10,7 @@ use std::ffi::c_int;
 use std::ptr::null;
 
 use uverbs_core::Errno;
-use uverbs_core::queues::work::{PostError, SendOp, Wr};
+use uverbs_core::queues::work::{PostError, SendOp, Target, Wr};
 
 use crate::base::answer::refuse;
 use crate::post::chains::{Chain, Link};
@@ -56,7 +56,7 @@ unsafe extern "C" fn others(
     bad: *mut *const ibv_send_wr,
 ) -> c_int {
     let post = qp.posts().slow();
-    // SAFETY: the caller's promise; it is the queue pair's.
+    // SAFETY: C's contract; the function is of the queue pair's table.
     unsafe { post(qp, wr, bad) }
 }
 
@@ -97,12 +97,12 @@ pub(crate) unsafe extern "C" fn bind_mw(
     posted
 }
 
-/// Posts a lone work request: [`slow`] if it is refused, or the lock is held. Otherwise nothing is
-/// called, so hardly any registers are saved.
+/// Posts a list of one work request; by [`slow`] if the provider leaves it to a single post, or the
+/// lock is held. Makes no other calls, so it saves few registers.
 ///
 /// # Safety
 ///
-/// C's contract; it is of this kind.
+/// C's contract; the work request has this opcode and shape.
 #[inline(never)]
 pub(crate) unsafe extern "C" fn single<
     S: Sends,
@@ -115,16 +115,16 @@ pub(crate) unsafe extern "C" fn single<
     bad: *mut *const ibv_send_wr,
 ) -> c_int {
     if let Some(mut side) = qp.send().lock_at_once() {
-        // SAFETY: the table of functions is of the queue's own provider.
+        // SAFETY: the table of functions belongs to the queue pair's provider.
         let Side { sq, .. } = unsafe { S::side(&mut side).unwrap_unchecked() };
-        // SAFETY: C's contract; a queue pair that is posted to isn't destroyed.
+        // SAFETY: C's contract; the queue pair is not destroyed.
         unsafe {
             if sq.post_alone::<UD>(Link::<S, OPCODE, SHAPE>::new(qp.signal(), &*wr)) {
                 return sq.refused().map_or(0, Errno::raw);
             }
         }
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: C's contract.
     unsafe { slow::<S>(qp, wr, bad) }
 }
 
@@ -148,7 +148,7 @@ pub(crate) unsafe extern "C" fn list<
     // SAFETY: the table of functions belongs to the queue pair's provider.
     let Side { sq, .. } = unsafe { S::side(&mut side).unwrap_unchecked() };
     let mut at = sq.begin();
-    // Masked once, not with the flags of each.
+    // Masked once, here, not with each work request's flags.
     let mut chain = Chain::<S, OPCODE, SHAPE>::new(qp.signal() & IBV_SEND_SIGNALED, wr);
     // SAFETY: C's contract; the cursor is of the `begin` above.
     unsafe {
@@ -157,13 +157,13 @@ pub(crate) unsafe extern "C" fn list<
         if !left.is_null() {
             return rest(qp, sq, at, left, bad);
         }
-        // A queue pair that is posted to isn't destroyed.
+        // Ringing relies on the queue pair not being destroyed: C's contract.
         sq.ring(at);
     }
     sq.refused().map_or(0, Errno::raw)
 }
 
-/// Posts work requests of any kinds.
+/// Posts a list of any work requests.
 ///
 /// # Safety
 ///
@@ -266,7 +266,8 @@ unsafe fn post_one<S: Sends>(
             // Dynamic connections take destinations by `mlx5dv_wr_set_dc_addr` only.
             RAW_PACKET | DRIVER => return Err(PostError::BadOperation),
             XRC_SEND => {
-                return with_data(wr, c_flags, |data| sq.post_xrc(at, id, op, wr.xrc_srqn, data));
+                let to = Target::Srq(wr.xrc_srqn);
+                return with_data(wr, c_flags, |data| sq.post_to_target(at, id, op, to, data));
             }
             _ => return with_data(wr, c_flags, |data| sq.post(at, id, op, data)),
         }

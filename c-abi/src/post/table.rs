@@ -114,7 +114,7 @@ fn of_kind<S: Sends>(kind: u32) -> &'static Posts {
     match kind {
         ..UD => const { &Posts::of_connections::<S>() },
         UD => const { &Posts::of_datagrams::<S>() },
-        // Each send names where it goes, or is a whole packet, or it takes none.
+        // Raw packets and sends with a destination take the slow path; some types take no sends.
         _ => const { &Posts::all_of(slow::<S>) },
     }
 }
@@ -143,7 +143,7 @@ unsafe extern "C" fn with_pieces<S: Sends, const OPCODE: u32, const UD: bool>(
 ///
 /// # Safety
 ///
-/// As there.
+/// C's contract; the first work request's opcode is `OPCODE`.
 unsafe extern "C" fn with_bytes<S: Sends, const OPCODE: u32, const UD: bool>(
     qp: &Qp,
     wr: *const ibv_send_wr,

@@ -2,7 +2,7 @@
 //! `wr_start` to `wr_complete` or `wr_abort` the send queue is locked.
 //!
 //! A call writes the operation into the ring at once; later calls add the UD address and the data.
-//! Sends of XRC, of dynamic connections, of raw packets, and UD of providers that do not write in
+//! Sends of XRC, of dynamic connections, of raw packets, and of providers that do not write in
 //! place are written when complete. Address and data may come in either order.
 //!
 //! Functions called once per work request save no registers: their slow paths are tail calls.
@@ -23,21 +23,22 @@ use uverbs_core::queues::work::{Data, PostError, Rekey, Remote, SendOp, Sge, Wr}
 use crate::memory::mw;
 use crate::post::pending::{direct, post_waiting};
 use crate::post::request::{checksums, flags, key_opcode, memory, pieces};
-use crate::post::send::{Kept, Peer, Sends, Side, To};
+use crate::post::send::{Datagram, Kept, Sends, Side, To};
 use crate::queues::ah::Ah;
 use crate::queues::qp::{DRIVER, Qp, RAW_PACKET, UD, XRC_SEND};
 use crate::sys::{ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_sge};
 
-/// Groups of queue pair types: connected; UD written in place; other sends that name a destination;
-/// raw packets.
+/// Groups of queue pair types: connected and UD, written in place; and, written when complete,
+/// connected, other sends that name a destination, and raw packets.
 const CONNECTED: u8 = 0;
 const DATAGRAMS: u8 = 1;
-const DIRECTED: u8 = 2;
-const PACKETS: u8 = 3;
+const WHOLE: u8 = 2;
+const DIRECTED: u8 = 3;
+const PACKETS: u8 = 4;
 
 /// Tests for a group whose work requests are written only when complete.
 const fn waits(kind: u8) -> bool {
-    matches!(kind, DIRECTED | PACKETS)
+    matches!(kind, WHOLE | DIRECTED | PACKETS)
 }
 
 /// `ibv_qp_ex` with the functions for a queue pair of this provider and type.
@@ -46,7 +47,8 @@ pub(crate) fn functions<S: Sends>(qp_base: ibv_qp) -> ibv_qp_ex {
         UD if S::IN_PLACE => table::<S, DATAGRAMS>(qp_base),
         UD | XRC_SEND | DRIVER => table::<S, DIRECTED>(qp_base),
         RAW_PACKET => table::<S, PACKETS>(qp_base),
-        _ => table::<S, CONNECTED>(qp_base),
+        _ if S::IN_PLACE => table::<S, CONNECTED>(qp_base),
+        _ => table::<S, WHOLE>(qp_base),
     }
 }
 
@@ -77,7 +79,7 @@ fn table<S: Sends, const TO: u8>(qp_base: ibv_qp) -> ibv_qp_ex {
         wr_set_sge_list: Some(set_sge_list::<S, TO>),
         wr_start: Some(start::<S, TO>),
         wr_complete: Some(complete::<S>),
-        wr_abort: Some(abort::<S>),
+        wr_abort: Some(abort),
         wr_atomic_write: Some(atomic_write::<S>),
         wr_flush: Some(flush::<S>),
     }
@@ -134,7 +136,8 @@ unsafe extern "C" fn start<S: Sends, const TO: u8>(qp: *const ibv_qp_ex) {
     unsafe { Qp::of(qp.cast()) }.send().lock().keep();
     // SAFETY: locked by the line above.
     let (_, Side { sq, build }) = unsafe { of::<S>(qp) };
-    sq.start(&mut build.at);
+    build.at = sq.begin();
+    build.open = S::Open::default();
     build.failed = None;
     if TO != CONNECTED {
         build.forget();
@@ -144,42 +147,32 @@ unsafe extern "C" fn start<S: Sends, const TO: u8>(qp: *const ibv_qp_ex) {
 unsafe extern "C" fn complete<S: Sends>(q: *const ibv_qp_ex) -> c_int {
     // SAFETY: C's contract.
     let (qp, Side { sq, build }) = unsafe { of::<S>(q) };
-    if build.failed.is_some() || !sq.is_usual(&build.at) {
+    if build.failed.is_some() {
         // SAFETY: C's contract.
-        return unsafe { complete_rare::<S>(q) };
+        return unsafe { drop_failed::<S>(q) };
     }
-    // SAFETY: C's contract; the place is of this queue's last `start`.
-    unsafe { sq.finish(&build.at) };
-    qp.send().release();
-    0
-}
-
-#[cold]
-#[inline(never)]
-unsafe extern "C" fn complete_rare<S: Sends>(qp: *const ibv_qp_ex) -> c_int {
-    // SAFETY: C's contract.
-    let (qp, Side { sq, build }) = unsafe { of::<S>(qp) };
-    let code = match build.failed {
-        None => {
-            let at = sq.cursor(&build.at);
-            // SAFETY: C's contract; the cursor is of this queue's last `start`.
-            unsafe { sq.ring(at) };
-            sq.refused().map_or(0, Errno::raw)
-        }
-        Some(errno) => {
-            // SAFETY: the lock is still held.
-            unsafe { qp.give_up() };
-            errno.raw()
-        }
-    };
+    // SAFETY: C's contract; the cursor is of this queue's last `start`.
+    unsafe { sq.ring(build.at) };
+    let code = sq.refused().map_or(0, Errno::raw);
     qp.send().release();
     code
 }
 
-unsafe extern "C" fn abort<S: Sends>(qp: *const ibv_qp_ex) {
+/// `wr_complete` after an error: drops all work requests since `wr_start`.
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn drop_failed<S: Sends>(q: *const ibv_qp_ex) -> c_int {
     // SAFETY: C's contract.
-    let (qp, side) = unsafe { of::<S>(qp) };
-    S::refuse(&mut side.build.at);
+    let (_, Side { build, .. }) = unsafe { of::<S>(q) };
+    let code = build.failed.map_or(0, Errno::raw);
+    // SAFETY: C's contract.
+    unsafe { abort(q) };
+    code
+}
+
+unsafe extern "C" fn abort(qp: *const ibv_qp_ex) {
+    // SAFETY: C's contract.
+    let qp = unsafe { Qp::of(qp.cast()) };
     // SAFETY: this thread holds the lock.
     unsafe { qp.give_up() };
     qp.send().release();
@@ -194,7 +187,7 @@ unsafe extern "C" fn abort<S: Sends>(qp: *const ibv_qp_ex) {
 unsafe fn is_full<S: Sends, const TO: u8>(qp: *const ibv_qp_ex) -> bool {
     // SAFETY: C's contract.
     let (_, Side { build, .. }) = unsafe { of::<S>(qp) };
-    !waits(TO) && S::is_full(&build.at)
+    !waits(TO) && !S::has_room(&build.at)
 }
 
 /// Begins an operation. `LOOK`: look for room first; otherwise there is room.
@@ -211,28 +204,26 @@ unsafe fn begin<S: Sends, const TO: u8, const LOOK: bool>(qp: *const ibv_qp_ex, 
     if waits(TO) {
         build.forget();
         build.waits = Some((wr, op));
-        if TO == PACKETS {
-            build.to = Some(To::Wire(checksums(c_flags)));
+        match TO {
+            PACKETS => build.to = Some(To::Wire(checksums(c_flags))),
+            WHOLE => build.to = Some(To::Peer),
+            _ => {}
         }
         return;
     }
-    if LOOK {
-        if build.failed.is_some() {
-            return;
-        }
-        if let Err(error) = sq.look(&mut build.at) {
-            return build.fail(error);
-        }
-    }
-    // SAFETY: C's contract; the place is of this queue's last `start`, and has room.
+    // SAFETY: C's contract; the cursor is of this queue's last `start`, and has room without `LOOK`.
     let opened = unsafe {
         match TO {
-            DATAGRAMS => sq.open::<true>(&mut build.at, wr, op),
-            _ => sq.open::<false>(&mut build.at, wr, op),
+            DATAGRAMS => sq.open::<true, LOOK>(&mut build.at, wr, op),
+            _ => sq.open::<false, LOOK>(&mut build.at, wr, op),
         }
     };
-    if let Err(error) = opened {
-        build.fail(error);
+    match opened {
+        Ok(open) => build.open = open,
+        Err(error) => {
+            build.open = S::Open::default();
+            build.fail(error);
+        }
     }
 }
 
@@ -290,14 +281,14 @@ operation!(
 unsafe fn set_at_once<S: Sends, const TO: u8>(qp: *const ibv_qp_ex, data: Data<'_>) -> bool {
     // SAFETY: C's contract.
     let (_, Side { sq, build }) = unsafe { of::<S>(qp) };
-    if waits(TO) || !S::takes_data(&build.at) {
+    if waits(TO) || !S::takes_data(&build.open) {
         return false;
     }
     // SAFETY: C's contract; `open` began the operation.
     unsafe {
         match TO {
-            DATAGRAMS => sq.close_at_once::<true>(&mut build.at, data),
-            _ => sq.close_at_once::<false>(&mut build.at, data),
+            DATAGRAMS => sq.close_at_once::<true>(&mut build.at, &mut build.open, data),
+            _ => sq.close_at_once::<false>(&mut build.at, &mut build.open, data),
         }
     }
 }
@@ -317,14 +308,14 @@ unsafe fn set<S: Sends, const TO: u8>(qp: *const ibv_qp_ex, data: Data<'_>) {
         return unsafe { post_waiting(side, data) };
     }
     let Side { sq, build } = side;
-    if !S::takes_data(&build.at) {
-        if TO == DATAGRAMS && S::is_open(&build.at) {
+    if !S::takes_data(&build.open) {
+        if TO == DATAGRAMS && S::is_open(&build.open) {
             build.keep(data);
         }
         return;
     }
     // SAFETY: C's contract; `open` began the operation.
-    if let Err(error) = unsafe { sq.close(&mut build.at, data) } {
+    if let Err(error) = unsafe { sq.close(&mut build.at, &mut build.open, data) } {
         build.fail(error);
     }
 }
@@ -507,11 +498,11 @@ unsafe extern "C" fn set_ud_addr<S: Sends, const TO: u8>(
 ) {
     if TO != DATAGRAMS {
         // SAFETY: C's contract.
-        return unsafe { direct(of::<S>(q).1, To::Datagram(Peer { ah, qpn, qkey })) };
+        return unsafe { direct(of::<S>(q).1, To::Datagram(Datagram { ah, qpn, qkey })) };
     }
     // SAFETY: C's contract.
     let (_, Side { sq, build }) = unsafe { of::<S>(q) };
-    if !S::is_open(&build.at) {
+    if !S::is_open(&build.open) {
         return;
     }
     // SAFETY: C's contract: a handle of the queue pair's domain.
@@ -519,7 +510,7 @@ unsafe extern "C" fn set_ud_addr<S: Sends, const TO: u8>(
         return build.fail(PostError::ForeignAddress);
     };
     // SAFETY: C's contract; `open` began the operation.
-    unsafe { sq.address(&mut build.at, ah.to(qpn, qkey)) };
+    unsafe { sq.address(&build.at, &mut build.open, ah.to(qpn, qkey)) };
     if build.kept.is_some() {
         // SAFETY: C's contract.
         unsafe { close_kept::<S>(q) };

@@ -32,7 +32,7 @@ pub struct Attempt {
 /// }
 /// # let _ = may_come_later;
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct ConnectionError {
     /// Kind of failure.
@@ -175,10 +175,12 @@ impl fmt::Display for ConnectionError {
     }
 }
 
+crate::error::sentence_in_debug!(struct ConnectionError { kind, attempt });
+
 impl std::error::Error for ConnectionError {}
 
 /// Error of `getaddrinfo` (POSIX, `netdb.h`) for a name without address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NameError {
     /// `EAI_*`.
     pub code: i32,
@@ -219,6 +221,8 @@ impl fmt::Display for NameError {
         }
     }
 }
+
+crate::error::sentence_in_debug!(struct NameError { code, errno });
 
 impl std::error::Error for NameError {}
 

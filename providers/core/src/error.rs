@@ -10,6 +10,46 @@ use crate::connection::{ConnectionError, ConnectionErrorKind};
 use crate::queues::completion::{Failure, Status};
 use crate::queues::work::PostError;
 
+/// Implements `Debug` of an error: `{:?}` prints the sentence of `Display`, since a `main` that
+/// returns an error prints it so; `{:#?}` prints the fields.
+macro_rules! sentence_in_debug {
+    (enum $Type:ident {
+        $($Variant:ident $({ $($field:ident),* })? $(($inner:ident))?,)*
+    }) => {
+        impl std::fmt::Debug for $Type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                if !f.alternate() {
+                    return std::fmt::Display::fmt(self, f);
+                }
+                match self {
+                    $(Self::$Variant $({ $($field),* })? $(($inner))? => {
+                        $crate::error::sentence_in_debug!(@fields f, $Variant $({ $($field),* })? $(($inner))?)
+                    })*
+                }
+            }
+        }
+    };
+    (struct $Type:ident { $($field:ident),* }) => {
+        impl std::fmt::Debug for $Type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                if !f.alternate() {
+                    return std::fmt::Display::fmt(self, f);
+                }
+                let Self { $($field),* } = self;
+                $crate::error::sentence_in_debug!(@fields f, $Type { $($field),* })
+            }
+        }
+    };
+    (@fields $f:ident, $name:ident) => { $f.write_str(stringify!($name)) };
+    (@fields $f:ident, $name:ident ($inner:ident)) => {
+        $f.debug_tuple(stringify!($name)).field($inner).finish()
+    };
+    (@fields $f:ident, $name:ident { $($field:ident),* }) => {
+        $f.debug_struct(stringify!($name))$(.field(stringify!($field), $field))*.finish()
+    };
+}
+pub(crate) use sentence_in_debug;
+
 /// A result whose error is [`Error`], unless another is named.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -20,8 +60,15 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// function that returns [`Result`]. This type converts into [`std::io::Error`], which keeps it as
 /// its source.
 ///
-/// [`to_errno`](Self::to_errno) returns the `errno` that a C program would get.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// [`to_errno`](Self::to_errno) returns the `errno` that a C program would get. `{}` and `{:?}` print
+/// a sentence, `{:#?}` the fields.
+///
+/// ```
+/// # use uverbs_core::error::Error;
+/// let error = Error::Limit { verb: "create_cq", what: "cqe", value: 1 << 30, limit: 4096 };
+/// assert_eq!(format!("{error:?}"), "create_cq: cqe is 1073741824, must be at most 4096");
+/// ```
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
     /// The kernel refused the call.
@@ -157,7 +204,7 @@ pub enum Error {
 }
 
 /// Text that can't be parsed as an endpoint: the invalid part and its text.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct EndpointError {
     /// The part: `qpn`.
     pub part: &'static str,
@@ -367,6 +414,29 @@ impl fmt::Display for Error {
     }
 }
 
+sentence_in_debug!(enum Error {
+    Kernel { verb, errno, hint },
+    Limit { verb, what, value, limit },
+    Invalid { verb, what, value, why },
+    MissingAttribute { verb, attribute },
+    State { verb, state, needs },
+    NoSuchDevice { name, available },
+    PermissionDenied { path },
+    Memlock { verb, wanted, limit },
+    Unsupported { verb, what },
+    TimedOut { verb, waited, why },
+    DeviceGone { verb },
+    Unmatched { verb, count },
+    OtherProcess { verb },
+    System { what, errno },
+    EmptyGid { port, index, used },
+    Post(inner),
+    Failed(inner),
+    OutOfRange(inner),
+    Endpoint(inner),
+    Connection(inner),
+});
+
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
@@ -390,6 +460,8 @@ impl fmt::Display for EndpointError {
         }
     }
 }
+
+sentence_in_debug!(struct EndpointError { part, found });
 
 impl std::error::Error for EndpointError {}
 
@@ -440,7 +512,7 @@ impl From<Error> for std::io::Error {
 }
 
 /// An access past the end of exposed memory, or to a word that is not aligned to eight bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct OutOfRange {
     /// Start of the range.
     pub offset: usize,
@@ -464,6 +536,8 @@ impl fmt::Display for OutOfRange {
         }
     }
 }
+
+sentence_in_debug!(struct OutOfRange { offset, wanted, len });
 
 impl std::error::Error for OutOfRange {}
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use uverbs_core::Errno;
 use uverbs_core::commands::kick::is_gone;
 use uverbs_core::memory::registered::Held;
-use uverbs_core::provider::{PostsWhole, SendOps};
+use uverbs_core::provider::{BuildOps, SendOps};
 use uverbs_core::queues::placement::PlaceOp;
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slots::SlotTable;
@@ -331,8 +331,10 @@ unsafe impl<D: Driver> SendOps for Sq<D> {
     }
 }
 
-// SAFETY: as for `SendOps`.
-unsafe impl<D: Driver> PostsWhole for Sq<D> {}
+// SAFETY: the queue keeps the defaults, which write nothing.
+unsafe impl<D: Driver> BuildOps for Sq<D> {
+    type Open = ();
+}
 
 impl<D: Driver> fmt::Debug for Sq<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -64,7 +64,7 @@ pub use recv::ooo::{OutOfOrderCaps, announce as announce_out_of_order};
 pub use recv::queue::{RecvCursor, Rq};
 pub use recv::srq::{Srq, SrqCursor};
 pub use recv::streams::reset_stream;
-pub use send::pieces::Place;
+pub use send::build::Open;
 pub use send::queue::{SendCursor, Sq};
 
 /// Provider for mlx5 devices.

@@ -182,8 +182,8 @@ impl Sq {
             *to = *from;
         }
         let bytes = bytes.as_flattened().get(..ds as usize * DS_BYTES).unwrap_or_default();
-        // SAFETY: `reserve` found room for `ds` units, none of them the device's, so they are no
-        // more than the ring.
+        // SAFETY: `reserve` found room for `ds` units that the device does not own, so they fit the
+        // ring.
         unsafe { self.ring_memory().copy_in(at.pi(), 0, bytes) };
         // SAFETY: `reserve` found the WQEBBs free; this is the only poster.
         Ok(unsafe { self.note(at, wr.id, (ds, units)) })
@@ -227,7 +227,7 @@ impl Sq {
         let head = wqe::pair(OpmodIdxOpcode(word0.get()).with_wqe_index(index).0, word1.get());
         bytes.copy_from_slice(wqe);
         bytes[..size_of::<u64>()].copy_from_slice(&head.to_ne_bytes());
-        // SAFETY: `reserve` found room for `ds` units, none of them the device's.
+        // SAFETY: `reserve` found room for `ds` units that the device does not own.
         unsafe { self.ring_memory().copy_in(at.pi(), 0, bytes) };
         // SAFETY: `reserve` found the WQEBBs free; this is the only poster.
         unsafe { self.note(at, wr_id, (ds, units)) };

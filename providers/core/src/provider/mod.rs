@@ -12,9 +12,9 @@
 
 mod ah;
 mod arm;
+mod build;
 mod context;
 mod init;
-mod pieces;
 mod poll;
 mod post_list;
 mod recv;
@@ -31,9 +31,9 @@ use crate::objects::context::ContextCore;
 
 pub use ah::AhOps;
 pub use arm::{Armer, Notify};
+pub use build::BuildOps;
 pub use context::{ContextOps, NewQp, NewSrq, NewWq};
 pub use init::{CqInit, CqeSize, QpInit, SrqInit, TagsInit, WqInit};
-pub use pieces::{PieceOps, PostsWhole, Waiting};
 pub use poll::CqOps;
 pub use post_list::{Alike, Request, Requests};
 pub use recv::{RecvOps, RqOps};

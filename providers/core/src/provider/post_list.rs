@@ -1,42 +1,41 @@
-//! Post lists: work requests in a row, which share a doorbell.
+//! Lists of work requests that share a doorbell.
 //!
 //! # Safety
 //!
-//! As in `provider/mod.rs`.
+//! Contract: see `provider/mod.rs`.
 #![allow(unsafe_code, reason = "posting names memory by address, so it is the caller's promise")]
 
 use crate::queues::work::{Data, Destination, SendFlags, SendOp, Wr};
 
-/// Common to all work requests of a type. A provider writes a list of one operation and one length
-/// faster.
+/// Properties shared by all work requests of a [`Request`] type. Providers encode a list of equal
+/// operations and lengths faster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alike {
-    /// Nothing.
+    /// No shared property.
     No,
-    /// The operation, though not its addresses and operands; and each carries a list of one piece.
+    /// All have one operation (addresses and operands may differ) and one SGE.
     Piece,
-    /// The operation, and each carries one to twelve bytes of inline data.
+    /// All have one operation and one to twelve bytes of inline data.
     Inline,
 }
 
-/// A work request whose parts are read when they are needed; number, operation and peer just before
-/// they are written. So few of them are kept in registers.
+/// A work request whose fields are read when they are needed. Number, operation and destination are
+/// read just before the WQE is written, which saves registers.
 ///
 /// # Safety
 ///
-/// Its answers stay the same, and what [`ALIKE`](Self::ALIKE) says is true of all values of the
-/// type.
+/// Repeated calls return equal values, and [`ALIKE`](Self::ALIKE) holds for all values of the type.
 pub unsafe trait Request: Copy {
-    /// Address handles of the provider.
+    /// Address handle of the provider.
     type Ah;
 
-    /// Common to all requests of this type.
+    /// Properties shared by all requests of this type.
     const ALIKE: Alike;
 
-    /// Number that its completion has.
+    /// Work request number that the completion returns.
     fn id(&self) -> u64;
 
-    /// Its flags.
+    /// Flags.
     fn flags(&self) -> SendFlags;
 
     /// Number and flags.
@@ -47,26 +46,27 @@ pub unsafe trait Request: Copy {
     /// Operation.
     fn op(&self) -> SendOp;
 
-    /// UD destination; `None` for an address handle of another PD. Called for datagrams alone.
+    /// UD destination; `None` if the address handle belongs to another protection domain. Called
+    /// only for datagrams.
     fn to(&self) -> Option<Destination<'_, Self::Ah>>;
 
-    /// Data that it carries.
+    /// Data to send, or the buffer of a response.
     fn data(&self) -> Data<'_>;
 }
 
-/// A list of work requests, all of one type.
+/// A list of work requests of one type.
 pub trait Requests {
-    /// Type of all.
+    /// Type of the work requests.
     type One: Request;
 
-    /// The next work request, which stays the next one; `None` at the end of the list.
+    /// Returns the current work request, if any, without advancing.
     fn first(&self) -> Option<Self::One>;
 
-    /// Moves to the work request behind it, if there is one.
+    /// Advances to the next work request, if there is a current one.
     fn advance(&mut self);
 }
 
-/// A list of one work request; `None` once it is posted.
+/// A list of one work request; empty once it is posted.
 pub(super) struct Lone<R>(pub(super) Option<R>);
 
 impl<R: Request> Requests for Lone<R> {

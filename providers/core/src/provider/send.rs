@@ -14,9 +14,7 @@ use crate::Errno;
 use crate::memory::registered::Held;
 use crate::queues::layout::KeyLayout;
 use crate::queues::placement::PlaceOp;
-use crate::queues::work::{
-    Checksums, Data, DcDestination, Destination, PostError, Rekey, SendOp, Wr,
-};
+use crate::queues::work::{Checksums, Data, Destination, PostError, Rekey, SendOp, Target, Wr};
 
 /// Posts sends.
 ///
@@ -85,58 +83,37 @@ pub unsafe trait SendOps: Debug + Send {
         data: Data<'_>,
     ) -> Result<u32, PostError>;
 
-    /// [`post`](Self::post) to a DC target, on a DC initiator.
+    /// [`post`](Self::post) on an initiator of dynamic connections or XRC.
     ///
     /// # Safety
     ///
-    /// The contract of [`post_to`](Self::post_to).
+    /// The contract of [`post_to`](Self::post_to), for a target of the queue pair's transport.
     ///
     /// # Errors
     ///
-    /// On an error the cursor is unchanged. [`PostError::BadOperation`] from a provider without DC.
-    unsafe fn post_dc(
+    /// On an error the cursor is unchanged. [`PostError::BadOperation`] from a provider without
+    /// this transport.
+    unsafe fn post_to_target(
         &mut self,
         at: &mut Self::Cursor,
         wr: Wr,
         op: SendOp,
-        to: DcDestination<'_, Self::Ah>,
+        to: Target<'_, Self::Ah>,
         data: Data<'_>,
     ) -> Result<u32, PostError> {
         let _ = (at, wr, op, to, data);
         Err(PostError::BadOperation)
     }
 
-    /// [`post`](Self::post) to a shared receive queue of the peer, on an XRC initiator. `srqn` is
-    /// the 24-bit number of that queue.
+    /// Posts the work requests of a list, each as [`post`](Self::post), or a datagram (`UD`) as
+    /// [`post_to`](Self::post_to). Stops at the first error, and where a provider leaves a work
+    /// request to these functions. That one is then the list's current one; a single post of it
+    /// returns the error.
     ///
     /// # Safety
     ///
-    /// The contract of [`post`](Self::post).
-    ///
-    /// # Errors
-    ///
-    /// On an error the cursor is unchanged. [`PostError::BadOperation`] from a provider without
-    /// XRC.
-    unsafe fn post_xrc(
-        &mut self,
-        at: &mut Self::Cursor,
-        wr: Wr,
-        op: SendOp,
-        srqn: u32,
-        data: Data<'_>,
-    ) -> Result<u32, PostError> {
-        let _ = (at, wr, op, srqn, data);
-        Err(PostError::BadOperation)
-    }
-
-    /// Posts a list: each work request as [`post`](Self::post), or of datagrams (`UD`) as
-    /// [`post_to`](Self::post_to). Stops at the first one that is refused, which is the list's next
-    /// one then; posted singly, it says why. A provider may also stop where a single post must take
-    /// over.
-    ///
-    /// # Safety
-    ///
-    /// As there, for every work request that the list gives.
+    /// The contract of [`post`](Self::post) or [`post_to`](Self::post_to), for each work request of
+    /// the list.
     #[inline(always)]
     unsafe fn post_list<const UD: bool, R>(&mut self, at: &mut Self::Cursor, requests: &mut R)
     where
@@ -146,10 +123,10 @@ pub unsafe trait SendOps: Debug + Send {
             let (wr, op, data) = (request.wr(), request.op(), request.data());
             let posted = if UD {
                 let Some(to) = request.to() else { return };
-                // SAFETY: the caller's promise.
+                // SAFETY: contract of `post_list`.
                 unsafe { self.post_to(at, wr, op, to, data) }
             } else {
-                // SAFETY: as above.
+                // SAFETY: contract of `post_list`.
                 unsafe { self.post(at, wr, op, data) }
             };
             if posted.is_err() {
@@ -159,28 +136,27 @@ pub unsafe trait SendOps: Debug + Send {
         }
     }
 
-    /// Posts a list of one, and rings. False if nothing is posted: it was refused, or a provider
-    /// leaves it to single posts.
+    /// Posts a list of one work request, and rings. False: nothing was posted.
     ///
     /// # Safety
     ///
-    /// As for [`post_list`](Self::post_list) and [`ring`](Self::ring). Once this is true, no cursor
-    /// of an earlier [`begin`](Self::begin) is used any more.
+    /// The contracts of [`post_list`](Self::post_list) and [`ring`](Self::ring). After a call that
+    /// returned true, no cursor of an earlier [`begin`](Self::begin) may be used.
     #[inline(always)]
     unsafe fn post_alone<const UD: bool>(&mut self, request: impl Request<Ah = Self::Ah>) -> bool {
         let mut at = self.begin();
         let mut list = Lone(Some(request));
-        // SAFETY: the caller's promise, and the cursor is of the `begin` above.
+        // SAFETY: contract of `post_alone`; the cursor is of the `begin` above.
         unsafe { self.post_list::<UD, _>(&mut at, &mut list) };
         let posted = list.0.is_none();
         if posted {
-            // SAFETY: as above.
+            // SAFETY: contract of `post_alone`; the cursor is of the `begin` above.
             unsafe { self.ring(at) };
         }
         posted
     }
 
-    /// Writes a whole packet, its Ethernet header first, on a raw packet queue.
+    /// Writes a whole packet with its Ethernet header, on a raw packet queue pair.
     ///
     /// # Safety
     ///

@@ -239,7 +239,7 @@ impl fmt::Display for Status {
 }
 
 /// A failed work request: the status, and the device's own codes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Failure {
     /// Reason.
     pub status: Status,
@@ -270,5 +270,7 @@ impl fmt::Display for Failure {
         )
     }
 }
+
+crate::error::sentence_in_debug!(struct Failure { status, syndrome, vendor_syndrome });
 
 impl std::error::Error for Failure {}

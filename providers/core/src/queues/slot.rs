@@ -71,8 +71,9 @@ impl Reach {
         Self(self.0.wrapping_add(1 << 32 | units as u64))
     }
 
-    /// The reach with one work request less if so many units wrap the index: [`after`](Self::after)
-    /// carries that one back. Called where room is looked up, before a work request is written.
+    /// Subtracts a work request if the next `units` wrap the index: the carry of
+    /// [`after`](Self::after) adds it again. Called when room is looked up, before a work request is
+    /// written.
     #[inline(always)]
     #[must_use]
     pub const fn ready_for(self, units: u32) -> Self {
@@ -154,20 +155,6 @@ impl Slots {
         slot.end = end;
     }
 
-    /// Notes the number of a work request that starts at ring unit `index`; where it ends is for
-    /// [`Named::end`] to say. Posting side.
-    ///
-    /// # Safety
-    ///
-    /// The contract of [`put`](Self::put).
-    #[inline(always)]
-    pub unsafe fn name(self, index: u32, wr_id: u64) -> Named {
-        let slot = self.slot(index);
-        // SAFETY: as in `put`: the slot is in the table and owned by the poster.
-        unsafe { (*slot).wr_id = wr_id };
-        Named(slot)
-    }
-
     /// Bytes from the table's first slot to the slot at `index`, in a table of less than 4 GiB.
     #[inline(always)]
     #[must_use]
@@ -188,6 +175,32 @@ impl Slots {
         let slot = UnsafeCell::raw_get(self.slots.wrapping_byte_add(offset));
         // SAFETY: the offset is inside the table, and the poster owns the slot, by the contract.
         unsafe { *slot = Slot::new(wr_id, reach) };
+    }
+
+    /// Notes the number of a work request by its slot's [offset](Self::offset); [`end`](Self::end)
+    /// notes the rest. Called by the poster.
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`put_counted`](Self::put_counted).
+    #[inline(always)]
+    pub unsafe fn name(self, offset: usize, wr_id: u64) {
+        let slot = UnsafeCell::raw_get(self.slots.wrapping_byte_add(offset));
+        // SAFETY: the offset is inside the table, and the poster owns the slot, by the contract.
+        unsafe { (*slot).wr_id = wr_id };
+    }
+
+    /// Notes the end of a work request that [`name`](Self::name) named. Called by the poster.
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`put_counted`](Self::put_counted).
+    #[inline(always)]
+    pub unsafe fn end(self, offset: usize, reach: Reach) {
+        let slot = UnsafeCell::raw_get(self.slots.wrapping_byte_add(offset));
+        // SAFETY: the offset is inside the table, and the poster owns the slot, by the contract.
+        let slot = unsafe { &mut *slot };
+        (slot.end, slot.posted) = (reach.end(), reach.posted());
     }
 
     /// Number of the slot at `index` in the table.
@@ -221,30 +234,5 @@ impl Slots {
         // SAFETY: the mask keeps the index inside the table; the poster owns the slot by the
         // contract.
         unsafe { self.frame(index).write(Some(held)) };
-    }
-}
-
-/// Slot of a work request whose end is not noted yet.
-#[derive(Clone, Copy, Debug)]
-pub struct Named(*mut Slot);
-
-// SAFETY: an address only; `end` states who may write through it.
-unsafe impl Send for Named {}
-
-impl Named {
-    /// Null, for no slot.
-    pub const NONE: Self = Self(std::ptr::null_mut());
-
-    /// Notes the end of the work request, as [`Slots::put_counted`]. Called by the poster.
-    ///
-    /// # Safety
-    ///
-    /// The contract of [`Slots::put_counted`]; and [`Slots::name`] returned this.
-    #[inline(always)]
-    pub unsafe fn end(self, reach: Reach) {
-        // SAFETY: `Slots::name` returned the address of a slot that the poster owns, by the
-        // contract.
-        let slot = unsafe { &mut *self.0 };
-        (slot.end, slot.posted) = (reach.end(), reach.posted());
     }
 }

@@ -23,6 +23,15 @@ pub struct Sge {
     pub lkey: u32,
 }
 
+/// Destination of a send on an initiator of dynamic connections or XRC.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Target<'a, A> {
+    /// Target of dynamic connections, on a DC initiator.
+    Dc(DcDestination<'a, A>),
+    /// Shared receive queue of the peer, on an XRC initiator: its number, 24 bits.
+    Srq(u32),
+}
+
 /// An address in the peer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Remote {
@@ -256,7 +265,7 @@ pub enum Data<'a> {
 /// Reason why a work request was not posted. The queue is unchanged.
 // As wide as the value of a successful post, so that a `Result` of both is two registers. With one
 // byte the compiler packs both into one word, with shifts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u32)]
 #[non_exhaustive]
 pub enum PostError {
@@ -389,5 +398,27 @@ impl fmt::Display for PostError {
         })
     }
 }
+
+crate::error::sentence_in_debug!(
+    enum PostError {
+        Full,
+        State,
+        SharedReceives,
+        TooManySges,
+        InlineTooLong,
+        MessageTooLong,
+        BadData,
+        ForeignBuffer,
+        ForeignAddress,
+        BadOperation,
+        NoReads,
+        NotOnDevice,
+        TagsFull,
+        UnknownTag,
+        ShortPacket,
+        DeviceGone,
+        Refused,
+    }
+);
 
 impl std::error::Error for PostError {}

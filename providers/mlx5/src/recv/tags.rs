@@ -159,7 +159,7 @@ impl TagQueue {
     /// Takes back changes that were written and not rung.
     pub(crate) fn begin(&mut self) {
         if self.at.pi() != self.sq.producer() {
-            // SAFETY: written behind what is rung, so they are the list's front: ours.
+            // SAFETY: not rung, so they are at the list's front, which the poster owns.
             unsafe { self.table.disown(self.rung_head, self.added) };
             for place in self.removed.drain(..) {
                 // SAFETY: `will_remove` returned true when this change was written, which was never
@@ -289,7 +289,7 @@ impl TagQueue {
             // SAFETY: `reserve` found the WQEBB free, and it has room for four segments.
             unsafe { store(at.wrapping_add(n * DS_BYTES), words) };
         }
-        // SAFETY: as above; this is the only poster.
+        // SAFETY: `reserve` found the WQEBB free; this is the only poster.
         unsafe { self.sq.note(&mut self.at, wr.id, (ds, 1)) };
         let change = Changed { at: first, place, adds, signaled: wr.signaled };
         // SAFETY: the work request just written. Each has one WQEBB, and the ring has no more
@@ -313,9 +313,9 @@ impl TagQueue {
     ///
     /// The contract of that method.
     pub(crate) unsafe fn ring(&mut self) {
-        // SAFETY: `write` noted each.
+        // SAFETY: `write` noted each change.
         unsafe { self.table.changes().ring(self.at.pi()) };
-        // SAFETY: the queue pair lives, says the caller, and the cursor is of its last `begin`.
+        // SAFETY: the queue pair lives, by the contract, and the cursor is of its last `begin`.
         unsafe { self.sq.ring(self.at) };
         (self.rung_head, self.rung_told) = (self.head, self.told);
         self.added = 0;

@@ -43,7 +43,7 @@ pub(crate) struct Doorbell {
 /// A written WQE, with what BlueFlame needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Posted {
-    /// Where its first WQEBB is.
+    /// Address of its first WQEBB.
     pub(crate) at: *const u8,
     /// Index of its first WQEBB; free running.
     pub(crate) first: u32,
@@ -54,18 +54,18 @@ pub(crate) struct Posted {
 }
 
 impl Posted {
-    /// Its first eight bytes, as they stand in memory.
+    /// First eight bytes of the WQE, in memory order.
     ///
     /// # Safety
     ///
-    /// Its ring is valid to read, and no other thread writes it.
+    /// The ring is valid for reads, and no other thread writes it.
     #[inline(always)]
     pub(crate) unsafe fn head(&self) -> u64 {
-        // SAFETY: the caller's promise; a WQEBB is aligned.
+        // SAFETY: contract of `head`; a WQEBB is aligned.
         unsafe { device_memory::read(self.at.cast()) }
     }
 
-    /// The same with a number of WQEBBs that the compiler knows, and so which lengths it may have.
+    /// Fixes the number of WQEBBs, which tells the compiler the possible lengths.
     #[inline(always)]
     pub(crate) fn of<const UNITS: u32>(self) -> Self {
         debug_assert_eq!(self.units, UNITS);
@@ -122,10 +122,10 @@ impl Doorbell {
     #[inline(always)]
     pub(crate) unsafe fn ring(&mut self, last: Posted, only: bool, ring: Ring) {
         if self.half_bytes == 0 {
-            // SAFETY: the caller's promise.
+            // SAFETY: the ring is valid for reads, by the contract.
             let head = unsafe { last.head() };
             record_before_doorbell(DoorbellMemory::NonCached);
-            // SAFETY: a register is aligned, and valid by the caller's promise.
+            // SAFETY: a register is aligned, and valid by the contract.
             unsafe { mmio::write64_raw(self.register(), head) };
             note(Step::Stored { offset: 0, head });
             fence::doorbell_flush(DoorbellMemory::NonCached);
@@ -144,9 +144,9 @@ impl Doorbell {
                 copy_flush();
             }
         } else {
-            // SAFETY: the caller's promise.
+            // SAFETY: the ring is valid for reads, by the contract.
             let head = unsafe { last.head() };
-            // SAFETY: a register is aligned, and valid by the caller's promise.
+            // SAFETY: a register is aligned, and valid by the contract.
             unsafe { mmio::write64_raw(self.register(), head) };
             note(Step::Stored { offset: self.half, head });
             doorbell_flush();

@@ -184,14 +184,15 @@ impl Sq {
         let wraps = ring.wraps(at.pi(), units);
         let mut aside = [[0u64; 2]; DS_MAX as usize];
         let place = if wraps { aside.as_mut_ptr().cast() } else { ring.unit(at.pi()) };
-        // SAFETY: `reserve` found room for what was measured, or it is room for the longest WQE.
+        // SAFETY: `reserve` found room for the measured units, or `aside` has room for the longest
+        // WQE.
         unsafe { write(place, ctrl, &segment(checksums, header.as_ref()), packets, &data) };
         if wraps {
             let bytes = aside.as_bytes().get(..ds as usize * DS_BYTES).unwrap_or_default();
-            // SAFETY: `reserve` found the WQEBBs free, and it is no longer than the ring.
+            // SAFETY: `reserve` found the WQEBBs free, and the WQE is no longer than the ring.
             unsafe { ring.copy_in(at.pi(), 0, bytes) };
         }
-        // SAFETY: as above; this is the only poster.
+        // SAFETY: `reserve` found the WQEBBs free; this is the only poster.
         let slot = unsafe { self.note(&mut at, wr.id, (ds, units)) };
         Ok((at, slot))
     }

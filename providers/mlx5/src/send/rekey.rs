@@ -159,7 +159,8 @@ impl Sq {
         let units = ds.div_ceil(DS_PER_UNIT);
         self.reserve(&mut at, units)?;
         let plain = wqe::raw_ctrl(Opcode::UMR.0, 0, at.pi(), self.qpn_ds(ds), wr.flags, key);
-        // Behind another UMR it is this WQE that waits; else the one that stands there does.
+        // Directly after another UMR this WQE gets the fence; otherwise the WQE that follows that
+        // UMR gets it.
         let ctrl = match self.umr_end {
             Some(end) if end == at.pi() => behind_umr(plain),
             Some(end) => {
@@ -169,17 +170,17 @@ impl Sq {
             None => plain,
         };
         wqe[..DS_BYTES].copy_from_slice(ctrl.as_bytes());
-        // SAFETY: behind the published index, and `reserve` found room.
+        // SAFETY: behind the published index, where `reserve` found room.
         unsafe { self.ring_memory().copy_in(at.pi(), 0, wqe) };
-        // SAFETY: as above; this is the only poster.
+        // SAFETY: `reserve` found the WQEBBs free; this is the only poster.
         let slot = unsafe { self.note(&mut at, wr.id, (ds, units)) };
-        // Marked, so that both are taken back with a batch that is forgotten.
+        // Marked, so that both are taken back if the batch is dropped.
         (self.umr_end, self.marked) = (Some(at.pi()), at.pi());
         Ok((at, slot))
     }
 
-    /// Sets the fence of the WQE behind the last UMR, and publishes up to the cursor, of which
-    /// these are parts. Where the UMR is the last WQE, the fence is left to the next batch.
+    /// Sets the fence of the WQE after the last UMR, and publishes the batch, whose cursor is given
+    /// in parts. If the UMR is the last WQE, the next batch sets the fence.
     ///
     /// # Safety
     ///
@@ -193,7 +194,7 @@ impl Sq {
             self.umr_end = None;
         }
         self.rung_umr_end = self.umr_end;
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `publish_behind_umr`.
         unsafe { self.publish(at) };
         if self.umr_end.is_some() {
             self.look_first();

@@ -26,12 +26,12 @@ impl Ring {
         (index & self.mask) + units.wrapping_sub(1) > self.mask
     }
 
-    /// Copies `bytes` to the WQEBB `index` and on, around the end, from its byte `offset` on.
+    /// Copies `bytes` to the WQEBBs from `index` on, around the end, beginning at byte `offset`.
     ///
     /// # Safety
     ///
-    /// The ring is valid to write, nobody else reads or writes the place now, and it is no longer
-    /// than the ring.
+    /// The ring is valid for writes, no other thread accesses the destination now, and `offset` and
+    /// `bytes` together are no longer than the ring.
     pub(crate) unsafe fn copy_in(self, index: u32, offset: usize, bytes: &[u8]) {
         debug_assert!(offset < MLX5_SEND_WQE_BB);
         let room = (self.mask + 1 - (index & self.mask)) as usize * MLX5_SEND_WQE_BB - offset;
@@ -39,7 +39,7 @@ impl Ring {
         let to = self.unit(index).wrapping_add(offset);
         // SAFETY: up to the end of the ring.
         unsafe { device_memory::copy(first.as_ptr(), to, first.len()) };
-        // SAFETY: the rest, from its start, which isn't longer than the ring.
+        // SAFETY: the rest, from the ring's start; it is no longer than the ring.
         unsafe { device_memory::copy(rest.as_ptr(), self.start, rest.len()) };
     }
 

@@ -333,19 +333,19 @@ impl Vector<'_> {
     }
 }
 
-/// Segments between control segment and operation, of a send that names where it goes.
+/// Segments between control segment and operation that name the destination.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Address<'a> {
-    /// Of a connected queue pair.
+    /// No segment: the queue pair is connected.
     None,
-    /// A datagram's, or one of dynamic connections.
+    /// Address vector of a datagram or a DC target.
     Vector(Vector<'a>),
-    /// Number of a shared receive queue of the peer's (XRC).
+    /// XRC: number of a shared receive queue of the peer.
     Srq(u32),
 }
 
 impl Address<'_> {
-    /// Units of 16 bytes.
+    /// Length in units of 16 bytes.
     #[inline(always)]
     pub(crate) fn units(&self) -> u32 {
         match self {
@@ -356,8 +356,8 @@ impl Address<'_> {
     }
 }
 
-/// A queue pair's or a target's number, where an address vector has it. Of a number of more than 24
-/// bits none is taken off, as in rdma-core (`qp.c:set_datagram_seg`).
+/// Number of a queue pair or a DC target, shifted as in an address vector. Bits above 24 are not
+/// masked, as in rdma-core (`qp.c:set_datagram_seg`).
 #[inline(always)]
 fn peer(number: u32) -> u64 {
     pair(number, 0)
@@ -391,13 +391,13 @@ pub(crate) unsafe fn store_as<const WHOLE: bool>(to: *mut u8, words: Words) {
     }
 }
 
-/// Writes a WQE to contiguous memory.
+/// Writes control segment, address and operation of a WQE; the first two by [`store_as`]. Returns
+/// the address of its data.
 ///
 /// # Safety
 ///
-/// `to` is aligned to 8 bytes and valid for writes of the units of 16 bytes that [`measure`]
-/// returned for this operation and data, or [`measure_datagram`] with an address vector; no other
-/// thread reads or writes them now.
+/// `at` is a WQEBB, and `next` the WQEBB after it in the ring, which is used only with an address
+/// vector. As [`store`], for the units that [`head`] and [`Address::units`] count.
 #[inline(always)]
 pub(crate) unsafe fn write_head<const WHOLE: bool>(
     (at, next): (*mut u8, *mut u8),
@@ -406,22 +406,22 @@ pub(crate) unsafe fn write_head<const WHOLE: bool>(
     op: &SendOp,
 ) -> *mut u8 {
     let behind = at.wrapping_add(DS_BYTES);
-    // SAFETY: a WQE has a control segment at least.
+    // SAFETY: contract of `write_head`; the control segment comes first.
     unsafe { store_as::<WHOLE>(at, ctrl) };
     let behind = match address {
         Address::None => behind,
         Address::Vector(vector) => {
-            // SAFETY: the caller's promise; it fills the WQEBB.
+            // SAFETY: contract of `write_head`; the vector fills the WQEBB.
             unsafe { vector.store::<WHOLE>(behind) };
             next
         }
         Address::Srq(number) => {
-            // SAFETY: the caller's promise.
+            // SAFETY: contract of `write_head`.
             unsafe { store(behind, transmute!(mlx5_wqe_xrc_seg::new(number))) };
             behind.wrapping_add(DS_BYTES)
         }
     };
-    // SAFETY: as above.
+    // SAFETY: contract of `write_head`.
     unsafe { write_operation(behind, op) }
 }
 
@@ -526,20 +526,20 @@ unsafe fn write_list(mut at: *mut u8, list: &[Sge]) {
     }
 }
 
-/// Writes a WQE that wraps around the end: built aside, and copied in two parts.
+/// Writes the data of a WQE that wraps around the ring's end. Its head does not wrap.
 ///
 /// # Safety
 ///
-/// `head` and `ds` units of 16 bytes from the WQEBB `index` on, around the end, are free, and `ds`
-/// is at most [`DS_MAX`] and what was measured with this data.
+/// The `ds` units of 16 bytes from the WQEBB `index` on, around the end, are free, and the first
+/// `head` of them are the head. `ds` is at most [`DS_MAX`], and was measured with this data.
 #[cold]
 #[inline(never)]
 pub(crate) unsafe fn write_wrapped(ring: Ring, index: u32, (head, ds): (u32, u32), data: Data<'_>) {
     let mut aside = [[0u64; 2]; DS_MAX as usize];
-    // SAFETY: room for the longest WQE.
+    // SAFETY: `aside` has room for the longest WQE.
     unsafe { write_data(aside.as_mut_ptr().cast(), &data) };
     let bytes = aside.as_bytes().get(..(ds - head) as usize * DS_BYTES).unwrap_or_default();
     let (index, offset) = (index.wrapping_add(head / DS_PER_UNIT), head % DS_PER_UNIT);
-    // SAFETY: the caller's promise.
+    // SAFETY: contract of `write_wrapped`.
     unsafe { ring.copy_in(index, offset as usize * DS_BYTES, bytes) };
 }

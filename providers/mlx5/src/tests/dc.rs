@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "posts")]
 
 use uverbs_core::provider::SendOps;
-use uverbs_core::queues::work::{Data, DcDestination, PostError, Remote, SendOp, Sge, Wr};
+use uverbs_core::queues::work::{Data, DcDestination, PostError, Remote, SendOp, Sge, Target, Wr};
 use uverbs_mlx5_prm::address::DqpDct;
 use uverbs_mlx5_prm::wqe::{Segment, Service, WqeView};
 
@@ -22,7 +22,7 @@ fn post(side: &mut SendSide, ah: &Ah, op: SendOp, data: Data<'_>) -> Result<u32,
     let to = DcDestination { ah, dctn: 0xab_cdef, key: KEY, stream: STREAM };
     // SAFETY: the cursor is new; no device reads the ring, and the handle is of no domain that
     // matters.
-    let slot = unsafe { side.sq.post_dc(&mut at, Wr::new(1), op, to, data) }?;
+    let slot = unsafe { side.sq.post_to_target(&mut at, Wr::new(1), op, Target::Dc(to), data) }?;
     // SAFETY: the cursor is new; no device reads the ring, and the handle is of no domain that
     // matters.
     unsafe { side.sq.ring(at) };

@@ -5,6 +5,8 @@
 #[cfg(test)]
 mod asked;
 #[cfg(test)]
+mod build;
+#[cfg(test)]
 mod compressed;
 #[cfg(test)]
 mod copy;
@@ -26,8 +28,6 @@ mod indirect;
 mod lone;
 #[cfg(test)]
 mod packet;
-#[cfg(test)]
-mod pieces;
 #[cfg(test)]
 mod rekey;
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! Post lists, and lone work requests, whose WQEs have one segment of data or a list of SGEs.
+//! Lists of work requests, and single ones with a doorbell, on the fast path.
 //!
 //! # Safety
 //!
-//! As in `mod.rs`. What is written before something rare turns up lies in WQEBBs that are free.
+//! See `queue/mod.rs`. Parts of a WQE that needs the slow path are in free WQEBBs.
 #![allow(unsafe_code, reason = "writes WQEs into a ring that the device reads")]
 
 #[cfg(doc)]
@@ -17,20 +17,20 @@ use crate::send::inline::{inline_units, is_small, write_inline};
 use crate::send::list::{counted, is_rare, write_counted};
 use crate::send::wqe::{self, Address, Head, Vector};
 
-/// Whether a piece of this length isn't [rare](is_rare), and has eight bytes for an atomic.
+/// True for an SGE of a length that is not [rare](is_rare), and of eight bytes for an atomic.
 #[inline(always)]
 pub(super) fn is_usual(len: u32, head: Head) -> bool {
     if head.atomic { len == 8 } else { !is_rare(len) }
 }
 
 impl Sq {
-    /// Writes one more work request at the cursor, if there is room and nothing about it is rare,
-    /// and moves the cursor over it. `WHOLE` is that of [`wqe::store_as`], for control segment and
-    /// address vector.
+    /// Writes one work request, and moves the cursor over it. False if the room isn't known, or the
+    /// work request needs the slow path. `WHOLE` is passed to [`wqe::store_as`], for control segment
+    /// and address vector.
     ///
     /// # Safety
     ///
-    /// As for [`SendOps::post_list`].
+    /// The contract of [`SendOps::post_list`].
     #[inline(always)]
     unsafe fn write_in_row<const UD: bool, const WHOLE: bool>(
         &self,
@@ -79,34 +79,34 @@ impl Sq {
         let ctrl = wqe::ctrl_in_row(&op, pi, self.qpn_ds(ds), flags);
         let at = self.unit_at(self.slots.offset(pi));
         let next = ring.unit(pi.wrapping_add(1));
-        // SAFETY: there is room, so the WQEBBs are free.
+        // SAFETY: the WQEBBs are free, because there is room.
         let behind = unsafe { wqe::write_head::<WHOLE>((at, next), ctrl, address, &request.op()) };
         match data {
-            // SAFETY: as above; one segment fits behind each head.
+            // SAFETY: the WQEBBs are free; one segment fits behind each head.
             Data::One(piece) => unsafe { wqe::store(behind, wqe::short_segment(&piece)) },
-            // SAFETY: as above.
+            // SAFETY: the WQEBBs are free; one segment fits behind each head.
             Data::List([piece]) => unsafe { wqe::store(behind, wqe::short_segment(piece)) },
-            // SAFETY: as above; they are in one piece, of as many units as were counted.
+            // SAFETY: the counted WQEBBs are free and contiguous.
             Data::Inline(bytes) => unsafe { write_inline(behind, bytes) },
             Data::List(list) => {
-                // SAFETY: as above; they are in one piece.
+                // SAFETY: the counted WQEBBs are free and contiguous.
                 if !unsafe { write_counted(behind, list) } {
                     return false;
                 }
             }
             Data::InlineList(_) => {}
         }
-        // SAFETY: as above; this is the only poster.
+        // SAFETY: the WQEBBs are free; this is the only poster.
         unsafe { self.note(cursor, request.id(), (ds, units)) };
         true
     }
 
-    /// Looks up room and writes one work request. `None` if it isn't written. Takes and gives the
-    /// cursor by value: it stays in registers.
+    /// Looks up room and writes one work request. `None` if it needs the slow path. Takes and
+    /// returns the cursor by value, so that it stays in registers.
     ///
     /// # Safety
     ///
-    /// As for [`SendOps::post_list`].
+    /// The contract of [`SendOps::post_list`].
     #[cold]
     #[inline(never)]
     pub(super) unsafe fn look_and_write<const UD: bool>(
@@ -115,15 +115,15 @@ impl Sq {
         request: impl Request<Ah = Ah>,
     ) -> Option<SendCursor> {
         at.stop = self.look(at.reach);
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `look_and_write`.
         unsafe { self.write_in_row::<UD, false>(&mut at, request) }.then_some(at)
     }
 
-    /// [`SendOps::post_list`], up to a work request that is rare.
+    /// [`SendOps::post_list`], up to a work request that needs the slow path.
     ///
     /// # Safety
     ///
-    /// As there.
+    /// The contract of [`SendOps::post_list`].
     #[inline(always)]
     pub(super) unsafe fn write_list<const UD: bool, R>(
         &mut self,
@@ -133,14 +133,14 @@ impl Sq {
         R: Requests<One: Request<Ah = Ah>>,
     {
         if R::One::ALIKE != Alike::No {
-            // SAFETY: the caller's promise.
+            // SAFETY: contract of `write_list`.
             return unsafe { self.write_alike::<UD, R>(at, requests) };
         }
         while let Some(request) = requests.first() {
             if !at.has_room() {
                 at.stop = self.look(at.reach);
             }
-            // SAFETY: the caller's promise.
+            // SAFETY: contract of `write_list`.
             if !unsafe { self.write_in_row::<UD, false>(at, request) } {
                 return;
             }
@@ -148,31 +148,31 @@ impl Sq {
         }
     }
 
-    /// [`SendOps::post_alone`], if no batch before was forgotten, there is room, and the work
-    /// request isn't rare.
+    /// [`SendOps::post_alone`], unless an earlier batch was dropped, no room is known, or the work
+    /// request needs the slow path.
     ///
     /// # Safety
     ///
-    /// As there.
+    /// The contract of [`SendOps::post_alone`].
     #[inline(always)]
     pub(super) unsafe fn write_alone<const UD: bool>(
         &mut self,
         request: impl Request<Ah = Ah>,
     ) -> bool {
-        // Behind a UMR that waits for its fence there is a look first: see `publish_behind_umr`.
+        // A UMR without its fence leaves no known room: see `publish_behind_umr`.
         if self.marked != self.producer() {
             return false;
         }
-        // Before it is written: behind that the compiler would load it anew.
+        // Loaded first: after a store to the ring the compiler would load them again.
         let (first, ring, mut at) = (self.producer(), self.ring_memory(), self.position());
         // A datagram's first WQEBB is written and copied by sixteen bytes: `Doorbell::ring_short`.
-        // SAFETY: the caller's promise; the cursor is where a `begin` would be.
+        // SAFETY: contract of `write_alone`; the cursor is where `begin` would return it.
         if !unsafe { self.write_in_row::<UD, UD>(&mut at, request) } {
             return false;
         }
         self.keep(at.reach);
         let last = Posted { first, ..self.last(&at) };
-        // SAFETY: written just now.
+        // SAFETY: the last WQE was just written.
         unsafe { self.announce::<UD>(ring, at.pi(), true, last) };
         true
     }

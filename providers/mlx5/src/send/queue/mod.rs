@@ -43,12 +43,12 @@ pub struct Sq {
     /// First WQEBB of the ring, which has as many WQEBBs as slots.
     start: *mut u8,
     slots: Slots,
-    /// Published producer index in WQEBBs, free running, and the work requests published. The
-    /// device knows the index's low 16 bits.
+    /// Published producer index in WQEBBs, and the number of published work requests, both free
+    /// running. The doorbell record has the index's low 16 bits.
     published: Reach,
-    /// The count at which there must be a look at what is outstanding: up to there the ring has
-    /// `per_request` WQEBBs for each work request, which are not fewer than `usual`, and the
-    /// producer index doesn't wrap. It is `count` while posting isn't allowed.
+    /// Count at which a post must check for room. Below it the ring has `per_request` WQEBBs for
+    /// each work request, which are at least `usual`, and the producer index does not wrap. Equal
+    /// to the published number while posting is disabled.
     pub(crate) stop: u32,
     /// QP number, shifted as in a control segment.
     qpn_shifted: u32,
@@ -186,7 +186,8 @@ impl Sq {
         SendCursor::new(self.published, self.stop)
     }
 
-    /// The cursor at `reach`, behind a WQE of so many WQEBBs, if any was written since `begin`.
+    /// Cursor at `reach`, whose last WQE has `units` WQEBBs; an empty one if no WQE was written
+    /// since `begin`.
     pub(crate) fn position_behind(&self, reach: Reach, stop: u32, units: u32) -> SendCursor {
         let begin = SendCursor { stop, ..self.position() };
         if reach == begin.reach {
@@ -197,12 +198,11 @@ impl Sq {
         begin.behind(reach, self.slots.offset(first), first, ds)
     }
 
-    /// The last WQE before the cursor, which has one.
+    /// The last WQE before the cursor; the batch is not empty.
     #[inline(always)]
     fn last(&self, at: &SendCursor) -> Posted {
         let (ds, units) = (u32::from(at.ds), u32::from(at.units));
-        let first = at.pi().wrapping_sub(units);
-        Posted { at: self.unit_at(at.offset as usize), first, ds, units }
+        Posted { at: self.unit_at(at.offset as usize), first: at.first, ds, units }
     }
 
     pub(crate) fn record(&self) -> *mut u32 {
@@ -249,34 +249,34 @@ impl Sq {
         self.published = Reach::new(index, self.published.posted());
         (self.retired, self.marked) = (index, index);
         self.look_first();
-        // SAFETY: nothing was posted.
+        // SAFETY: the queue is empty.
         unsafe { self.shared.send.retire(index) };
     }
 
-    /// Notes the work request whose WQE was just written at the cursor, and moves the cursor over
-    /// it. `length` is in units of 16 bytes, and in WQEBBs. Returns the place of its slot.
+    /// Notes the work request whose WQE was just written, and advances the cursor over it. `length`
+    /// is in units of 16 bytes, and in WQEBBs. Returns the place of its slot.
     ///
     /// # Safety
     ///
-    /// The WQEBBs were [reserved](Self::reserve), and this is the only
-    /// poster.
+    /// The WQEBBs were [reserved](Self::reserve), and this is the only poster.
     #[inline(always)]
     pub(crate) unsafe fn note(&self, at: &mut SendCursor, wr_id: u64, length: (u32, u32)) -> u32 {
         let (slot, offset) = (at.pi(), self.slots.offset(at.pi()));
-        at.advance(offset, length);
-        // SAFETY: the caller's promise.
+        at.advance(slot, offset, length);
+        // SAFETY: contract of `note`.
         unsafe { self.slots.put_counted(offset, wr_id, at.reach) };
         self.slots.place(slot)
     }
 
-    /// The WQEBB whose slot has this offset: it is four times as far.
+    /// Address of the WQEBB whose slot is at `offset`: a WQEBB has four times a slot's size.
     #[inline(always)]
-    fn unit_at(&self, offset: usize) -> *mut u8 {
+    pub(crate) fn unit_at(&self, offset: usize) -> *mut u8 {
         self.start.wrapping_add(offset * (MLX5_SEND_WQE_BB / SLOT_BYTES))
     }
 
     /// Writes a WQE of `ds` units of 16 bytes at the cursor, with the DCI `stream` or 0 in its
-    /// control segment, and advances the cursor. Returns the slot.
+    /// control segment, and advances the cursor. Returns the slot. `pi` is the cursor's index, read
+    /// before `reserve`: so the compiler sees that it is the published index in a batch of one.
     ///
     /// It is infallible, because the compiler would test a nested `Result` again, and a post would
     /// take a fifth longer.
@@ -289,35 +289,36 @@ impl Sq {
     pub(crate) unsafe fn write(
         &self,
         at: &mut SendCursor,
+        pi: u32,
         wr: Wr,
         (ds, units, stream): (u32, u32, u64),
         address: Address<'_>,
         op: SendOp,
         data: Data<'_>,
     ) -> u32 {
-        // Once: behind a store to the ring the compiler would load them anew.
-        let (ring, slots, pi) = (self.ring_memory(), self.slots, at.pi());
+        // Loaded once: after a store to the ring the compiler would load them again.
+        let (ring, slots) = (self.ring_memory(), self.slots);
         let mut ctrl = wqe::ctrl(&op, pi, self.qpn_ds(ds), wr.flags);
         ctrl[1] |= stream;
         let offset = slots.offset(pi);
         let (first, next) = (self.unit_at(offset), ring.unit(pi.wrapping_add(1)));
-        // SAFETY: `reserve` found room, says the caller, so no WQEBB is the device's; its head is
-        // part of what was measured.
+        // SAFETY: `reserve` found room, by the contract, so the device owns none of the WQEBBs; the
+        // measured length includes the head.
         let behind = unsafe { wqe::write_head::<false>((first, next), ctrl, address, &op) };
         let wraps = match address {
-            // It fills its WQEBB. One more never goes over the end, which the compiler sees.
+            // The head fills the first WQEBB. One more never wraps, which the compiler sees.
             Address::Vector(_) => units > 2 && ring.wraps(pi.wrapping_add(1), units - 1),
             Address::None | Address::Srq(_) => ring.wraps(pi, units),
         };
         if wraps {
             let head = wqe::head(&op).units + address.units();
-            // SAFETY: as above; what was measured is at most what the room allows.
+            // SAFETY: `reserve` found room; the measured length is within the limits of `room`.
             unsafe { wqe::write_wrapped(ring, pi, (head, ds), data) };
         } else {
-            // SAFETY: as above, and it is in one piece.
+            // SAFETY: `reserve` found room, and the WQEBBs are contiguous.
             unsafe { wqe::write_data(behind, &data) };
         }
-        at.advance(offset, (ds, units));
+        at.advance(pi, offset, (ds, units));
         // SAFETY: `reserve` found the WQEBBs free; this is the only poster.
         unsafe { slots.put_counted(offset, wr.id, at.reach) };
         slots.place(pi)
@@ -329,7 +330,7 @@ impl Sq {
         let last = Posted { at: self.ring_memory().unit(first), first, ds: 0, units };
         // SAFETY: the ring is kept by `_memory`, and this is the only poster.
         let head = unsafe { last.head() };
-        // In its second word.
+        // The length is in the second word.
         Posted { ds: QpnDs(head.to_be() as u32).ds().into(), ..last }
     }
 
@@ -337,14 +338,14 @@ impl Sq {
     ///
     /// # Safety
     ///
-    /// See [`SendOps::ring`]; and the batch isn't empty.
+    /// See [`SendOps::ring`]; and the batch is not empty.
     #[inline(always)]
     pub(crate) unsafe fn publish(&mut self, at: SendCursor) {
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `publish`.
         unsafe { self.count_in_record(at.pi()) };
         let (last, ring) = (self.last(&at), self.ring_memory());
         // SAFETY: the register is valid while `_memory` lives; the last WQE is one that this queue
-        // wrote, says the caller.
+        // wrote, by the contract.
         unsafe { self.doorbell.ring(last, at.is_alone(), ring) };
         self.stop = at.stop;
         self.keep(at.reach);
@@ -401,8 +402,8 @@ impl Sq {
     #[cold]
     #[inline(never)]
     fn disown(&mut self) {
-        // SAFETY: behind the published index, and what is written there passed the check for room:
-        // the slots are ours.
+        // SAFETY: the slots are behind the published index and passed the check for room, so the
+        // poster owns them.
         unsafe { self.shared.send.disown(self.producer(), self.marked) };
         self.marked = self.producer();
         self.umr_end = self.rung_umr_end;

@@ -11,7 +11,7 @@ use uverbs_core::provider::{Request, Requests, SendOps};
 use uverbs_core::queues::layout::KeyLayout;
 use uverbs_core::queues::slot::Reach;
 use uverbs_core::queues::work::{
-    Checksums, Data, DcDestination, Destination, PostError, Rekey, SendOp, Wr,
+    Checksums, Data, Destination, PostError, Rekey, SendOp, Target, Wr,
 };
 use uverbs_mlx5_prm::doorbell::MLX5_SND_DBR;
 
@@ -45,10 +45,10 @@ unsafe impl SendOps for Sq {
         data: Data<'_>,
     ) -> Result<u32, PostError> {
         let ds = wqe::measure(&op, &data, self.room)?;
-        let units = wqe::units(ds, &data);
+        let (units, pi) = (wqe::units(ds, &data), at.pi());
         self.reserve(at, units)?;
-        // SAFETY: the caller's promise; it was just measured, and there is room.
-        Ok(unsafe { self.write(at, wr, (ds, units, 0), Address::None, op, data) })
+        // SAFETY: contract of `post`; `reserve` found room for what was measured.
+        Ok(unsafe { self.write(at, pi, wr, (ds, units, 0), Address::None, op, data) })
     }
 
     #[inline(always)]
@@ -61,6 +61,7 @@ unsafe impl SendOps for Sq {
         data: Data<'_>,
     ) -> Result<u32, PostError> {
         let ds = wqe::measure_datagram(&op, &data, self.room)?;
+        let pi = at.pi();
         let units = if let Data::One(_) = data {
             // The head fills a WQEBB, and an SGE starts another.
             let units = ds - (wqe::DATAGRAM_HEAD - 1);
@@ -74,7 +75,31 @@ unsafe impl SendOps for Sq {
         // The device reads the vector out of the WQE: the handle isn't looked at again.
         let vector = Vector { template: to.ah.template(), first: to.peer };
         // SAFETY: as in `post`.
-        Ok(unsafe { self.write(at, wr, (ds, units, 0), Address::Vector(vector), op, data) })
+        Ok(unsafe { self.write(at, pi, wr, (ds, units, 0), Address::Vector(vector), op, data) })
+    }
+
+    #[inline]
+    unsafe fn post_to_target(
+        &mut self,
+        at: &mut SendCursor,
+        wr: Wr,
+        op: SendOp,
+        to: Target<'_, Ah>,
+        data: Data<'_>,
+    ) -> Result<u32, PostError> {
+        let (address, stream) = match to {
+            Target::Dc(to) => {
+                let first = wqe::dynamic(to.ah.second_word(), to.dctn, to.key);
+                (Address::Vector(Vector { template: to.ah.template(), first }), to.stream)
+            }
+            Target::Srq(number) => (Address::Srq(number), 0),
+        };
+        let ds = wqe::measure(&op, &data, self.room)? + address.units();
+        let (units, pi) = (wqe::blocks(ds), at.pi());
+        self.reserve(at, units)?;
+        let length = (ds, units, wqe::stream(stream));
+        // SAFETY: as in `post`.
+        Ok(unsafe { self.write(at, pi, wr, length, address, op, data) })
     }
 
     #[inline(always)]
@@ -82,49 +107,14 @@ unsafe impl SendOps for Sq {
     where
         R: Requests<One: Request<Ah = Ah>>,
     {
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `post_list`.
         unsafe { self.write_list::<UD, R>(at, requests) }
     }
 
     #[inline(always)]
     unsafe fn post_alone<const UD: bool>(&mut self, request: impl Request<Ah = Ah>) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `post_alone`.
         unsafe { self.write_alone::<UD>(request) }
-    }
-
-    #[inline]
-    unsafe fn post_dc(
-        &mut self,
-        at: &mut SendCursor,
-        wr: Wr,
-        op: SendOp,
-        to: DcDestination<'_, Ah>,
-        data: Data<'_>,
-    ) -> Result<u32, PostError> {
-        let ds = wqe::measure(&op, &data, self.room)? + wqe::VECTOR_UNITS;
-        let units = ds.div_ceil(wqe::DS_PER_UNIT);
-        self.reserve(at, units)?;
-        let template = to.ah.template();
-        let first = wqe::dynamic(to.ah.second_word(), to.dctn, to.key);
-        let (target, stream) = (Vector { template, first }, wqe::stream(to.stream));
-        // SAFETY: as in `post`.
-        Ok(unsafe { self.write(at, wr, (ds, units, stream), Address::Vector(target), op, data) })
-    }
-
-    #[inline]
-    unsafe fn post_xrc(
-        &mut self,
-        at: &mut SendCursor,
-        wr: Wr,
-        op: SendOp,
-        srqn: u32,
-        data: Data<'_>,
-    ) -> Result<u32, PostError> {
-        let ds = wqe::measure(&op, &data, self.room)? + wqe::XRC_UNITS;
-        let units = ds.div_ceil(wqe::DS_PER_UNIT);
-        self.reserve(at, units)?;
-        // SAFETY: as in `post`.
-        Ok(unsafe { self.write(at, wr, (ds, units, 0), Address::Srq(srqn), op, data) })
     }
 
     unsafe fn post_packet(
@@ -187,9 +177,9 @@ unsafe impl SendOps for Sq {
             return;
         }
         if self.umr_end.is_some() {
-            // By parts, in registers: a cursor would be stored for this, also where it isn't so.
+            // In parts: a cursor passed whole would be stored to memory on all paths.
             let (stop, units) = (at.stop, at.units.into());
-            // SAFETY: the caller's promise.
+            // SAFETY: contract of `ring`.
             return unsafe { self.publish_behind_umr(at.reach, stop, units) };
         }
         // SAFETY: contract of `ring`.

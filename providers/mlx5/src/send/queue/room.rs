@@ -82,10 +82,8 @@ impl Sq {
     }
 
     /// Count up to which posts need no new check after a WQE of `units`; `None` if the WQE does not
-    /// fit. The producer index does not wrap before that count, because a [`Run`] counts WQEBBs and
-    /// work requests in one word.
-    ///
-    /// [`Run`]: super::Run
+    /// fit. The producer index does not wrap before that count, because a cursor has index and
+    /// count in one word.
     fn stop_behind(&self, pi: u32, count: u32, units: u32) -> Option<u32> {
         let (end, wraps) = pi.overflowing_add(units);
         let room = self.limit.checked_sub(end.wrapping_sub(self.retired))?;
@@ -116,11 +114,12 @@ impl Sq {
         self.stop_behind(pi, count, units).ok_or(PostError::Full)
     }
 
-    /// Count up to which posts of a run need no new check. Equal to the run's count if there is no
-    /// room, or if the producer index may wrap, which would count as a work request.
+    /// Count up to which posts from this position on need no new check. Equal to the position's
+    /// count if there is no room, or if the producer index may wrap, which would count as a work
+    /// request.
     #[cold]
     #[inline(never)]
-    pub(super) fn look(&mut self, at: Reach) -> u32 {
+    pub(crate) fn look(&mut self, at: Reach) -> u32 {
         let (pi, count, longest) = (at.end(), at.posted(), self.longest());
         if pi.checked_add(longest).is_none() {
             return count;

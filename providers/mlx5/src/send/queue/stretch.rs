@@ -31,17 +31,17 @@ struct Stretch {
     slots: Slots,
     /// Index of the next free WQEBB, and the number of work requests before it.
     reach: Reach,
-    /// Offset of its slot, and the offset behind the last slot.
+    /// Offset of the slot of that WQEBB, and the offset behind the last slot.
     offset: usize,
     end: usize,
-    /// First word of its control segment.
+    /// First word of the control segment at that WQEBB.
     first: u64,
-    /// The length of each in units of 16 bytes.
+    /// Length of each WQE in units of 16 bytes.
     ds: u32,
 }
 
 impl Stretch {
-    /// The cursor behind what was written since `begin`.
+    /// Cursor behind the WQEs written since `begin`.
     #[inline(always)]
     fn behind(&self, begin: SendCursor) -> SendCursor {
         if self.reach == begin.reach {
@@ -52,7 +52,7 @@ impl Stretch {
         begin.behind(self.reach, offset, self.reach.end().wrapping_sub(units), self.ds)
     }
 
-    /// The WQEBB whose slot is at `offset`.
+    /// Address of the WQEBB whose slot is at `offset`.
     #[inline(always)]
     fn unit(&self, offset: usize) -> *mut u8 {
         self.start.wrapping_add(offset * (MLX5_SEND_WQE_BB / SLOT_BYTES))
@@ -96,7 +96,7 @@ impl Stretch {
         };
         let [_, second] = wqe::ctrl(&request.op(), 0, 0, flags);
         let (place, ctrl) = ((at, at.wrapping_add(MLX5_SEND_WQE_BB)), [first, second]);
-        // SAFETY: the stretch isn't at its end, so the WQEBBs are free.
+        // SAFETY: the stretch isn't full, so the WQEBBs are free.
         let behind = unsafe { wqe::write_head::<false>(place, ctrl, address, &request.op()) };
         match data {
             // SAFETY: the WQEBBs are free; one segment fits behind each head.
@@ -111,7 +111,7 @@ impl Stretch {
         self.reach = self.reach.after(units);
         self.offset += units as usize * SLOT_BYTES;
         self.first = wqe::next_ctrl(first, units);
-        // SAFETY: the offset is of these slots, and the slot free as the WQEBBs are; this is the
+        // SAFETY: the offset is inside the table, and the slot is free with the WQEBBs; this is the
         // only poster.
         unsafe { self.slots.put_counted(offset, request.id(), self.reach) };
         true
@@ -132,7 +132,7 @@ impl Stretch {
         // iterations are slower, presumably because the processor mispredicts their end.
         loop {
             let Some(one) = requests.first() else { return false };
-            // SAFETY: the caller's promise; it isn't over.
+            // SAFETY: contract of `fill`; the stretch isn't full.
             if !unsafe { self.write::<UD, WIDE>(one) } {
                 return false;
             }
@@ -141,7 +141,7 @@ impl Stretch {
                 return true;
             }
             let Some(one) = requests.first() else { return false };
-            // SAFETY: as above.
+            // SAFETY: contract of `fill`; the stretch isn't full.
             if !unsafe { self.write::<UD, WIDE>(one) } {
                 return false;
             }
@@ -171,8 +171,8 @@ impl Sq {
         let mut at = *cursor;
         while let Some(request) = requests.first() {
             let Some(mut stretch) = self.stretch_of::<UD>(at, R::One::ALIKE, &request.op()) else {
-                // The end of the ring or of the indexes, no room, or what the queue may refuse.
-                // SAFETY: the caller's promise.
+                // The ring or the index wraps, there is no room, or the queue may refuse it.
+                // SAFETY: contract of `write_alike`.
                 let Some(behind) = (unsafe { self.look_and_write::<UD>(at, request) }) else {
                     break;
                 };
@@ -181,10 +181,10 @@ impl Sq {
                 continue;
             };
             let filled = if R::One::ALIKE == Alike::Piece && self.wide {
-                // SAFETY: as above; a new stretch isn't over, and the processor can.
+                // SAFETY: contract of `write_alike`; the processor stores wide segments.
                 unsafe { stretch.fill::<UD, true>(requests) }
             } else {
-                // SAFETY: as above.
+                // SAFETY: contract of `write_alike`.
                 unsafe { stretch.fill::<UD, false>(requests) }
             };
             at = stretch.behind(at);
@@ -192,15 +192,15 @@ impl Sq {
                 break;
             }
         }
-        // Stretches may go beyond, by what they looked up: behind them no room is known.
+        // A stretch may go beyond `stop`, by what it looked up; then no more room is known.
         let beyond = at.stop.wrapping_sub(at.count()).cast_signed() < 0;
         at.stop = if beyond { at.count() } else { at.stop };
-        // The compiler would keep loop counters for what is computed of it.
+        // Hidden, because the compiler would keep loop counters for values derived from it.
         at.reach = black_box(at.reach);
         *cursor = at;
     }
 
-    /// A stretch at the cursor, for this operation and data of this kind.
+    /// Stretch at the cursor, for this operation and data of this kind; `None` without known room.
     #[inline(always)]
     fn stretch_of<const UD: bool>(
         &mut self,
@@ -208,7 +208,7 @@ impl Sq {
         of: Alike,
         op: &SendOp,
     ) -> Option<Stretch> {
-        // These are the same for all, so `write` doesn't ask them for each.
+        // Equal for all requests of the list, so `write` doesn't test them.
         let fits = of != Alike::Inline || self.room.max_inline as usize >= SMALL_INLINE;
         let known = !UD || matches!(op, SendOp::Send | SendOp::SendImm(_));
         if !fits || !known {

@@ -5,14 +5,13 @@
 use std::mem::discriminant;
 
 use proptest::prelude::*;
-use uverbs_core::provider::{AhOps, PieceOps, SendOps};
+use uverbs_core::provider::{AhOps, BuildOps, SendOps};
 use uverbs_core::queues::slot::Reach;
 use uverbs_core::queues::work::{Data, PostError, Remote, SendFlags, SendOp, Sge, Wr};
 
 use super::asked::{Asked, PEER, Row, post_alone};
 use super::datagram::{INFINIBAND, handles, path};
 use super::fixture::{HALF, SendSide};
-use crate::send::pieces::Place;
 use crate::send::queue::SendCursor;
 use crate::send::wqe::{self, Room};
 use crate::{Ah, Sq};
@@ -122,28 +121,30 @@ fn whole(
     slot.map(drop)
 }
 
-fn by_pieces<const TO: bool>(
+fn in_calls<const UD: bool>(
     sq: &mut Sq,
-    at: &mut Place,
+    at: &mut SendCursor,
     (wr, op, load): (Wr, SendOp, &Load),
     to: Option<&Ah>,
 ) -> Result<(), PostError> {
-    if Sq::is_full(at) {
-        sq.look(at)?;
-    }
-    // SAFETY: no device reads the ring; it is not full.
-    unsafe { sq.open::<TO>(at, wr, op) }?;
+    // SAFETY: no device reads the ring.
+    let mut open = unsafe {
+        match Sq::has_room(at) {
+            true => sq.open::<UD, false>(at, wr, op)?,
+            false => sq.open::<UD, true>(at, wr, op)?,
+        }
+    };
     if let Some(ah) = to {
-        // SAFETY: as above, and it is begun.
-        unsafe { sq.address(at, ah.to(PEER.0, PEER.1)) };
+        // SAFETY: as above, and it is open.
+        unsafe { sq.address(at, &mut open, ah.to(PEER.0, PEER.1)) };
     }
     with_data(load, |data| {
         // SAFETY: as above, and its address is known.
-        if unsafe { sq.close_at_once::<TO>(at, data) } {
+        if unsafe { sq.close_at_once::<UD>(at, &mut open, data) } {
             return Ok(());
         }
         // SAFETY: as above, and its address is known.
-        unsafe { sq.close(at, data) }
+        unsafe { sq.close(at, &mut open, data) }
     })
 }
 
@@ -244,25 +245,24 @@ fn run<const TO: bool>((ring, max_wr): (u32, u32), start: u32, steps: &[Step], t
         let begin = index.wrapping_add(out.iter().sum());
         let [first, second, third, fourth, fifth] = &mut sides;
         let mut row = Row::begin(&mut fourth.sq);
-        let (mut cursor, mut place) = (first.sq.begin(), Place::default());
-        second.sq.start(&mut place);
+        let (mut cursor, mut built) = (first.sq.begin(), second.sq.begin());
         let mut posted = Vec::new();
         for (id, (op, load)) in (u64::from(begin)..).zip(requests) {
             let used: u32 = out.iter().sum();
             let takes = units(op, load, TO);
             // A datagram in several calls is assumed to have data.
-            let [exactly, by_pieces_too] = [1, if TO { 2 } else { 1 }].map(|least| {
+            let [exactly, in_calls_too] = [1, if TO { 2 } else { 1 }].map(|least| {
                 takes.is_some_and(|units| used + units.max(least) <= ring)
                     && out.len() < max_wr as usize
             });
-            if exactly != by_pieces_too {
+            if exactly != in_calls_too {
                 break;
             }
             let flags = if id % 2 == 0 { SendFlags::SIGNALED } else { SendFlags::FENCE };
             let request = (Wr { id, flags }, *op, load);
             let answers = [
                 whole(&mut first.sq, &mut cursor, request, to).is_ok(),
-                by_pieces::<TO>(&mut second.sq, &mut place, request, to).is_ok(),
+                in_calls::<TO>(&mut second.sq, &mut built, request, to).is_ok(),
                 alone(&mut third.sq, request, to).is_ok(),
                 in_a_row::<TO>(&mut fourth.sq, &mut row, request, to).is_ok(),
             ];
@@ -279,14 +279,8 @@ fn run<const TO: bool>((ring, max_wr): (u32, u32), start: u32, steps: &[Step], t
         unsafe { first.sq.ring(cursor) };
         row.ring(&mut fourth.sq);
         in_rows::<TO>(&mut fifth.sq, &posted, to);
-        if begin % 2 == 0 && second.sq.is_usual(&place) {
-            // SAFETY: the place is of the last `start`.
-            unsafe { second.sq.finish(&place) };
-        } else {
-            let cursor = second.sq.cursor(&place);
-            // SAFETY: the place is of the last `start`.
-            unsafe { second.sq.ring(cursor) };
-        }
+        // SAFETY: the cursor is of the last `begin`.
+        unsafe { second.sq.ring(built) };
         let end = index.wrapping_add(out.iter().sum());
         let written = end.wrapping_sub(begin) as usize * 64;
         assert_eq!(first.bytes(begin, written), second.bytes(begin, written));
@@ -321,17 +315,17 @@ fn one_that_is_not_ended_leaves_no_room_behind() {
     long(sq, &mut at, 13 * 4 - 1).unwrap();
     // SAFETY: the cursor is of the `begin` above.
     unsafe { sq.ring(at) };
-    let mut place = Place::default();
-    sq.start(&mut place);
+    let mut at = sq.begin();
     for ended in [true, false] {
-        sq.look(&mut place).unwrap();
-        // SAFETY: no device reads the ring; it isn't full.
-        unsafe { sq.open::<false>(&mut place, Wr::new(2), SendOp::Send) }.unwrap();
-        // SAFETY: as above, and it is begun.
-        assert!(!ended || unsafe { sq.close_at_once::<false>(&mut place, Data::One(piece)) });
-        assert_eq!(sq.is_usual(&place), ended);
+        // SAFETY: no device reads the ring; the room is looked up.
+        let mut open =
+            unsafe { sq.open::<false, true>(&mut at, Wr::new(2), SendOp::Send) }.unwrap();
+        if ended {
+            // SAFETY: as above, and it is open.
+            unsafe { sq.close(&mut at, &mut open, Data::One(piece)) }.unwrap();
+        }
+        assert_eq!(Sq::is_open(&open), !ended);
     }
-    let mut at = sq.cursor(&place);
     assert_eq!(long(sq, &mut at, 3 * 4 - 1), Err(PostError::Full), "two of sixteen are free");
     assert!(long(sq, &mut at, 2 * 4 - 1).is_ok());
 }
@@ -345,13 +339,11 @@ fn one_that_ends_before_the_index_wraps_leaves_no_room_behind() {
     let mut side = SendSide::of_datagrams_with_max_wr(16, 8, ROOM);
     let sq = &mut side.sq;
     sq.start_at(u32::MAX - 1);
-    let mut place = Place::default();
-    sq.start(&mut place);
+    let mut cursor = sq.begin();
     let empty = (Wr::new(1), SendOp::Send, &Load::List(Vec::new()));
-    by_pieces::<true>(sq, &mut place, empty, Some(&ah)).unwrap();
-    let cursor = sq.cursor(&place);
+    in_calls::<true>(sq, &mut cursor, empty, Some(&ah)).unwrap();
     assert_eq!(cursor.pi(), u32::MAX);
-    // SAFETY: the place is of the `start` above.
+    // SAFETY: the cursor is of the `begin` above.
     unsafe { sq.ring(cursor) };
     let data = Data::One(Sge { addr: 0x1000, len: 64, lkey: 7 });
     let asked = Asked { wr: Wr::new(2), op: SendOp::Send, data, to: Some(&ah) };

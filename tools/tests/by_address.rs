@@ -4,11 +4,13 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
 
-use common::{Run, command, run, skip, uverbs};
+use common::{Run, command, interrupt, run, skip, uverbs};
 
 /// Two addresses of the loopback network, unique per test.
 fn addresses() -> [String; 2] {
@@ -82,6 +84,26 @@ fn two_processes_meet_by_default() {
     uverbs(&["send-file", file.to_str().unwrap(), &at]).ok();
     ended(receiver).ok();
     assert_eq!(std::fs::read(&file).unwrap(), std::fs::read(out.join("file")).unwrap());
+}
+
+#[test]
+fn ctrl_c_leaves_no_part_of_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, out) = (folder.path().join("file"), folder.path().join("out"));
+    // 65,536 pieces take some seconds.
+    std::fs::File::create(&file).unwrap().set_len(16 << 20).unwrap();
+    std::fs::create_dir(&out).unwrap();
+    let (receiver, at) = serve_at(receiver(&out, &["--piece", "256"]));
+    let sender = command(&["send-file", file.to_str().unwrap(), &at]).spawn().unwrap();
+    let started = Instant::now();
+    while names(&out).is_empty() {
+        assert!(started.elapsed() < Duration::from_secs(60), "no part of the file came");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    interrupt(&receiver, Duration::ZERO);
+    assert_eq!(receiver.wait_with_output().unwrap().status.signal(), Some(2));
+    assert_eq!(names(&out), [""; 0]);
+    assert!(!sender.wait_with_output().unwrap().status.success());
 }
 
 #[test]

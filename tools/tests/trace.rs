@@ -139,3 +139,16 @@ fn without_the_variable_nothing_is_written() {
     std::fs::remove_file(&path).unwrap();
     assert!(text.lines().count() > 50 && text.lines().all(|line| line.split('\t').count() > 4));
 }
+
+#[test]
+fn ctrl_c_ends_the_program_and_its_events_are_printed() {
+    let folder = tempfile::tempdir().unwrap();
+    // Both get the signal, as from a terminal.
+    let uverbs = env!("CARGO_BIN_EXE_uverbs");
+    let script = format!("{uverbs} pingpong --quiet -n 1; kill -INT $PPID $$");
+    let mut traced = command(&["trace", "--", "sh", "-c", &script]);
+    let run = run(traced.env("TMPDIR", folder.path()));
+    assert_eq!(run.status, Some(128 + 2), "{run:?}");
+    assert!(run.stdout.contains("RC_SEND_ONLY"), "{run:?}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}

@@ -1,10 +1,14 @@
-//! Ctrl-C: the first ends the run with a report of the results so far; the second ends the program.
+//! Ctrl-C: the first ends a run with a report of the results so far; the second ends the program. A
+//! file that is not complete is removed.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::{fs, io, thread};
 
-use signal_hook::consts::SIGINT;
-use signal_hook::flag;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::{Handle, Signals};
+use signal_hook::{flag, low_level};
 
 use crate::base::error::Error;
 
@@ -18,6 +22,35 @@ pub(crate) fn watch() -> Result<Arc<AtomicBool>, Error> {
         .and_then(|_| flag::register(SIGINT, Arc::clone(&stop)));
     match done {
         Ok(_) => Ok(stop),
-        Err(error) => Err(Error::System { what: "sigaction", errno: uverbs::Errno::of(&error) }),
+        Err(error) => Err(refused(&error)),
     }
+}
+
+/// A file that is removed if SIGINT or SIGTERM ends the program before this is dropped.
+pub(crate) struct Incomplete(Handle);
+
+impl Incomplete {
+    pub(crate) fn new(path: PathBuf) -> Result<Self, Error> {
+        let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(|error| refused(&error))?;
+        let handle = signals.handle();
+        let remove = move || {
+            if let Some(signal) = signals.forever().next() {
+                let _ = fs::remove_file(&path);
+                let _ = low_level::emulate_default_handler(signal);
+            }
+        };
+        let started = thread::Builder::new().name("uverbs-signals".to_owned()).spawn(remove);
+        started.map_err(|error| refused(&error))?;
+        Ok(Self(handle))
+    }
+}
+
+impl Drop for Incomplete {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+fn refused(error: &io::Error) -> Error {
+    Error::System { what: "signal handling", errno: uverbs::Errno::of(error) }
 }

@@ -14,6 +14,7 @@ use uverbs::{AccessFlags, ExposedMemory, Refused};
 use super::message::{HASH, Message};
 use super::{Happened, PIECE_MOST, PORT, RecvArgs, Side, expect, made, out_of_turn};
 use crate::base::error::Error;
+use crate::base::interrupt::Incomplete;
 use crate::base::output;
 use crate::base::progress::{Length, Progress};
 
@@ -76,6 +77,7 @@ fn take(args: &RecvArgs, side: &mut Side, window: &ExposedMemory) -> Result<(Pat
     let mode = Permissions::from_mode(0o666);
     let file = tempfile::Builder::new().permissions(mode).tempfile_in(&args.out);
     let mut file = file.map_err(failed)?;
+    let _incomplete = Incomplete::new(file.path().to_owned())?;
     let at = window.remote(0);
     let piece = args.piece as u32;
     let offer = Message::Offer { addr: at.addr, rkey: at.rkey, piece, pieces: args.pieces };

@@ -7,13 +7,14 @@ mod timeline;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde::Serialize;
 
-use crate::base::error::{Error, FAILED};
-use crate::base::output;
+use crate::base::error::Error;
+use crate::base::{interrupt, output};
 use crate::explain::Explained;
 use event::Event;
 
@@ -38,7 +39,7 @@ const VARIABLE: &str = "UVERBS_TRACE";
     uverbs trace --svg one.svg -- uverbs perf write lat -n 1\n  \
     uverbs trace --json all.json --quiet -- ./program\n  \
     uverbs trace --svg two.svg -- sh -c './server & ./client; wait'\n\n\
-    EXIT STATUS: the program's; 1 when it can't be run or nothing was traced, 2 for bad \
+    EXIT STATUS: the program's, 128 and the signal's number if a signal ended it; 1 when it can't be run or nothing was traced, 2 for bad \
     arguments.")]
 pub(crate) struct Args {
     /// Print each event field by field, as `uverbs explain` does
@@ -71,14 +72,18 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     let [program, words @ ..] = &args.command[..] else { return Ok(()) };
     let made = |error| Error::File { path: "a file for the trace".into(), error };
     let lines = tempfile::NamedTempFile::new().map_err(made)?;
+    // Ctrl-C ends the program; its events are printed.
+    interrupt::watch()?;
     // Replaces the name `uverbs` by this program's path, so that it need not be in PATH.
     let own = std::env::current_exe().ok().filter(|_| program == "uverbs");
     let program = own.as_deref().map_or(program.as_os_str(), Path::as_os_str);
     let status = Command::new(program).args(words).env(VARIABLE, lines.path()).status();
     let status = status.map_err(|error| Error::File { path: program.into(), error })?;
     let text = fs::read_to_string(lines.path()).map_err(made)?;
+    // Removed now: an exit with the program's status drops nothing.
+    lines.close().map_err(made)?;
     let events =
-        event::parse(&text).map_err(|why| Error::Record { path: lines.path().to_owned(), why })?;
+        event::parse(&text).map_err(|why| Error::Record { path: "the trace".into(), why })?;
     if !args.quiet {
         output::write(&report(&events, args))?;
     }
@@ -97,7 +102,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
             why: "it did nothing with an RDMA device of this library".to_owned(),
         }),
         Some(0) => Ok(()),
-        code => std::process::exit(code.unwrap_or(FAILED.into())),
+        // As shells report an end by a signal.
+        code => std::process::exit(code.unwrap_or(128 + status.signal().unwrap_or_default())),
     }
 }
 

@@ -116,10 +116,17 @@ fn installed() -> Result<PathBuf, Error> {
         std::env::current_exe().map_err(|error| file(Path::new("/proc/self/exe"), error))?;
     let home = program.parent().unwrap_or(Path::new("/"));
     let found = PLACES.iter().find_map(|place| with_library(&home.join(place)).ok());
-    found.ok_or_else(|| Error::Argument {
-        option: "--libraries",
-        value: home.join(PLACES[0]).display().to_string(),
-        why: format!("there is no {LIBRARY}: in a clone `cargo xtask c-abi` makes it"),
+    found.ok_or_else(|| {
+        let looked = PLACES.map(|place| home.join(place).display().to_string());
+        Error::Argument {
+            option: "--libraries",
+            value: looked.join(", "),
+            why: format!(
+                "no {LIBRARY} there: `cargo xtask install` in a clone installs program and \
+                 library, `cargo xtask c-abi` builds the library and prints the folder for \
+                 --libraries"
+            ),
+        }
     })
 }
 

@@ -23,7 +23,7 @@ use clap::{Parser, Subcommand};
 
 use c_stack::{c_abi, captures, judge, layouts, pyverbs};
 use instructions::{counts, fences};
-use release::{api, deb, installed, minimal, msrv, package};
+use release::{api, deb, install, installed, minimal, msrv, package};
 use step::{Outcome, Steps};
 use stress::{fuzz, interleavings, sanitize, simulate, soak};
 
@@ -64,6 +64,12 @@ enum Chore {
         /// it].
         #[arg(long, value_name = "DIR")]
         prefix: Option<PathBuf>,
+    },
+    /// Install the command line, and the libraries for C programs where `uverbs run` finds them.
+    Install {
+        /// The folder, which gets bin/uverbs and lib/uverbs [default: cargo's, such as ~/.cargo].
+        #[arg(long, value_name = "DIR")]
+        root: Option<PathBuf>,
     },
     /// Run traffic over a memory that keeps no order except the fences'.
     ///
@@ -180,6 +186,7 @@ fn main() -> ExitCode {
         }
         Chore::Pyverbs(options) => steps.step("pyverbs", || pyverbs::suite(&options)),
         Chore::CAbi { prefix } => steps.step("C ABI", || c_abi::lay_out(prefix.as_deref())),
+        Chore::Install { root } => steps.step("install", || install::install(root.as_deref())),
         Chore::Fences => {
             steps.step("fences", fences::order);
             steps.step("fences, aarch64", fences::aarch64);

@@ -4,6 +4,7 @@ pub(crate) mod api;
 mod container;
 pub(crate) mod deb;
 pub(crate) mod dependencies;
+pub(crate) mod install;
 pub(crate) mod installed;
 pub(crate) mod minimal;
 pub(crate) mod msrv;

@@ -282,8 +282,8 @@ macro_rules! any {
                 match self { $(Self::$variant(sq) => sq.copies_headers(),)+ }
             }
 
-            fn refused(&self) -> Option<Errno> {
-                match self { $(Self::$variant(sq) => sq.refused(),)+ }
+            fn doorbell_error(&self) -> Option<Errno> {
+                match self { $(Self::$variant(sq) => sq.doorbell_error(),)+ }
             }
 
             fn enable(&mut self, on: bool) {

@@ -213,7 +213,7 @@ pub type UcQueuePair<P = Any> = QueuePair<P, Uc>;
 /// A queue pair for datagrams.
 pub type UdQueuePair<P = Any> = QueuePair<P, Ud>;
 
-pub use qp::gone::Gone;
+pub use qp::destroyed::Destroyed;
 pub use qp::local::Local;
 pub use qp::queue_pair::QueuePair;
 pub use qp::refused::Refused;
@@ -222,5 +222,5 @@ pub use recv::queue::RecvQueue;
 pub use recv::shared::{Plain, SharedReceiveQueue};
 pub use recv::shared_builder::SharedReceiveQueueBuilder;
 pub use send::queue::{Batch, SendQueue};
-pub use send::rejected::Rejected;
+pub use send::unposted::Unposted;
 pub use transport::{Rc, Uc, Ud};

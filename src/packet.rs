@@ -15,7 +15,7 @@ use uverbs_core::queues::work::{Data, PostError, Sge, Wr};
 use crate::provider::Provider;
 use crate::raw::RawBatch;
 use crate::transport::RawPacket;
-use crate::{Batch, QueuePair, Rejected};
+use crate::{Batch, QueuePair, Unposted};
 
 #[doc(inline)]
 pub use uverbs_core::attr::{
@@ -69,7 +69,7 @@ impl<P: Provider> Batch<'_, P, RawPacket> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with the unposted data: [`PostError::ShortPacket`] under 14 bytes, or under 18
+    /// [`Unposted`] with the data: [`PostError::ShortPacket`] under 14 bytes, or under 18
     /// if the device needs so many inline; [`PostError::BadOperation`] if the device doesn't fill
     /// in checksums, and for a part of an [indirect key](crate::memory::IndirectKey) if the device
     /// needs the first bytes inline, since they have no address in this process.
@@ -79,12 +79,12 @@ impl<P: Provider> Batch<'_, P, RawPacket> {
         wr: impl Into<Wr>,
         data: D,
         checksums: Checksums,
-    ) -> Result<(), Rejected<D>> {
+    ) -> Result<(), Unposted<D>> {
         if data.domain() != self.queue.domain {
-            return Err(Rejected { error: PostError::ForeignBuffer, data });
+            return Err(Unposted { error: PostError::ForeignBuffer, data });
         }
         if !D::MAPPED && self.queue.sq.copies_headers() {
-            return Err(Rejected { error: PostError::BadOperation, data });
+            return Err(Unposted { error: PostError::BadOperation, data });
         }
         let mut list = [Sge { addr: 0, len: 0, lkey: 0 }; MOST_PIECES];
         let sq = &mut self.queue.sq;

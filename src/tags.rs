@@ -12,7 +12,7 @@ use uverbs_core::queues::work::{PostError, Sge};
 
 use crate::provider::Provider;
 use crate::recv::batch::Receives;
-use crate::{Any, Rejected};
+use crate::{Any, Unposted};
 
 pub use crate::recv::shared::ForTags;
 #[doc(inline)]
@@ -62,7 +62,7 @@ impl<'q, P: Provider> TagBatch<'q, P> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with the unposted data: [`PostError::TagsFull`] of as many tags as the
+    /// [`Unposted`] with the data: [`PostError::TagsFull`] of as many tags as the
     /// queue was made for; [`PostError::Full`] of as many changes; [`PostError::State`] after a
     /// [`destroy`](crate::SharedReceiveQueue::destroy) that was refused, and once a completion told
     /// that a change failed; [`PostError::TooManySges`] for a chain of frames.
@@ -73,16 +73,16 @@ impl<'q, P: Provider> TagBatch<'q, P> {
         tag: impl Into<Tag>,
         recv_id: u64,
         into: D,
-    ) -> Result<TagHandle, Rejected<D>> {
+    ) -> Result<TagHandle, Unposted<D>> {
         if into.domain() != self.receives.domain() {
-            return Err(Rejected { error: PostError::ForeignBuffer, data: into });
+            return Err(Unposted { error: PostError::ForeignBuffer, data: into });
         }
         if D::LIST {
             let mut list = [Sge { addr: 0, len: 0, lkey: 0 }; MOST_PIECES];
             match into.pieces(&mut list).map(<[Sge]>::len) {
                 Ok(1) => {}
-                Ok(_) => return Err(Rejected { error: PostError::TooManySges, data: into }),
-                Err(error) => return Err(Rejected { error, data: into }),
+                Ok(_) => return Err(Unposted { error: PostError::TooManySges, data: into }),
+                Err(error) => return Err(Unposted { error, data: into }),
             }
         }
         // SAFETY: `into` keeps the memory registered, and lets the device write it, as `Room`
@@ -94,7 +94,7 @@ impl<'q, P: Provider> TagBatch<'q, P> {
                 unsafe { self.receives.queue.own_tag(handle, into.hold()) };
                 Ok(handle)
             }
-            Err(error) => Err(Rejected { error, data: into }),
+            Err(error) => Err(Unposted { error, data: into }),
         }
     }
 

@@ -8,7 +8,7 @@ use uverbs::transport::Ud;
 use uverbs::unstable::mlx5::Mlx5;
 use uverbs::{
     AccessFlags, CompletionQueue, Destination, Device, Error, ExposedMemory, Frame, GRH_LEN, Local,
-    PostError, QueuePair, Rejected, SendQueue, Slab, Wr,
+    PostError, QueuePair, SendQueue, Slab, Unposted, Wr,
 };
 
 use crate::hot::Seen;
@@ -68,7 +68,7 @@ fn send_frame_to(
     id: u64,
     frame: Frame,
     to: &Destination<Mlx5>,
-) -> Result<(), Rejected> {
+) -> Result<(), Unposted> {
     let mut batch = queue.batch();
     batch.send_to(id, frame, to)?;
     batch.ring();

@@ -11,7 +11,7 @@
 
 use uverbs::raw::{Data, Sge};
 use uverbs::unstable::mlx5::Mlx5;
-use uverbs::{Batch, CompletionQueue, Frame, PostError, RecvQueue, Rejected, SendQueue, Wr};
+use uverbs::{Batch, CompletionQueue, Frame, PostError, RecvQueue, SendQueue, Unposted, Wr};
 
 /// Sums over the fields of completions, in place of a program's use of them.
 #[derive(Debug, Default)]
@@ -62,7 +62,7 @@ pub(crate) fn send_frame(
     queue: &mut SendQueue<Mlx5>,
     id: u64,
     frame: Frame,
-) -> Result<(), Rejected> {
+) -> Result<(), Unposted> {
     let mut batch = queue.batch();
     batch.send(id, frame)?;
     batch.ring();
@@ -85,7 +85,7 @@ pub(crate) fn recv_frame(
     queue: &mut RecvQueue<Mlx5>,
     id: u64,
     frame: Frame,
-) -> Result<(), Rejected> {
+) -> Result<(), Unposted> {
     let mut batch = queue.batch();
     batch.post(id, frame)?;
     batch.ring();

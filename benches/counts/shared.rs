@@ -8,7 +8,7 @@ use uverbs::softhca::SoftHca;
 use uverbs::unstable::mlx5::Mlx5;
 use uverbs::{
     AccessFlags, CompletionQueue, Device, Error, ExposedMemory, Frame, Local, PostError, QueuePair,
-    Rejected, SharedReceiveQueue, Slab,
+    SharedReceiveQueue, Slab, Unposted,
 };
 
 use crate::hot::{self, Seen};
@@ -44,7 +44,7 @@ fn post_one(queue: &mut SharedReceiveQueue<Mlx5>, id: u64, sge: Sge) -> Result<(
 
 /// One receive of a frame, and its doorbell record.
 #[inline(never)]
-fn post_frame(queue: &mut SharedReceiveQueue<Mlx5>, id: u64, frame: Frame) -> Result<(), Rejected> {
+fn post_frame(queue: &mut SharedReceiveQueue<Mlx5>, id: u64, frame: Frame) -> Result<(), Unposted> {
     queue.post(id, frame)
 }
 

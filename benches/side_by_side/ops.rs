@@ -7,7 +7,7 @@
 
 use uverbs::provider::Provider;
 use uverbs::raw::{Data, SendOp, Sge};
-use uverbs::{Batch, Frame, PostError, Rejected, Remote, Wr};
+use uverbs::{Batch, Frame, PostError, Remote, Unposted, Wr};
 use zerocopy::IntoBytes;
 
 /// Bytes of a message, and of a place in the memory.
@@ -91,7 +91,7 @@ pub(crate) trait Op {
 
 #[cold]
 #[inline(never)]
-pub(crate) fn refused(rejected: Rejected) -> PostError {
+pub(crate) fn refused(rejected: Unposted) -> PostError {
     rejected.error
 }
 

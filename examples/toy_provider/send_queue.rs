@@ -98,8 +98,8 @@ unsafe impl SendOps for CountingSq {
         unsafe { self.below.own(&at.below, slot, held) }
     }
 
-    fn refused(&self) -> Option<Errno> {
-        self.below.refused()
+    fn doorbell_error(&self) -> Option<Errno> {
+        self.below.doorbell_error()
     }
 
     fn enable(&mut self, on: bool) {

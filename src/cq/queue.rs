@@ -16,7 +16,7 @@ use uverbs_core::queues::completion::{Completed, Failure, Sender, Status};
 use uverbs_core::queues::tag_work::TagInfo;
 
 use crate::provider::Provider;
-use crate::{Any, CompletionChannel, Gone};
+use crate::{Any, CompletionChannel, Destroyed};
 
 /// A completion queue's polling side: a unique value. The owner polls, with no lock and no
 /// system call.
@@ -290,13 +290,13 @@ impl<P: Provider> CompletionQueue<P> {
     /// assert_eq!(frames[0].0, 7);
     /// # Ok::<(), uverbs::Error>(())
     /// ```
-    pub fn reclaim(&mut self, gone: &Gone) -> Vec<(u64, Frame)> {
+    pub fn reclaim(&mut self, gone: &Destroyed) -> Vec<(u64, Frame)> {
         self.cq.settle();
         let mut frames = Vec::new();
-        let Gone { send_cq, recv_cq, shared } = gone;
+        let Destroyed { send_cq, recv_cq, shared } = gone;
         if send_cq.as_ref().is_some_and(|cq| Arc::ptr_eq(cq, &self.core)) {
-            // SAFETY: `Gone` says that the kernel confirmed the destruction and that the posting
-            // side is no more; this is the polling side, and `&mut self` makes it unique.
+            // SAFETY: `Destroyed` says that the kernel confirmed the destruction and that the
+            // posting side is no more; this is the polling side, and `&mut self` makes it unique.
             frames.append(&mut unsafe { shared.send.reclaim() });
         }
         if Arc::ptr_eq(recv_cq, &self.core) {

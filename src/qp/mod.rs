@@ -2,8 +2,8 @@
 
 pub(crate) mod builder;
 pub(crate) mod connect;
+pub(crate) mod destroyed;
 pub(crate) mod endpoint;
-pub(crate) mod gone;
 pub(crate) mod local;
 pub(crate) mod on_thread;
 pub(crate) mod prepared;

@@ -16,10 +16,10 @@ use uverbs_core::objects::qp::QpCore;
 use uverbs_core::provider::ContextOps;
 
 use crate::provider::Provider;
-use crate::qp::gone::Gone;
+use crate::qp::destroyed::Destroyed;
 use crate::transport::{Rc, Transport};
 use crate::{Any, Batch, CompletionQueue, LocalPort};
-use crate::{RecvBatch, RecvQueue, Refused, Rejected, SendQueue};
+use crate::{RecvBatch, RecvQueue, Refused, SendQueue, Unposted};
 
 /// A queue pair of a [transport](Transport); by default a reliable connection.
 ///
@@ -165,7 +165,7 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
     ///
     /// As [`RecvBatch::post`].
     #[inline]
-    pub fn post_recv<D: Room>(&mut self, id: u64, into: D) -> Result<(), Rejected<D>> {
+    pub fn post_recv<D: Room>(&mut self, id: u64, into: D) -> Result<(), Unposted<D>> {
         self.recv.post(id, into)
     }
 
@@ -346,7 +346,7 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
     /// kernel refuses again, its buffers and rings are leaked.
     #[doc(alias = "ibv_destroy_qp")]
     #[allow(clippy::result_large_err, reason = "the error is the queue pair itself, once")]
-    pub fn destroy(mut self) -> Result<Gone, Refused<Self>> {
+    pub fn destroy(mut self) -> Result<Destroyed, Refused<Self>> {
         if let Err(error) = self.whole() {
             return Err(Refused { error, object: self });
         }
@@ -355,7 +355,7 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
         let core = Arc::clone(self.core());
         // SAFETY: both posting sides are here, and if it succeeds they go with `self`.
         match unsafe { core.destroy() } {
-            Ok(()) => Ok(Gone::of_qp(&core)),
+            Ok(()) => Ok(Destroyed::of_qp(&core)),
             Err(error) => Err(Refused { error, object: self }),
         }
     }

@@ -15,7 +15,7 @@ use uverbs_core::queues::work::{PostError, Sge};
 
 use crate::provider::Provider;
 use crate::send::unrung::Unrung;
-use crate::{Any, Rejected};
+use crate::{Any, Unposted};
 
 /// Common interface for posting receives to each kind of queue.
 #[derive(Debug)]
@@ -62,17 +62,17 @@ impl<'q, P: Provider, Q: RecvOps> RecvBatch<'q, P, Q> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with the unposted data, frames of a chain at their full length:
+    /// [`Unposted`] with the data, frames of a chain at their full length:
     /// [`PostError::BadOperation`] for a part of an indirect key where
     /// [completions bring data along](crate::QueuePairBuilder::scatter_to_cqe).
     #[inline(always)]
     #[doc(alias = "ibv_post_recv")]
-    pub fn post<D: Room>(&mut self, id: u64, into: D) -> Result<(), Rejected<D>> {
+    pub fn post<D: Room>(&mut self, id: u64, into: D) -> Result<(), Unposted<D>> {
         if into.domain() != self.receives.domain {
-            return Err(Rejected { error: PostError::ForeignBuffer, data: into });
+            return Err(Unposted { error: PostError::ForeignBuffer, data: into });
         }
         if !D::MAPPED && self.receives.is_copied_to {
-            return Err(Rejected { error: PostError::BadOperation, data: into });
+            return Err(Unposted { error: PostError::BadOperation, data: into });
         }
         if D::LIST {
             let (at, done) = pieces(self.receives, self.at, id, into);
@@ -90,7 +90,7 @@ impl<'q, P: Provider, Q: RecvOps> RecvBatch<'q, P, Q> {
                 self.receives.unrung.note();
                 Ok(())
             }
-            Err(error) => Err(Rejected { error, data: into }),
+            Err(error) => Err(Unposted { error, data: into }),
         }
     }
 
@@ -169,7 +169,7 @@ fn pieces<Q: RecvOps, D: Room>(
     mut at: Q::Cursor,
     id: u64,
     mut into: D,
-) -> (Q::Cursor, Result<(), Rejected<D>>) {
+) -> (Q::Cursor, Result<(), Unposted<D>>) {
     let mut list = [Sge { addr: 0, len: 0, lkey: 0 }; MOST_PIECES];
     into.open();
     let posted = into.pieces(&mut list).and_then(|list| {
@@ -183,6 +183,6 @@ fn pieces<Q: RecvOps, D: Room>(
             unsafe { receives.queue.own(&at, slot, into.hold()) };
             (at, Ok(()))
         }
-        Err(error) => (at, Err(Rejected { error, data: into })),
+        Err(error) => (at, Err(Unposted { error, data: into })),
     }
 }

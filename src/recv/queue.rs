@@ -16,7 +16,7 @@ use uverbs_core::provider::{RecvOps, RqOps};
 use crate::provider::Provider;
 use crate::qp::prepared::Home;
 use crate::recv::batch::Receives;
-use crate::{Any, RecvBatch, Rejected};
+use crate::{Any, RecvBatch, Unposted};
 
 /// The posting side of a receive queue: a unique value that one thread at a time owns.
 #[derive(Debug)]
@@ -101,7 +101,7 @@ impl<P: Provider> RecvQueue<P> {
     ///
     /// As [`RecvBatch::post`].
     #[inline(always)]
-    pub fn post<D: Room>(&mut self, id: u64, into: D) -> Result<(), Rejected<D>> {
+    pub fn post<D: Room>(&mut self, id: u64, into: D) -> Result<(), Unposted<D>> {
         let mut batch = self.batch();
         batch.post(id, into)?;
         batch.ring();

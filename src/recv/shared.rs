@@ -23,7 +23,7 @@ use crate::recv::batch::Receives;
 use crate::tags::TagBatch;
 use crate::transport::{Rc, Transport};
 use crate::xrc::RemoteSrq;
-use crate::{Any, RecvBatch, Refused, Rejected};
+use crate::{Any, RecvBatch, Refused, Unposted};
 
 /// A shared receive queue: many queue pairs receive into the buffers of one, so a server of a
 /// thousand peers posts as many buffers as messages may arrive at once, and not as many for each
@@ -182,7 +182,7 @@ impl<P: Provider> SharedReceiveQueue<P, ForTags> {
         tag: impl Into<Tag>,
         recv_id: u64,
         into: D,
-    ) -> Result<TagHandle, Rejected<D>> {
+    ) -> Result<TagHandle, Unposted<D>> {
         let mut batch = self.tag_batch();
         let handle = batch.add(wr, tag, recv_id, into)?;
         batch.ring();
@@ -269,7 +269,7 @@ impl<P: Provider, U: Use> SharedReceiveQueue<P, U> {
     /// As [`RecvBatch::post`].
     #[inline(always)]
     #[doc(alias = "ibv_post_srq_recv")]
-    pub fn post<D: Room>(&mut self, id: u64, into: D) -> Result<(), Rejected<D>> {
+    pub fn post<D: Room>(&mut self, id: u64, into: D) -> Result<(), Unposted<D>> {
         let mut batch = self.batch();
         batch.post(id, into)?;
         batch.ring();

@@ -18,7 +18,9 @@ use uverbs_core::provider::{ContextOps, NewWq, RecvOps, RqOps, WqInit};
 
 use crate::provider::Provider;
 use crate::recv::batch::Receives;
-use crate::{Any, CompletionQueue, Context, Gone, ProtectionDomain, RecvBatch, Refused, Rejected};
+use crate::{
+    Any, CompletionQueue, Context, Destroyed, ProtectionDomain, RecvBatch, Refused, Unposted,
+};
 
 /// A work queue: it receives packets that a [queue pair over a table](crate::rss::RssQueuePair)
 /// sends its way. A unique value, as [`RecvQueue`](crate::RecvQueue) is: the thread that owns it
@@ -157,7 +159,7 @@ impl<P: Provider> WorkQueue<P> {
     /// [`start`](Self::start).
     #[inline(always)]
     #[doc(alias = "ibv_post_wq_recv")]
-    pub fn post<D: Room>(&mut self, id: u64, into: D) -> Result<(), Rejected<D>> {
+    pub fn post<D: Room>(&mut self, id: u64, into: D) -> Result<(), Unposted<D>> {
         let mut batch = self.batch();
         batch.post(id, into)?;
         batch.ring();
@@ -178,11 +180,11 @@ impl<P: Provider> WorkQueue<P> {
     /// The kernel's refusal, with the queue, which stays usable: `EBUSY` while a table has it.
     #[doc(alias = "ibv_destroy_wq")]
     #[allow(clippy::result_large_err, reason = "the error is the queue itself, once")]
-    pub fn destroy(mut self) -> Result<Gone, Refused<Self>> {
+    pub fn destroy(mut self) -> Result<Destroyed, Refused<Self>> {
         let _ = self.receives.queue.begin();
         // SAFETY: this is the posting side, and if it succeeds it goes.
         match unsafe { self.core.destroy() } {
-            Ok(()) => Ok(Gone::of_wq(&self.core)),
+            Ok(()) => Ok(Destroyed::of_wq(&self.core)),
             Err(error) => Err(Refused { error, object: self }),
         }
     }

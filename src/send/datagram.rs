@@ -20,7 +20,7 @@ use uverbs_core::queues::work::{self, Data, PostError, SendOp, Sge, Wr};
 use crate::provider::Provider;
 use crate::raw::RawBatch;
 use crate::transport::Ud;
-use crate::{Any, Batch, Context, ProtectionDomain, Rejected};
+use crate::{Any, Batch, Context, ProtectionDomain, Unposted};
 
 /// Bytes before the data of every received datagram: room for the packet's GRH, even if the packet
 /// has none. A receive buffer needs so many bytes more than the longest message.
@@ -222,7 +222,7 @@ impl<P: Provider> Batch<'_, P, Ud> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with the unposted data.
+    /// [`Unposted`] with the data.
     #[inline(always)]
     #[doc(alias = "ibv_wr_set_ud_addr")]
     pub fn send_to<D: Source>(
@@ -230,7 +230,7 @@ impl<P: Provider> Batch<'_, P, Ud> {
         wr: impl Into<Wr>,
         data: D,
         to: &Destination<P>,
-    ) -> Result<(), Rejected<D>> {
+    ) -> Result<(), Unposted<D>> {
         self.data_to(wr.into(), SendOp::Send, data, to)
     }
 
@@ -238,7 +238,7 @@ impl<P: Provider> Batch<'_, P, Ud> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with the unposted data.
+    /// [`Unposted`] with the data.
     #[inline(always)]
     pub fn send_imm_to<D: Source>(
         &mut self,
@@ -246,7 +246,7 @@ impl<P: Provider> Batch<'_, P, Ud> {
         data: D,
         imm: u32,
         to: &Destination<P>,
-    ) -> Result<(), Rejected<D>> {
+    ) -> Result<(), Unposted<D>> {
         self.data_to(wr.into(), SendOp::SendImm(imm), data, to)
     }
 
@@ -290,12 +290,12 @@ impl<P: Provider> Batch<'_, P, Ud> {
         op: SendOp,
         data: D,
         to: &Destination<P>,
-    ) -> Result<(), Rejected<D>> {
+    ) -> Result<(), Unposted<D>> {
         if data.domain() != self.queue.domain {
-            return Err(Rejected { error: PostError::ForeignBuffer, data });
+            return Err(Unposted { error: PostError::ForeignBuffer, data });
         }
         if to.ah.domain != self.queue.domain {
-            return Err(Rejected { error: PostError::ForeignAddress, data });
+            return Err(Unposted { error: PostError::ForeignAddress, data });
         }
         let sq = &mut self.queue.sq;
         let posted = if D::LIST {

@@ -14,7 +14,7 @@ use crate::provider::Provider;
 use crate::raw::RawBatch;
 use crate::send::queue::first_word;
 use crate::transport::directed::Directed;
-use crate::{Batch, Rejected};
+use crate::{Batch, Unposted};
 
 /// The safe posts of DC and XRC: each operation of a reliable connection, to a target of dynamic
 /// connections or to a shared receive queue.
@@ -30,14 +30,14 @@ impl<P: Provider, T: Directed> Batch<'_, P, T> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with the unposted data.
+    /// [`Unposted`] with the data.
     #[inline]
     pub fn send_to<D: Source>(
         &mut self,
         wr: impl Into<Wr>,
         data: D,
         to: &T::To<P>,
-    ) -> Result<(), Rejected<D>> {
+    ) -> Result<(), Unposted<D>> {
         self.data_to_target(wr.into(), SendOp::Send, data, to)
     }
 
@@ -45,7 +45,7 @@ impl<P: Provider, T: Directed> Batch<'_, P, T> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with the unposted data.
+    /// [`Unposted`] with the data.
     #[inline]
     pub fn send_imm_to<D: Source>(
         &mut self,
@@ -53,7 +53,7 @@ impl<P: Provider, T: Directed> Batch<'_, P, T> {
         data: D,
         imm: u32,
         to: &T::To<P>,
-    ) -> Result<(), Rejected<D>> {
+    ) -> Result<(), Unposted<D>> {
         self.data_to_target(wr.into(), SendOp::SendImm(imm), data, to)
     }
 
@@ -61,7 +61,7 @@ impl<P: Provider, T: Directed> Batch<'_, P, T> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with the unposted data.
+    /// [`Unposted`] with the data.
     #[inline]
     pub fn write_to<D: Source>(
         &mut self,
@@ -69,7 +69,7 @@ impl<P: Provider, T: Directed> Batch<'_, P, T> {
         data: D,
         remote: Remote,
         to: &T::To<P>,
-    ) -> Result<(), Rejected<D>> {
+    ) -> Result<(), Unposted<D>> {
         self.data_to_target(wr.into(), SendOp::Write(remote), data, to)
     }
 
@@ -78,7 +78,7 @@ impl<P: Provider, T: Directed> Batch<'_, P, T> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with the unposted data.
+    /// [`Unposted`] with the data.
     #[inline]
     pub fn write_imm_to<D: Source>(
         &mut self,
@@ -86,7 +86,7 @@ impl<P: Provider, T: Directed> Batch<'_, P, T> {
         data: D,
         (remote, imm): (Remote, u32),
         to: &T::To<P>,
-    ) -> Result<(), Rejected<D>> {
+    ) -> Result<(), Unposted<D>> {
         self.data_to_target(wr.into(), SendOp::WriteImm(remote, imm), data, to)
     }
 
@@ -94,7 +94,7 @@ impl<P: Provider, T: Directed> Batch<'_, P, T> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with the unposted data.
+    /// [`Unposted`] with the data.
     #[inline]
     pub fn read_from<D: Target>(
         &mut self,
@@ -102,7 +102,7 @@ impl<P: Provider, T: Directed> Batch<'_, P, T> {
         into: D,
         remote: Remote,
         to: &T::To<P>,
-    ) -> Result<(), Rejected<D>> {
+    ) -> Result<(), Unposted<D>> {
         self.data_to_target(wr.into(), SendOp::Read(remote), into, to)
     }
 
@@ -111,7 +111,7 @@ impl<P: Provider, T: Directed> Batch<'_, P, T> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with `into`: [`PostError::BadData`] for data shorter than 8 bytes.
+    /// [`Unposted`] with `into`: [`PostError::BadData`] for data shorter than 8 bytes.
     #[inline]
     pub fn compare_swap_at<D: Target>(
         &mut self,
@@ -120,7 +120,7 @@ impl<P: Provider, T: Directed> Batch<'_, P, T> {
         remote: Remote,
         (compare, swap): (u64, u64),
         to: &T::To<P>,
-    ) -> Result<(), Rejected<D>> {
+    ) -> Result<(), Unposted<D>> {
         let word = first_word(&into);
         let op = SendOp::CompareSwap { remote, compare, swap };
         self.piece_to_target(wr.into(), op, Data::One(word), into, to)
@@ -140,7 +140,7 @@ impl<P: Provider, T: Directed> Batch<'_, P, T> {
         remote: Remote,
         add: u64,
         to: &T::To<P>,
-    ) -> Result<(), Rejected<D>> {
+    ) -> Result<(), Unposted<D>> {
         let word = first_word(&into);
         let op = SendOp::FetchAdd { remote, add };
         self.piece_to_target(wr.into(), op, Data::One(word), into, to)
@@ -186,7 +186,7 @@ impl<P: Provider, T: Directed> Batch<'_, P, T> {
         op: SendOp,
         data: D,
         to: &T::To<P>,
-    ) -> Result<(), Rejected<D>> {
+    ) -> Result<(), Unposted<D>> {
         if !D::LIST {
             let one = Data::One(data.first());
             return self.piece_to_target(wr, op, one, data, to);
@@ -194,7 +194,7 @@ impl<P: Provider, T: Directed> Batch<'_, P, T> {
         let mut list = [Sge { addr: 0, len: 0, lkey: 0 }; MOST_PIECES];
         match data.pieces(&mut list) {
             Ok(list) => self.piece_to_target(wr, op, Data::List(list), data, to),
-            Err(error) => Err(Rejected { error, data }),
+            Err(error) => Err(Unposted { error, data }),
         }
     }
 
@@ -207,12 +207,12 @@ impl<P: Provider, T: Directed> Batch<'_, P, T> {
         pieces: Data<'_>,
         data: D,
         to: &T::To<P>,
-    ) -> Result<(), Rejected<D>> {
+    ) -> Result<(), Unposted<D>> {
         if data.domain() != self.queue.domain {
-            return Err(Rejected { error: PostError::ForeignBuffer, data });
+            return Err(Unposted { error: PostError::ForeignBuffer, data });
         }
         if T::domain(to).is_some_and(|domain| domain != self.queue.domain) {
-            return Err(Rejected { error: PostError::ForeignAddress, data });
+            return Err(Unposted { error: PostError::ForeignAddress, data });
         }
         // SAFETY: the data keeps the memory registered, and lets the device use it, as the two
         // traits promise. It moves into the slot of this work request, and stays until completion

@@ -3,6 +3,6 @@
 pub(crate) mod datagram;
 pub(crate) mod directed;
 pub(crate) mod queue;
-pub(crate) mod rejected;
 pub(crate) mod single;
+pub(crate) mod unposted;
 pub(crate) mod unrung;

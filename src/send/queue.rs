@@ -21,7 +21,7 @@ use crate::provider::Provider;
 use crate::raw::RawBatch;
 use crate::send::unrung::Unrung;
 use crate::transport::{Connected, Rc, Reliable, Transport};
-use crate::{Any, Rejected};
+use crate::{Any, Unposted};
 
 /// The posting side of a send queue: a unique value that one thread at a time owns.
 ///
@@ -69,12 +69,12 @@ impl<P: Provider, T: Transport> SendQueue<P, T> {
         self.core.fail()
     }
 
-    /// Why the kernel refused to look at the work requests that were rung last, where a doorbell is
-    /// a command (rxe): until it listens, posts are [`PostError::Refused`], or
-    /// [`PostError::DeviceGone`] after `EIO` and `ENODEV`. `None` otherwise.
+    /// Errno of the last doorbell, if the kernel refused it. Only where a doorbell is a command
+    /// (rxe, siw). Until the kernel takes it, posts are [`PostError::DoorbellRefused`], or
+    /// [`PostError::DeviceGone`] after `EIO` and `ENODEV`.
     #[must_use]
-    pub fn refused(&self) -> Option<Errno> {
-        self.sq.refused()
+    pub fn doorbell_error(&self) -> Option<Errno> {
+        self.sq.doorbell_error()
     }
 
     /// The provider's own posting side.
@@ -169,8 +169,8 @@ impl<'q, P: Provider, T: Transport> Batch<'q, P, T> {
     ///
     /// Never fails if the doorbell is a store. If it is a command (rxe), the kernel may refuse it:
     /// the work requests stay in the queue and don't complete, and the next post reports it
-    /// ([`PostError::Refused`], [`PostError::DeviceGone`]). [`SendQueue::refused`] reports it at
-    /// once.
+    /// ([`PostError::DoorbellRefused`], [`PostError::DeviceGone`]).
+    /// [`SendQueue::doorbell_error`] reports it at once.
     #[inline(always)]
     #[doc(alias = "ibv_wr_complete")]
     pub fn ring(self) {
@@ -194,12 +194,12 @@ impl<'q, P: Provider, T: Transport> Batch<'q, P, T> {
 
     /// Posts a frame, which its completion gives back, or what else there is.
     #[inline(always)]
-    fn data<D: Source>(&mut self, wr: Wr, op: SendOp, data: D) -> Result<(), Rejected<D>> {
+    fn data<D: Source>(&mut self, wr: Wr, op: SendOp, data: D) -> Result<(), Unposted<D>> {
         if data.domain() != self.queue.domain {
-            return Err(Rejected { error: PostError::ForeignBuffer, data });
+            return Err(Unposted { error: PostError::ForeignBuffer, data });
         }
         if !D::MAPPED && matches!(op, SendOp::Read(_)) && self.queue.core.brings_data() {
-            return Err(Rejected { error: PostError::BadOperation, data });
+            return Err(Unposted { error: PostError::BadOperation, data });
         }
         if D::LIST {
             let (at, done) = pieces(self.queue, self.at, wr, op, data);
@@ -212,12 +212,12 @@ impl<'q, P: Provider, T: Transport> Batch<'q, P, T> {
 
     /// Posts an atomic, whose answer goes to the first eight bytes.
     #[inline(always)]
-    fn atomic<D: Target>(&mut self, wr: Wr, op: SendOp, data: D) -> Result<(), Rejected<D>> {
+    fn atomic<D: Target>(&mut self, wr: Wr, op: SendOp, data: D) -> Result<(), Unposted<D>> {
         if data.domain() != self.queue.domain {
-            return Err(Rejected { error: PostError::ForeignBuffer, data });
+            return Err(Unposted { error: PostError::ForeignBuffer, data });
         }
         if !D::MAPPED && self.queue.core.brings_data() {
-            return Err(Rejected { error: PostError::BadOperation, data });
+            return Err(Unposted { error: PostError::BadOperation, data });
         }
         let word = first_word(&data);
         self.piece(wr, op, word, data)
@@ -231,7 +231,7 @@ impl<'q, P: Provider, T: Transport> Batch<'q, P, T> {
         op: SendOp,
         piece: Sge,
         data: D,
-    ) -> Result<(), Rejected<D>> {
+    ) -> Result<(), Unposted<D>> {
         // SAFETY: the data keeps the memory registered, and lets the device use it, as the two
         // traits promise. It moves into the slot of this work request, and stays until completion
         // or destruction.
@@ -251,7 +251,7 @@ impl<'q, P: Provider, T: Transport> Batch<'q, P, T> {
         &mut self,
         posted: Result<u32, PostError>,
         data: D,
-    ) -> Result<(), Rejected<D>> {
+    ) -> Result<(), Unposted<D>> {
         match posted {
             Ok(slot) => {
                 // SAFETY: the caller upholds this function's contract.
@@ -259,7 +259,7 @@ impl<'q, P: Provider, T: Transport> Batch<'q, P, T> {
                 self.queue.unrung.note();
                 Ok(())
             }
-            Err(error) => Err(Rejected { error, data }),
+            Err(error) => Err(Unposted { error, data }),
         }
     }
 
@@ -287,7 +287,7 @@ fn pieces<P: Provider, T: Transport, D: Source>(
     wr: Wr,
     op: SendOp,
     data: D,
-) -> (Cursor<P>, Result<(), Rejected<D>>) {
+) -> (Cursor<P>, Result<(), Unposted<D>>) {
     let mut list = [Sge { addr: 0, len: 0, lkey: 0 }; MOST_PIECES];
     let posted = data.pieces(&mut list).and_then(|list| {
         // SAFETY: as in `Batch::piece`, of each piece.
@@ -300,7 +300,7 @@ fn pieces<P: Provider, T: Transport, D: Source>(
             queue.unrung.note();
             (at, Ok(()))
         }
-        Err(error) => (at, Err(Rejected { error, data })),
+        Err(error) => (at, Err(Unposted { error, data })),
     }
 }
 
@@ -326,11 +326,11 @@ impl<P: Provider, T: Connected> Batch<'_, P, T> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with the unposted data: [`PostError::TooManySges`] for a chain of more
+    /// [`Unposted`] with the data: [`PostError::TooManySges`] for a chain of more
     /// frames than the queue was made for.
     #[inline(always)]
     #[doc(alias = "IBV_WR_SEND")]
-    pub fn send<D: Source>(&mut self, wr: impl Into<Wr>, data: D) -> Result<(), Rejected<D>> {
+    pub fn send<D: Source>(&mut self, wr: impl Into<Wr>, data: D) -> Result<(), Unposted<D>> {
         self.data(wr.into(), SendOp::Send, data)
     }
 
@@ -338,7 +338,7 @@ impl<P: Provider, T: Connected> Batch<'_, P, T> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with the unposted data: [`PostError::TooManySges`] for a chain of more
+    /// [`Unposted`] with the data: [`PostError::TooManySges`] for a chain of more
     /// frames than the queue was made for.
     #[inline(always)]
     #[doc(alias = "IBV_WR_SEND_WITH_IMM")]
@@ -347,7 +347,7 @@ impl<P: Provider, T: Connected> Batch<'_, P, T> {
         wr: impl Into<Wr>,
         data: D,
         imm: u32,
-    ) -> Result<(), Rejected<D>> {
+    ) -> Result<(), Unposted<D>> {
         self.data(wr.into(), SendOp::SendImm(imm), data)
     }
 
@@ -355,7 +355,7 @@ impl<P: Provider, T: Connected> Batch<'_, P, T> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with the unposted data: [`PostError::TooManySges`] for a chain of more
+    /// [`Unposted`] with the data: [`PostError::TooManySges`] for a chain of more
     /// frames than the queue was made for.
     #[inline(always)]
     #[doc(alias = "IBV_WR_RDMA_WRITE")]
@@ -364,7 +364,7 @@ impl<P: Provider, T: Connected> Batch<'_, P, T> {
         wr: impl Into<Wr>,
         data: D,
         to: Remote,
-    ) -> Result<(), Rejected<D>> {
+    ) -> Result<(), Unposted<D>> {
         self.data(wr.into(), SendOp::Write(to), data)
     }
 
@@ -372,7 +372,7 @@ impl<P: Provider, T: Connected> Batch<'_, P, T> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with the unposted data: [`PostError::TooManySges`] for a chain of more
+    /// [`Unposted`] with the data: [`PostError::TooManySges`] for a chain of more
     /// frames than the queue was made for.
     #[inline(always)]
     #[doc(alias = "IBV_WR_RDMA_WRITE_WITH_IMM")]
@@ -382,7 +382,7 @@ impl<P: Provider, T: Connected> Batch<'_, P, T> {
         data: D,
         to: Remote,
         imm: u32,
-    ) -> Result<(), Rejected<D>> {
+    ) -> Result<(), Unposted<D>> {
         self.data(wr.into(), SendOp::WriteImm(to, imm), data)
     }
 
@@ -460,7 +460,7 @@ impl<P: Provider, T: Reliable> Batch<'_, P, T> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with the unposted data: [`PostError::TooManySges`] for a chain of more
+    /// [`Unposted`] with the data: [`PostError::TooManySges`] for a chain of more
     /// frames than the queue was made for.
     #[inline(always)]
     #[doc(alias = "IBV_WR_SEND_WITH_INV")]
@@ -470,7 +470,7 @@ impl<P: Provider, T: Reliable> Batch<'_, P, T> {
         wr: impl Into<Wr>,
         data: D,
         key: u32,
-    ) -> Result<(), Rejected<D>> {
+    ) -> Result<(), Unposted<D>> {
         self.data(wr.into(), SendOp::SendInvalidate(key), data)
     }
 
@@ -493,7 +493,7 @@ impl<P: Provider, T: Reliable> Batch<'_, P, T> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with the unposted data: [`PostError::TooManySges`] for a chain of more
+    /// [`Unposted`] with the data: [`PostError::TooManySges`] for a chain of more
     /// frames than the queue was made for.
     #[inline(always)]
     #[doc(alias = "IBV_WR_RDMA_READ")]
@@ -502,7 +502,7 @@ impl<P: Provider, T: Reliable> Batch<'_, P, T> {
         wr: impl Into<Wr>,
         into: D,
         from: Remote,
-    ) -> Result<(), Rejected<D>> {
+    ) -> Result<(), Unposted<D>> {
         self.data(wr.into(), SendOp::Read(from), into)
     }
 
@@ -511,7 +511,7 @@ impl<P: Provider, T: Reliable> Batch<'_, P, T> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with `into`: [`PostError::BadData`] for data shorter than 8 bytes.
+    /// [`Unposted`] with `into`: [`PostError::BadData`] for data shorter than 8 bytes.
     #[inline(always)]
     #[doc(alias = "IBV_WR_ATOMIC_CMP_AND_SWP")]
     pub fn compare_swap<D: Target>(
@@ -521,7 +521,7 @@ impl<P: Provider, T: Reliable> Batch<'_, P, T> {
         remote: Remote,
         compare: u64,
         swap: u64,
-    ) -> Result<(), Rejected<D>> {
+    ) -> Result<(), Unposted<D>> {
         let op = SendOp::CompareSwap { remote, compare, swap };
         self.atomic(wr.into(), op, into)
     }
@@ -531,7 +531,7 @@ impl<P: Provider, T: Reliable> Batch<'_, P, T> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with `into`: [`PostError::BadData`] for data shorter than 8 bytes.
+    /// [`Unposted`] with `into`: [`PostError::BadData`] for data shorter than 8 bytes.
     #[inline(always)]
     #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
     pub fn fetch_add<D: Target>(
@@ -540,7 +540,7 @@ impl<P: Provider, T: Reliable> Batch<'_, P, T> {
         into: D,
         remote: Remote,
         add: u64,
-    ) -> Result<(), Rejected<D>> {
+    ) -> Result<(), Unposted<D>> {
         self.atomic(wr.into(), SendOp::FetchAdd { remote, add }, into)
     }
 }

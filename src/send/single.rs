@@ -6,7 +6,7 @@ use uverbs_core::queues::work::{PostError, Remote, Wr};
 
 use crate::provider::Provider;
 use crate::transport::{Connected, Reliable, Transport, Ud};
-use crate::{Batch, Destination, QueuePair, Rejected, SendQueue};
+use crate::{Batch, Destination, QueuePair, SendQueue, Unposted};
 
 impl<P: Provider, T: Transport> SendQueue<P, T> {
     #[inline(always)]
@@ -53,7 +53,7 @@ singles! {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with the frame.
+    /// [`Unposted`] with the frame.
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;
@@ -71,28 +71,28 @@ singles! {
     /// # Ok::<(), uverbs::Error>(())
     /// ```
     #[doc(alias = "ibv_post_send")]
-    post_send = send(frame: Frame) or Rejected;
+    post_send = send(frame: Frame) or Unposted;
 
     /// Posts one SEND with immediate data and rings: [`Batch::send_imm`] in a batch of one.
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with the frame.
-    post_send_imm = send_imm(frame: Frame, imm: u32) or Rejected;
+    /// [`Unposted`] with the frame.
+    post_send_imm = send_imm(frame: Frame, imm: u32) or Unposted;
 
     /// Posts one RDMA WRITE and rings: [`Batch::write`] in a batch of one.
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with the frame.
-    post_write = write(frame: Frame, to: Remote) or Rejected;
+    /// [`Unposted`] with the frame.
+    post_write = write(frame: Frame, to: Remote) or Unposted;
 
     /// Posts one RDMA WRITE with immediate data and rings: [`Batch::write_imm`] in a batch of one.
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with the frame.
-    post_write_imm = write_imm(frame: Frame, to: Remote, imm: u32) or Rejected;
+    /// [`Unposted`] with the frame.
+    post_write_imm = write_imm(frame: Frame, to: Remote, imm: u32) or Unposted;
 
     /// Posts one SEND of copied bytes and rings: [`Batch::send_inline`] in a batch of one.
     ///
@@ -118,23 +118,23 @@ singles! {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with the frame.
-    post_read = read(frame: Frame, from: Remote) or Rejected;
+    /// [`Unposted`] with the frame.
+    post_read = read(frame: Frame, from: Remote) or Unposted;
 
     /// Posts one compare-and-swap and rings: [`Batch::compare_swap`] in a batch of one.
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with the frame: [`PostError::BadData`] for one shorter than 8 bytes.
+    /// [`Unposted`] with the frame: [`PostError::BadData`] for one shorter than 8 bytes.
     post_compare_swap =
-        compare_swap(frame: Frame, remote: Remote, compare: u64, swap: u64) or Rejected;
+        compare_swap(frame: Frame, remote: Remote, compare: u64, swap: u64) or Unposted;
 
     /// Posts one fetch-and-add and rings: [`Batch::fetch_add`] in a batch of one.
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with the frame: [`PostError::BadData`] for one shorter than 8 bytes.
-    post_fetch_add = fetch_add(frame: Frame, remote: Remote, add: u64) or Rejected;
+    /// [`Unposted`] with the frame: [`PostError::BadData`] for one shorter than 8 bytes.
+    post_fetch_add = fetch_add(frame: Frame, remote: Remote, add: u64) or Unposted;
 }
 
 impl<P: Provider, T: Transport> SendQueue<P, T> {
@@ -172,14 +172,14 @@ impl<P: Provider> SendQueue<P, Ud> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with the frame.
+    /// [`Unposted`] with the frame.
     #[inline(always)]
     pub fn post_send_to(
         &mut self,
         wr: impl Into<Wr>,
         frame: Frame,
         to: &Destination<P>,
-    ) -> Result<(), Rejected> {
+    ) -> Result<(), Unposted> {
         self.single(|batch| batch.send_to(wr, frame, to))
     }
 

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use crate::free;
 use common::{device, local, only_on_softhca};
 use uverbs::{
-    AccessFlags, CompletionQueue, Context, ExposedMemory, Frame, Gone, ProtectionDomain, QueuePair,
-    SharedReceiveQueue, Slab, WorkCompletion,
+    AccessFlags, CompletionQueue, Context, Destroyed, ExposedMemory, Frame, ProtectionDomain,
+    QueuePair, SharedReceiveQueue, Slab, WorkCompletion,
 };
 
 const LEN: usize = 64;
@@ -43,7 +43,7 @@ struct World {
     cqs: Vec<Mutex<CompletionQueue>>,
     srq: Mutex<SharedReceiveQueue>,
     qps: Vec<Mutex<Option<Made>>>,
-    gone: Mutex<Vec<Gone>>,
+    gone: Mutex<Vec<Destroyed>>,
     /// Addresses of frames that some thread has in hand.
     hands: Mutex<HashSet<usize>>,
 }

@@ -19,7 +19,7 @@ use uverbs::transport::{Dci, Rc, Transport, Uc, Ud, XrcIni};
 use uverbs::xrc::{ForXrc, XrcDomain, XrcTarget};
 use uverbs::{
     AccessFlags, Any, Batch, CompletionQueue, Context, Destination, Device, Errno, Error, Frame,
-    Gid, Local, Plain, ProtectionDomain, QueuePair, Rejected, SharedReceiveQueue, Slab, Status,
+    Gid, Local, Plain, ProtectionDomain, QueuePair, SharedReceiveQueue, Slab, Status, Unposted,
 };
 
 /// Frames of each end: half of them are in flight.
@@ -105,7 +105,7 @@ impl<T: Transport> End<T> {
 
     fn send(
         &mut self,
-        post: impl FnOnce(&mut Batch<'_, Any, T>, Frame) -> Result<(), Rejected<Frame>>,
+        post: impl FnOnce(&mut Batch<'_, Any, T>, Frame) -> Result<(), Unposted<Frame>>,
     ) -> Result<(), Error> {
         let mut frame = self.slab.take().expect("a frame is free");
         frame.set_len(32);

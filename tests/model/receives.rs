@@ -1,7 +1,7 @@
 //! Receives of a connection's end, or of a side's shared queue.
 
 use uverbs::provider::RecvOps;
-use uverbs::{Any, Frame, PostError, RecvBatch, Rejected};
+use uverbs::{Any, Frame, PostError, RecvBatch, Unposted};
 
 use crate::frames::{FRAME, Place};
 use crate::memory::{Reach, SLOT};
@@ -137,7 +137,7 @@ fn post<Q: RecvOps>(
     id: Id,
     into: Option<Data>,
 ) -> Result<(), (PostError, Option<Data>)> {
-    let whole = |Rejected { error, data }: Rejected<Frame>| (error, Some(Data::Frame(data)));
+    let whole = |Unposted { error, data }: Unposted<Frame>| (error, Some(Data::Frame(data)));
     match into {
         None => batch.post_empty(id).map_err(|error| (error, None)),
         Some(Data::Frame(frame)) => batch.post(id, frame).map_err(whole),

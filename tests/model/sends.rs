@@ -1,7 +1,7 @@
 //! Sends, RDMA and atomics of a connection.
 
 use uverbs::memory::{ExposedPart, IndirectPart, SharedFrame};
-use uverbs::{Batch, Completed, Frame, PostError, Rejected, Remote, Target as Writable, Wr};
+use uverbs::{Batch, Completed, Frame, PostError, Remote, Target as Writable, Unposted, Wr};
 
 use crate::frames::{FRAME, Place};
 use crate::keys::Target;
@@ -435,5 +435,5 @@ fn any<D: Writable>(
         Op::FetchAdd(at, add) => batch.fetch_add(wr, data, at, add),
         Op::CompareSwap(at, compare, swap) => batch.compare_swap(wr, data, at, compare, swap),
     };
-    done.map_err(|Rejected { error, data }| (error, back(data)))
+    done.map_err(|Unposted { error, data }| (error, back(data)))
 }

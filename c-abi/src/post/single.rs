@@ -120,7 +120,7 @@ pub(crate) unsafe extern "C" fn single<
         // SAFETY: C's contract; the queue pair is not destroyed.
         unsafe {
             if sq.post_alone::<UD>(Link::<S, OPCODE, SHAPE>::new(qp.signal(), &*wr)) {
-                return sq.refused().map_or(0, Errno::raw);
+                return sq.doorbell_error().map_or(0, Errno::raw);
             }
         }
     }
@@ -160,7 +160,7 @@ pub(crate) unsafe extern "C" fn list<
         // Ringing relies on the queue pair not being destroyed: C's contract.
         sq.ring(at);
     }
-    sq.refused().map_or(0, Errno::raw)
+    sq.doorbell_error().map_or(0, Errno::raw)
 }
 
 /// Posts a list of any work requests.
@@ -209,7 +209,7 @@ unsafe fn rest<S: Sends>(
     }
     // SAFETY: C's contract; the cursor is of this queue.
     unsafe { sq.ring(at) };
-    sq.refused().map_or(0, Errno::raw)
+    sq.doorbell_error().map_or(0, Errno::raw)
 }
 
 /// Rings the work requests before a refused one, and reports it in `bad`.

@@ -153,7 +153,7 @@ unsafe extern "C" fn complete<S: Sends>(q: *const ibv_qp_ex) -> c_int {
     }
     // SAFETY: C's contract; the cursor is of this queue's last `start`.
     unsafe { sq.ring(build.at) };
-    let code = sq.refused().map_or(0, Errno::raw);
+    let code = sq.doorbell_error().map_or(0, Errno::raw);
     qp.send().release();
     code
 }

@@ -598,7 +598,7 @@ mod tests {
             (PostError::ForeignAddress, Errno::EINVAL),
             (PostError::BadOperation, Errno::EINVAL),
             (PostError::DeviceGone, Errno::EIO),
-            (PostError::Refused, Errno::EAGAIN),
+            (PostError::DoorbellRefused, Errno::EAGAIN),
         ] {
             assert_eq!(Error::from(error).to_errno(), errno);
         }

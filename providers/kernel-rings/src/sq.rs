@@ -107,7 +107,7 @@ impl<D: Driver> Sq<D> {
             self.kick();
         }
         if self.refused.is_some() {
-            return Err(PostError::Refused);
+            return Err(PostError::DoorbellRefused);
         }
         let left = self.ring.free(self.pi);
         self.limit = self.pi.wrapping_add(room(left, &self.shared.send, self.pi, self.max_wr));
@@ -299,7 +299,7 @@ unsafe impl<D: Driver> SendOps for Sq<D> {
         }
     }
 
-    fn refused(&self) -> Option<Errno> {
+    fn doorbell_error(&self) -> Option<Errno> {
         self.refused
     }
 

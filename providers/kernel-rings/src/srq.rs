@@ -87,7 +87,7 @@ impl<D: Driver> Srq<D> {
     #[inline(never)]
     fn make_room(&mut self, at: u32) -> Result<(), PostError> {
         if self.is_lost {
-            return Err(PostError::Refused);
+            return Err(PostError::DoorbellRefused);
         }
         self.limit = self.pi.wrapping_add(self.ring.free(self.pi));
         if is_before(at, self.limit) { Ok(()) } else { Err(PostError::Full) }

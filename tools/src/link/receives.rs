@@ -10,7 +10,7 @@ use uverbs::raw::Sge;
 use uverbs::xrc::{ForXrc, RemoteSrq, XrcDomain, XrcTarget};
 use uverbs::{
     Any, CompletionQueue, Context, Frame, PostError, ProtectionDomain, QueuePairBuilder, RecvQueue,
-    Rejected, SharedReceiveQueue,
+    SharedReceiveQueue, Unposted,
 };
 
 use crate::link::transport::Connection;
@@ -102,13 +102,13 @@ impl Receives {
         own: Option<&mut RecvQueue>,
         id: u64,
         frame: Frame,
-    ) -> Result<(), Rejected<Frame>> {
+    ) -> Result<(), Unposted<Frame>> {
         match (self, own) {
             (Self::Shared(srq), _) => srq.post(id, frame),
             (Self::Xrc(xrc), _) => xrc.srq.post(id, frame),
             (Self::Dc(dc), _) => dc.srq.post(id, frame),
             (Self::Own, Some(own)) => own.post(id, frame),
-            (Self::Own, None) => Err(Rejected { error: PostError::BadOperation, data: frame }),
+            (Self::Own, None) => Err(Unposted { error: PostError::BadOperation, data: frame }),
         }
     }
 

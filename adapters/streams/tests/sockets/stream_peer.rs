@@ -84,7 +84,7 @@ impl Raw {
         // The queues don't run full; how it went is for the other end to say.
         match self.post(imm, bytes) {
             // siw rejects posts after a failure.
-            Err(PostError::State | PostError::Refused) if self.is_iwarp => return,
+            Err(PostError::State | PostError::DoorbellRefused) if self.is_iwarp => return,
             posted => posted.unwrap(),
         }
         let start = Instant::now();

@@ -268,7 +268,7 @@ pub unsafe trait SendOps: Debug + Send {
     unsafe fn ring(&mut self, at: Self::Cursor);
 
     /// Error of the kernel at the last ring. `None` where a doorbell is a store.
-    fn refused(&self) -> Option<Errno>;
+    fn doorbell_error(&self) -> Option<Errno>;
 
     /// Allows posting (in RTS) or refuses it with [`PostError::State`], from the next
     /// [`begin`](Self::begin) on.

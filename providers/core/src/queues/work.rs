@@ -307,13 +307,13 @@ pub enum PostError {
     /// The packet is shorter than an Ethernet header of 14 bytes, or than the 18 bytes that some
     /// devices need in the WQE.
     ShortPacket,
-    /// The device is gone: the kernel rejected the last doorbell. Only where a doorbell is a system
+    /// The device is gone: the kernel refused the last doorbell. Only where a doorbell is a system
     /// call (rxe, siw).
     DeviceGone,
-    /// The kernel rejected the last doorbell, and the rung work requests stay in the queue.
-    /// `SendQueue::refused` returns its errno. Each post retries the doorbell. Only where a
+    /// The kernel refused the last doorbell, and the rung work requests stay in the queue.
+    /// `SendQueue::doorbell_error` returns its errno. Each post retries the doorbell. Only where a
     /// doorbell is a system call (rxe, siw).
-    Refused,
+    DoorbellRefused,
 }
 
 impl PostError {
@@ -333,7 +333,7 @@ impl PostError {
             | Self::TagsFull
             | Self::UnknownTag => Errno::ENOMEM,
             Self::DeviceGone => Errno::EIO,
-            Self::Refused => Errno::EAGAIN,
+            Self::DoorbellRefused => Errno::EAGAIN,
             Self::NotOnDevice => Errno::EOPNOTSUPP,
             Self::State
             | Self::SharedReceives
@@ -392,7 +392,7 @@ impl fmt::Display for PostError {
                  need the header in the WQE)"
             }
             Self::DeviceGone => "the device is gone",
-            Self::Refused => {
+            Self::DoorbellRefused => {
                 "the kernel rejected the last doorbell; the work requests stay in the queue"
             }
         })

@@ -129,21 +129,21 @@ fn a_rejected_doorbell_is_rung_again() {
     let mut rig = Rig::new(20);
     rig.kernel.state().kick_answers = vec![Errno::ENOMEM, Errno::EPERM, Errno::EPERM, Errno::EPERM];
     rig.send(1, None).unwrap();
-    assert_eq!((rig.kernel.state().kicks, rig.sq.refused()), (2, Some(Errno::EPERM)));
+    assert_eq!((rig.kernel.state().kicks, rig.sq.doorbell_error()), (2, Some(Errno::EPERM)));
     let at = rig.sq.begin();
     // SAFETY: the cursor is from the last `begin`.
     unsafe { rig.sq.ring(at) };
     assert_eq!(rig.kernel.state().kicks, 3, "an empty batch rings again");
-    assert_eq!(rig.send(2, None), Err(PostError::Refused));
+    assert_eq!(rig.send(2, None), Err(PostError::DoorbellRefused));
     assert_eq!(rig.send(2, None), Ok(1));
-    assert_eq!(rig.sq.refused(), None);
+    assert_eq!(rig.sq.doorbell_error(), None);
     rig.kernel.state().kick_answers = vec![Errno::EIO];
     rig.send(3, None).unwrap();
     assert_eq!(rig.send(4, None), Err(PostError::DeviceGone));
     // Work that a drained queue held back is rung for.
     rig.sq.enable(false);
     rig.sq.enable(true);
-    assert_eq!(rig.sq.refused(), None);
+    assert_eq!(rig.sq.doorbell_error(), None);
 }
 
 #[test]

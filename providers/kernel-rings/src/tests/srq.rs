@@ -177,5 +177,5 @@ fn a_ring_that_the_kernel_lost_takes_no_posts() {
     let mut rig = Shared::new();
     rig.kernel.state().refuse_mmap = true;
     assert_eq!(rig.srq.resize(&rig.core, 9).unwrap_err().errno(), Some(Errno::EAGAIN));
-    assert_eq!(rig.post(1), Err(PostError::Refused));
+    assert_eq!(rig.post(1), Err(PostError::DoorbellRefused));
 }

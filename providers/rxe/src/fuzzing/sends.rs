@@ -145,7 +145,7 @@ impl Sends {
         if self.refused.is_some() {
             self.refused = self.answer();
         }
-        self.refused.map(|_| PostError::Refused)
+        self.refused.map(|_| PostError::DoorbellRefused)
     }
 
     /// Posts into the batch, with a free frame if `framed` is set.
@@ -217,7 +217,7 @@ impl Sends {
             self.refused = answer;
         }
         assert_eq!(self.calls() - before, calls);
-        assert_eq!(self.rig.sq.refused(), self.refused);
+        assert_eq!(self.rig.sq.doorbell_error(), self.refused);
         self.rung = self.end;
         // An index that went astray means something else now.
         self.look(self.consumer);

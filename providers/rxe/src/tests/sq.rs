@@ -395,22 +395,30 @@ fn a_kernel_that_will_not_listen_is_told_again_and_a_device_that_is_gone_is_an_e
     let send = |rig: &mut Rig| rig.send(Wr::new(1), SendOp::Send, Data::Inline(b"x")).map(drop);
     rig.kernel.state().kick_answers = vec![Errno::ENOMEM; 3];
     assert_eq!(send(&mut rig), Ok(()));
-    assert_eq!((rig.kicks(), rig.sq.refused()), (4, None), "want of memory passes");
+    assert_eq!((rig.kicks(), rig.sq.doorbell_error()), (4, None), "want of memory passes");
     rig.kernel.state().kick_answers = vec![Errno::EPERM];
     assert_eq!(send(&mut rig), Ok(()));
-    assert_eq!((rig.kicks(), rig.sq.refused()), (5, Some(Errno::EPERM)));
+    assert_eq!((rig.kicks(), rig.sq.doorbell_error()), (5, Some(Errno::EPERM)));
     let at = rig.sq.begin();
     // SAFETY: the cursor is from the last `begin`.
     unsafe { rig.sq.ring(at) };
-    assert_eq!((rig.kicks(), rig.sq.refused()), (6, None), "what was not heard is said again");
+    assert_eq!(
+        (rig.kicks(), rig.sq.doorbell_error()),
+        (6, None),
+        "what was not heard is said again"
+    );
     rig.kernel.state().kick_answers = vec![Errno::EINVAL; 3];
     assert_eq!(send(&mut rig), Ok(()), "it is in the ring");
     for kicks in [8, 9] {
-        assert_eq!(send(&mut rig), Err(PostError::Refused));
-        assert_eq!((rig.kicks(), rig.sq.refused()), (kicks, Some(Errno::EINVAL)), "asked again");
+        assert_eq!(send(&mut rig), Err(PostError::DoorbellRefused));
+        assert_eq!(
+            (rig.kicks(), rig.sq.doorbell_error()),
+            (kicks, Some(Errno::EINVAL)),
+            "asked again"
+        );
     }
     assert_eq!(send(&mut rig), Ok(()), "it listens now");
-    assert_eq!((rig.kicks(), rig.sq.refused()), (11, None));
+    assert_eq!((rig.kicks(), rig.sq.doorbell_error()), (11, None));
     rig.kernel.state().kick_answers = vec![Errno::EIO];
     assert_eq!(send(&mut rig), Ok(()), "it is in the ring");
     assert_eq!(send(&mut rig), Err(PostError::DeviceGone));

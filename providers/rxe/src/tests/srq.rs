@@ -192,7 +192,7 @@ fn a_ring_that_the_kernel_lost_takes_no_posts() {
     rig.post(1).expect("it is as it was");
     rig.kernel.state().resize_answer = Some(Errno::ENOMEM);
     assert!(rig.srq.resize(&rig.core, 20).is_err());
-    assert_eq!(rig.post(2), Err(PostError::Refused));
+    assert_eq!(rig.post(2), Err(PostError::DoorbellRefused));
     rig.srq.set_limit(&rig.core, 5).unwrap();
     assert_eq!(rig.kernel.state().limits, [5]);
 }

@@ -143,10 +143,10 @@ fn a_refused_doorbell_is_told_and_rung_again() {
     let mut rig = Rig::new(64);
     rig.kernel.state().kick_answers = vec![Errno::ENOTCONN, Errno::ENOTCONN];
     rig.send(1, SendOp::Send, Data::List(&[]), None).unwrap();
-    assert_eq!(rig.sq.refused(), Some(Errno::ENOTCONN));
-    assert_eq!(rig.send(2, SendOp::Send, Data::List(&[]), None), Err(PostError::Refused));
+    assert_eq!(rig.sq.doorbell_error(), Some(Errno::ENOTCONN));
+    assert_eq!(rig.send(2, SendOp::Send, Data::List(&[]), None), Err(PostError::DoorbellRefused));
     rig.send(2, SendOp::Send, Data::List(&[]), None).unwrap();
-    assert_eq!(rig.sq.refused(), None);
+    assert_eq!(rig.sq.doorbell_error(), None);
 }
 
 /// The kernel would refuse every doorbell from then on.

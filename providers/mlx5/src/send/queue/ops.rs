@@ -186,7 +186,7 @@ unsafe impl SendOps for Sq {
         unsafe { self.publish(at) };
     }
 
-    fn refused(&self) -> Option<Errno> {
+    fn doorbell_error(&self) -> Option<Errno> {
         None
     }
 

@@ -11,14 +11,14 @@ use uverbs_core::queues::shared::QpShared;
 /// [`reclaim`](crate::CompletionQueue::reclaim) gives its buffers back.
 #[derive(Debug)]
 #[must_use = "its buffers come back through `CompletionQueue::reclaim`"]
-pub struct Gone {
+pub struct Destroyed {
     /// `None` for a work queue.
     pub(crate) send_cq: Option<Arc<CqCore>>,
     pub(crate) recv_cq: Arc<CqCore>,
     pub(crate) shared: Arc<QpShared>,
 }
 
-impl Gone {
+impl Destroyed {
     pub(crate) fn of_qp(core: &QpCore) -> Self {
         let (send_cq, recv_cq) = (Arc::clone(core.send_cq()), Arc::clone(core.recv_cq()));
         Self { send_cq: Some(send_cq), recv_cq, shared: Arc::clone(core.shared()) }

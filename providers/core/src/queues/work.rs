@@ -417,7 +417,7 @@ crate::error::sentence_in_debug!(
         UnknownTag,
         ShortPacket,
         DeviceGone,
-        Refused,
+        DoorbellRefused,
     }
 );
 

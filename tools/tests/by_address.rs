@@ -260,10 +260,10 @@ fn a_receiver_that_dies_ends_the_sender() {
     let killer = std::thread::spawn({
         let to = to.path().to_owned();
         move || {
-            let start = std::time::Instant::now();
+            let start = Instant::now();
             // As soon as the transfer has begun.
             while names(&to).is_empty() && start.elapsed().as_secs() < 60 {
-                std::thread::sleep(std::time::Duration::from_millis(5));
+                std::thread::sleep(Duration::from_millis(5));
             }
             receiver.kill().unwrap();
             receiver.wait().unwrap();

@@ -5,9 +5,6 @@
 //! Both run in turns, a process for each round. Output for scripts: `ratio woken_PAUSE VALUE`, the
 //! median of libibverbs divided by ours; above 1, ours is better.
 
-#[path = "../tests/common/mod.rs"]
-mod common;
-
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -27,12 +24,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     {
         return Ok(ours(count.parse()?, Duration::from_micros(pause.parse()?))?);
     }
-    let Some(stack) = common::c_stack() else { return Ok(()) };
+    let Some(stack) = c_stack::unpacked() else { return Ok(()) };
     let Some(program) = stack.compile("wake") else { return Ok(()) };
     for (pause, count) in CASES {
         let (mut here, mut there) = (Vec::new(), Vec::new());
         for _ in 0..TURNS {
-            let mut ours = common::preloaded(&std::env::current_exe()?);
+            let mut ours = c_stack::preloaded(&std::env::current_exe()?);
             times(ours.arg("--ours"), count, pause, &mut here);
             times(&mut stack.command(&program), count, pause, &mut there);
         }
@@ -48,7 +45,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 /// Adds the nanoseconds of one process; the first tenth is warm-up.
 fn times(command: &mut Command, count: u32, pause: u32, all: &mut Vec<u64>) {
-    let run = common::run(command.arg(count.to_string()).arg(pause.to_string())).ok();
+    let run = c_stack::run(command.arg(count.to_string()).arg(pause.to_string())).ok();
     let times = run.stdout.lines().map(|line| line.parse::<u64>().expect("nanoseconds"));
     all.extend(times.skip(count as usize / 10));
 }

@@ -6,8 +6,8 @@ use nix::errno::Errno;
 use uverbs_core::doors::UverbsDoor;
 use uverbs_softhca::{LinkLayer, SoftHca, SoftHcaBuilder, Udp};
 
-use crate::log::known;
-use crate::obliging::Obliging;
+use c_stack::log::known;
+use c_stack::obliging::Obliging;
 
 /// Name of the RDMA device.
 pub(crate) const NAME: &str = "softhca0";

@@ -13,7 +13,9 @@ use std::sync::OnceLock;
 
 use libc::{c_char, c_int};
 
-use crate::{capture, device, log};
+use c_stack::{capture, log};
+
+use crate::device;
 
 /// File for captures.
 fn file() -> Option<&'static File> {

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use nix::errno::Errno;
 use uverbs_core::doors::UverbsDoor;
 
-use crate::log::Logged;
+use c_stack::log::Logged;
 
 /// File that the descriptors are opened on.
 pub(crate) const STAND_IN: &std::ffi::CStr = c"/dev/null";

@@ -16,8 +16,10 @@ use libc::{c_char, c_int, c_uint, off_t, size_t, ssize_t};
 use nix::errno::Errno;
 use uverbs_kernel_abi::ioctl::{RDMA_VERBS_IOCTL, ib_uverbs_ioctl_hdr};
 
+use c_stack::log;
+
 use crate::real::PassedMode;
-use crate::{device, files, log, real, trace, tree, user};
+use crate::{device, files, real, trace, tree, user};
 
 /// `NETLINK_RDMA` (`linux/netlink.h`).
 const NETLINK_RDMA: c_int = 20;

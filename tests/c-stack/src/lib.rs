@@ -13,11 +13,12 @@
 //! | `files` | descriptors of the device, and the door of each |
 //! | `device` | the device and the environment variables that describe it |
 //! | `tree` | the sysfs tree |
-//! | `log` | log of all commands |
-//! | `obliging` | accepts commands that Linux refuses, for comparisons |
-//! | `capture`, `exports` | pending writes, for programs that know of this library |
+//! | `exports` | pending writes, for programs that know of this library |
 //! | `trace` | marks the time in this library, for programs that count the client's work |
 //! | `user` | access to process memory by pointers that may be wrong |
+//! | `c_stack::log` | log of all commands |
+//! | `c_stack::obliging` | accepts commands that Linux refuses, for comparisons |
+//! | `c_stack::capture` | text of pending writes |
 //!
 //! Environment:
 //!
@@ -42,13 +43,10 @@
 //! device, whose thread runs in the parent: every command and mmap fails with `EIO` there. Legacy
 //! `write()` commands fail with `EOPNOTSUPP`. System calls made without libc are not seen.
 
-mod capture;
 mod device;
 mod exports;
 mod files;
 mod hooks;
-mod log;
-mod obliging;
 mod real;
 mod trace;
 mod tree;

@@ -1,13 +1,11 @@
 //! The distribution's C programs on the network: each process has a software HCA, and they exchange
 //! RoCEv2 over UDP.
 
-mod common;
-
-use common::both::{both, free_port};
+use c_stack::both::{both, free_port};
 
 #[test]
 fn ping_pong_between_two_processes() {
-    let Some(stack) = common::c_stack() else { return };
+    let Some(stack) = c_stack::unpacked() else { return };
     // Sizes below, at and above the MTU; datagrams are one packet.
     for (name, sizes) in [
         ("ibv_rc_pingpong", &["1", "4096", "100000"][..]),
@@ -36,8 +34,8 @@ fn ping_pong_between_two_processes() {
 
 #[test]
 fn an_address_that_is_none_is_said() {
-    let Some(stack) = common::c_stack() else { return };
-    let run = common::run(stack.program("ibv_devices").env("UVERBS_SOFTHCA_UDP", "here"));
+    let Some(stack) = c_stack::unpacked() else { return };
+    let run = c_stack::run(stack.program("ibv_devices").env("UVERBS_SOFTHCA_UDP", "here"));
     assert_eq!(run.status, Some(2), "{run:?}");
     assert!(run.stderr.contains("UVERBS_SOFTHCA_UDP=here: no address"), "{run:?}");
 }

@@ -1,8 +1,6 @@
 //! Compares `ibv_devices` and `ibv_devinfo` on the preloaded device with our library's attributes
 //! of the same device, field by field.
 
-mod common;
-
 use std::sync::Arc;
 
 use uverbs::packet::RawPacketCaps;
@@ -278,10 +276,10 @@ const LINKS: [(&str, LinkLayer); 2] = [("eth", LinkLayer::Ethernet), ("ib", Link
 
 #[test]
 fn ibv_devinfo_says_what_we_say() {
-    let Some(stack) = common::c_stack() else { return };
+    let Some(stack) = c_stack::unpacked() else { return };
     for (name, link) in LINKS {
         for args in [&[][..], &["-v"]] {
-            let run = common::run(
+            let run = c_stack::run(
                 stack.program("ibv_devinfo").args(args).env("UVERBS_SOFTHCA_LINK", name),
             );
             // Each program has its order of sections.
@@ -296,9 +294,9 @@ fn ibv_devinfo_says_what_we_say() {
 
 #[test]
 fn ibv_devices_lists_the_device() {
-    let Some(stack) = common::c_stack() else { return };
+    let Some(stack) = c_stack::unpacked() else { return };
     for (name, link) in LINKS {
-        let run = common::run(stack.program("ibv_devices").env("UVERBS_SOFTHCA_LINK", name)).ok();
+        let run = c_stack::run(stack.program("ibv_devices").env("UVERBS_SOFTHCA_LINK", name)).ok();
         let rows: Vec<Vec<_>> =
             run.stdout.lines().map(|line| line.split_whitespace().collect()).collect();
         let device = SoftHca::builder().number(1).link(link).stepped().build().unwrap();
@@ -310,19 +308,19 @@ fn ibv_devices_lists_the_device() {
 
 #[test]
 fn the_sysfs_tree_is_gone_afterwards() {
-    let Some(stack) = common::c_stack() else { return };
+    let Some(stack) = c_stack::unpacked() else { return };
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("tree-check");
     std::fs::create_dir_all(&folder).unwrap();
-    common::run(stack.program("ibv_devices").env("UVERBS_SOFTHCA_DIR", &folder)).ok();
+    c_stack::run(stack.program("ibv_devices").env("UVERBS_SOFTHCA_DIR", &folder)).ok();
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
     std::fs::remove_dir(&folder).unwrap();
 }
 
 #[test]
 fn a_wrong_environment_is_refused() {
-    let Some(stack) = common::c_stack() else { return };
+    let Some(stack) = c_stack::unpacked() else { return };
     for (name, value) in [("UVERBS_SOFTHCA_LINK", "token-ring"), ("UVERBS_SOFTHCA_NUMBER", "0")] {
-        let run = common::run(stack.program("ibv_devices").env(name, value));
+        let run = c_stack::run(stack.program("ibv_devices").env(name, value));
         assert_eq!(run.status, Some(2), "{run:?}");
         assert!(run.stderr.contains(value), "{run:?}");
     }

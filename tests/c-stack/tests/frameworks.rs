@@ -1,14 +1,12 @@
 //! Unmodified frameworks on our libraries, by `uverbs run`: libfabric, UCX and Open MPI. Each runs
 //! between two processes with a software HCA each, without privileges and without a kernel device.
 
-mod common;
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use common::both::{both, free_port};
-use common::{CStack, Run, run};
+use c_stack::both::{both, free_port};
+use c_stack::{CStack, Run, run};
 
 /// Files unpacked by `cargo xtask judge`.
 struct Frameworks {
@@ -24,11 +22,11 @@ fn path(variable: &str) -> Option<PathBuf> {
 
 /// Returns the frameworks and our tool; `None` with a stated skip.
 fn frameworks() -> Option<Frameworks> {
-    let stack = common::c_stack()?;
+    let stack = c_stack::unpacked()?;
     let (Some(root), Some(tool)) = (path("UVERBS_FRAMEWORKS_ROOT"), path("UVERBS_TOOL")) else {
         let why = std::env::var("UVERBS_NO_FRAMEWORKS").ok().filter(|why| !why.is_empty());
         let unset = "UVERBS_FRAMEWORKS_ROOT is not set (`cargo xtask judge` sets it)".to_owned();
-        common::skip(&why.unwrap_or(unset));
+        c_stack::skip(&why.unwrap_or(unset));
         return None;
     };
     let [theirs, _] = stack.library_folders();
@@ -41,7 +39,7 @@ fn frameworks() -> Option<Frameworks> {
 fn psm(root: &Path) -> PathBuf {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     let make = || {
-        let folder = common::our_folder().join("psm");
+        let folder = c_stack::our_folder().join("psm");
         std::fs::create_dir_all(&folder).unwrap();
         let files = root.join("usr/lib/libpsm1").read_dir().expect("libpsm1");
         let library = files.flatten().map(|file| file.path()).next().expect("its library");
@@ -71,7 +69,7 @@ impl Frameworks {
     /// reach.
     fn on(&self, name: &str, words: &[&str], environment: &[(&str, &str)]) -> Command {
         let mut command = Command::new(&self.tool);
-        command.arg("run").arg("--libraries").arg(common::our_folder());
+        command.arg("run").arg("--libraries").arg(c_stack::our_folder());
         command.args(["-d", "softhca", "--"]).arg(self.program(name)).args(words);
         self.environment(&mut command);
         command.envs(environment.iter().copied());
@@ -91,12 +89,12 @@ impl Frameworks {
             .stderr(Stdio::null())
             .status();
         if !may.is_ok_and(|status| status.success()) {
-            common::skip("no network namespaces with veth here, or no unshare, or no ip");
+            c_stack::skip("no network namespaces with veth here, or no unshare, or no ip");
             return None;
         }
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/sh/two_addresses.sh");
         let mut command = unshared(&["sh", script, server, client]);
-        let ours = common::our_folder();
+        let ours = c_stack::our_folder();
         let tool = format!("{} run --libraries {}", self.tool.display(), ours.display());
         self.environment(command.env("RUN", tool));
         Some(run(&mut command))

@@ -1,21 +1,19 @@
 //! Unmodified C programs on our libibverbs (`c-abi/`) and the software HCA, without privileges.
 
-mod common;
-
 use std::path::PathBuf;
 
-use common::CStack;
-use common::both::{both, free_port};
+use c_stack::CStack;
+use c_stack::both::{both, free_port};
 
 #[test]
 fn devices_are_listed_and_described() {
-    let Some(stack) = common::c_stack() else { return };
+    let Some(stack) = c_stack::unpacked() else { return };
     let device = "softhca@loopback,softhca0";
-    let text = common::run(&mut stack.program_on_ours("ibv_devices", device)).ok().stdout;
+    let text = c_stack::run(&mut stack.program_on_ours("ibv_devices", device)).ok().stdout;
     let names: Vec<_> = text.lines().filter_map(|line| line.split_whitespace().next()).collect();
     // UCX stores 15 bytes of a name.
     assert_eq!(names, ["device", "------", "softhca_0", "softhca0"], "{text}");
-    let text = common::run(stack.program_on_ours("ibv_devinfo", device).arg("-v")).ok().stdout;
+    let text = c_stack::run(stack.program_on_ours("ibv_devinfo", device).arg("-v")).ok().stdout;
     let count = |part: &str| text.lines().filter(|line| line.contains(part)).count();
     for part in ["hca_id:\tsofthca", "PORT_ACTIVE (4)", "max_qp:", "RoCE v2", "fw_ver:\t\t\t\t99."]
     {
@@ -25,13 +23,13 @@ fn devices_are_listed_and_described() {
 
 #[test]
 fn what_is_asked_for_and_cant_be_had_is_said() {
-    let Some(stack) = common::c_stack() else { return };
+    let Some(stack) = c_stack::unpacked() else { return };
     for (device, why) in [
         ("mlx5_17", "No such device"),
         ("softhca@here", "Invalid argument"),
         ("softhca@192.0.2.1", "Cannot assign requested address"),
     ] {
-        let run = common::run(&mut stack.program_on_ours("ibv_devices", device));
+        let run = c_stack::run(&mut stack.program_on_ours("ibv_devices", device));
         assert_ne!(run.status, Some(0), "{device}: {run:?}");
         assert!(run.stderr.contains(why), "{device}: {run:?}");
     }
@@ -39,7 +37,7 @@ fn what_is_asked_for_and_cant_be_had_is_said() {
 
 #[test]
 fn ping_pong_between_two_processes() {
-    let Some(stack) = common::c_stack() else { return };
+    let Some(stack) = c_stack::unpacked() else { return };
     let id = std::process::id() as u8;
     for (name, size) in [
         ("ibv_rc_pingpong", "100000"),
@@ -67,9 +65,9 @@ fn ping_pong_between_two_processes() {
 /// perftest's tools post by `ibv_wr_*`; they run under `uverbs run`.
 #[test]
 fn perftest_between_two_processes() {
-    let Some(stack) = common::c_stack() else { return };
+    let Some(stack) = c_stack::unpacked() else { return };
     let Some(tool) = std::env::var_os("UVERBS_TOOL").filter(|path| !path.is_empty()) else {
-        common::skip("UVERBS_TOOL is not set (`cargo xtask judge` sets it)");
+        c_stack::skip("UVERBS_TOOL is not set (`cargo xtask judge` sets it)");
         return;
     };
     for words in [
@@ -93,7 +91,7 @@ fn perftest_between_two_processes() {
         let end = |host: &[&str]| {
             let program = stack.program_on_ours(name, "");
             let mut command = stack.program_on_ours(tool.to_str().unwrap(), "");
-            command.arg("run").arg("--libraries").arg(common::our_folder());
+            command.arg("run").arg("--libraries").arg(c_stack::our_folder());
             command.args(["-d", "softhca", "--"]).arg(program.get_program());
             command.args(["-F", "-n", "20", "-x", "0", "-p", &port]);
             // Seven tries of a second each, instead of half a second in all: on a busy machine the
@@ -111,10 +109,10 @@ fn perftest_between_two_processes() {
 
 #[test]
 fn operations_and_threads() {
-    let Some(stack) = common::c_stack() else { return };
+    let Some(stack) = c_stack::unpacked() else { return };
     for (name, least) in [("rc_loop", 300), ("threads", 10), ("pieces", 5000)] {
         let Some(program) = stack.compile(name) else { return };
-        common::run(&mut stack.on_ours(&program, "softhca0")).checks(least);
+        c_stack::run(&mut stack.on_ours(&program, "softhca0")).checks(least);
         std::fs::remove_file(program).unwrap();
     }
 }
@@ -123,22 +121,22 @@ fn operations_and_threads() {
 /// left undestroyed, a queue shared by threads.
 #[test]
 fn held_queues_and_objects_left() {
-    let Some(stack) = common::c_stack() else { return };
+    let Some(stack) = c_stack::unpacked() else { return };
     let Some(program) = stack.compile("held") else { return };
-    common::run(&mut stack.command(&program)).checks(40);
-    common::run(&mut stack.on_ours(&program, "softhca0")).checks(40);
+    c_stack::run(&mut stack.command(&program)).checks(40);
+    c_stack::run(&mut stack.on_ours(&program, "softhca0")).checks(40);
     std::fs::remove_file(program).unwrap();
 }
 
 /// Our library passes the same checks as C's: raw packets, flow rules, work queues, imports.
 #[test]
 fn packets_and_imports() {
-    let Some(stack) = common::c_stack() else { return };
+    let Some(stack) = c_stack::unpacked() else { return };
     for (name, least) in [("packets", 300), ("import", 40)] {
         let Some(program) = stack.compile(name) else { return };
         let mut theirs = stack.command(&program);
-        common::run(theirs.env("UVERBS_SOFTHCA_LINK", "eth")).checks(least);
-        common::run(&mut stack.on_ours(&program, "softhca0")).checks(least);
+        c_stack::run(theirs.env("UVERBS_SOFTHCA_LINK", "eth")).checks(least);
+        c_stack::run(&mut stack.on_ours(&program, "softhca0")).checks(least);
         std::fs::remove_file(program).unwrap();
     }
 }
@@ -146,9 +144,9 @@ fn packets_and_imports() {
 /// Indirect mkeys, which C's library creates by a DEVX command.
 #[test]
 fn keys_of_parts() {
-    let Some(stack) = common::c_stack() else { return };
+    let Some(stack) = c_stack::unpacked() else { return };
     let Some(program) = stack.compile("mkeys") else { return };
-    common::run(&mut stack.on_ours(&program, "softhca0")).checks(60);
+    c_stack::run(&mut stack.on_ours(&program, "softhca0")).checks(60);
     std::fs::remove_file(program).unwrap();
 }
 
@@ -156,11 +154,11 @@ fn keys_of_parts() {
 /// devices of one kind.
 #[test]
 fn every_call_ends_as_with_the_c_library() {
-    let Some(stack) = common::c_stack() else { return };
+    let Some(stack) = c_stack::unpacked() else { return };
     for (name, least) in [("calls", 120), ("direct", 35)] {
         let Some(program) = stack.compile(name) else { return };
-        let theirs = common::run(stack.command(&program).env("UVERBS_SOFTHCA_LINK", "eth")).ok();
-        let ours = common::run(&mut stack.on_ours(&program, "softhca0")).ok();
+        let theirs = c_stack::run(stack.command(&program).env("UVERBS_SOFTHCA_LINK", "eth")).ok();
+        let ours = c_stack::run(&mut stack.on_ours(&program, "softhca0")).ok();
         assert!(theirs.stdout.lines().count() > least, "{}", theirs.stdout);
         let differ: Vec<_> =
             theirs.stdout.lines().zip(ours.stdout.lines()).filter(|(c, rust)| c != rust).collect();
@@ -174,12 +172,12 @@ fn every_call_ends_as_with_the_c_library() {
 /// embedded device our library does. The parent's objects keep working.
 #[test]
 fn a_forked_child_sends_as_with_the_c_library() {
-    let Some(stack) = common::c_stack() else { return };
+    let Some(stack) = c_stack::unpacked() else { return };
     let Some(program) = stack.compile("forked") else { return };
-    let theirs = common::run(&mut stack.command(&program)).ok().stdout;
+    let theirs = c_stack::run(&mut stack.command(&program)).ok().stdout;
     assert_eq!(theirs.lines().filter(|line| line.starts_with("child")).count(), 4, "{theirs}");
-    assert_eq!(theirs, common::run(&mut stack.ours_on_preloaded(&program)).ok().stdout);
-    let embedded = common::run(&mut stack.on_ours(&program, "softhca0")).ok().stdout;
+    assert_eq!(theirs, c_stack::run(&mut stack.ours_on_preloaded(&program)).ok().stdout);
+    let embedded = c_stack::run(&mut stack.on_ours(&program, "softhca0")).ok().stdout;
     let (eio, eperm) = (libc::EIO.to_string(), libc::EPERM.to_string());
     assert_eq!(theirs.replace(&format!("null {eio}"), &format!("null {eperm}")), embedded);
     std::fs::remove_file(program).unwrap();
@@ -189,10 +187,10 @@ fn a_forked_child_sends_as_with_the_c_library() {
 /// the distribution's library and in ours, on devices of one kind.
 #[test]
 fn copies_as_with_the_c_library() {
-    let Some(stack) = common::c_stack() else { return };
+    let Some(stack) = c_stack::unpacked() else { return };
     let Some((program, lines)) = lines_as_with_the_c_library(&stack, "copies", 900) else { return };
     for mut more in [stack.ours_on_preloaded(&program), stack.on_ours(&program, "softhca0")] {
-        let said = common::run(more.arg("ours")).ok().stdout;
+        let said = c_stack::run(more.arg("ours")).ok().stdout;
         assert!(said.lines().count() > lines, "{said}");
     }
     std::fs::remove_file(program).unwrap();
@@ -201,11 +199,11 @@ fn copies_as_with_the_c_library() {
 /// Raw WQEs: bytes, completions and refusals are the same in both libraries.
 #[test]
 fn raw_wqes_as_with_the_c_library() {
-    let Some(stack) = common::c_stack() else { return };
+    let Some(stack) = c_stack::unpacked() else { return };
     let Some((program, lines)) = lines_as_with_the_c_library(&stack, "raw_wqes", 900) else {
         return;
     };
-    let embedded = common::run(&mut stack.on_ours(&program, "softhca0")).ok().stdout;
+    let embedded = c_stack::run(&mut stack.on_ours(&program, "softhca0")).ok().stdout;
     assert_eq!(embedded.lines().count(), lines);
     std::fs::remove_file(program).unwrap();
 }
@@ -218,8 +216,8 @@ fn lines_as_with_the_c_library(
     least: usize,
 ) -> Option<(PathBuf, usize)> {
     let program = stack.compile(name)?;
-    let theirs = common::run(&mut stack.command(&program)).ok().stdout;
-    let ours = common::run(&mut stack.ours_on_preloaded(&program)).ok().stdout;
+    let theirs = c_stack::run(&mut stack.command(&program)).ok().stdout;
+    let ours = c_stack::run(&mut stack.ours_on_preloaded(&program)).ok().stdout;
     let lines = theirs.lines().count();
     assert!(lines > least, "{theirs}");
     let differ: Vec<_> = theirs.lines().zip(ours.lines()).filter(|(c, rust)| c != rust).collect();
@@ -232,13 +230,13 @@ fn lines_as_with_the_c_library(
 /// ours, on devices of one kind.
 #[test]
 fn tags_as_with_the_c_library() {
-    let Some(stack) = common::c_stack() else { return };
+    let Some(stack) = c_stack::unpacked() else { return };
     let Some(program) = stack.compile("tags") else { return };
     for (link, least) in [("ib", 230), ("eth", 18)] {
-        let theirs = common::run(stack.command(&program).env("UVERBS_SOFTHCA_LINK", link)).ok();
+        let theirs = c_stack::run(stack.command(&program).env("UVERBS_SOFTHCA_LINK", link)).ok();
         let run = |args: &[&str]| {
             let mut ours = stack.ours_on_preloaded(&program);
-            common::run(ours.env("UVERBS_SOFTHCA_LINK", link).args(args)).ok()
+            c_stack::run(ours.env("UVERBS_SOFTHCA_LINK", link).args(args)).ok()
         };
         let (ours, polled) = (run(&[]), run(&["poll"]));
         let lines = theirs.stdout.lines().zip(ours.stdout.lines());
@@ -247,7 +245,7 @@ fn tags_as_with_the_c_library() {
         // Only extended completions have a message's header, and only ours checks handles.
         let told = |line: &str| line.split(" tag ").next().unwrap().to_owned();
         let is_both = |line: &&str| line.starts_with("ok ") && !line.ends_with(" (ours)");
-        let told = |run: &common::Run| run.stdout.lines().filter(is_both).map(told).collect();
+        let told = |run: &c_stack::Run| run.stdout.lines().filter(is_both).map(told).collect();
         let both: [Vec<String>; 2] = [told(&ours), told(&polled)];
         assert_eq!(both[0], both[1], "{link}");
         for run in [theirs, ours, polled] {

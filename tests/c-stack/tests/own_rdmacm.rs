@@ -1,14 +1,12 @@
 //! Unmodified programs of librdmacm on our library: two processes, with a software HCA each on the
 //! loopback network, connect by address. Without privileges and without the kernel's rdma_cm.
 
-mod common;
-
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{CStack, Run, run};
+use c_stack::{CStack, Run, run};
 
 /// Limit of waits for a server's device, and for its listening program.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -63,7 +61,7 @@ fn program(stack: &CStack, words: &str, [server, client]: &[String; 2], own: &st
 
 /// Runs both; both must succeed.
 fn pair(server: &str, client: &str) -> Option<[Run; 2]> {
-    let stack = common::c_stack()?;
+    let stack = c_stack::unpacked()?;
     let both = addresses();
     let server = program(&stack, server, &both, &both[0]);
     let client = || program(&stack, client, &both, &both[1]);
@@ -84,14 +82,14 @@ fn rping_reads_and_writes() {
 /// Both run under `uverbs run`, which puts our libraries before the distribution's.
 #[test]
 fn rping_by_uverbs_run() {
-    let Some(stack) = common::c_stack() else { return };
+    let Some(stack) = c_stack::unpacked() else { return };
     let Some(_) = our_tool() else { return };
     let tool = std::env::var("UVERBS_TOOL").unwrap();
     let both = addresses();
     let by = |words: &str, own: &str| {
         let program = program(&stack, words, &both, own);
         let mut command = Command::new(&tool);
-        command.arg("run").arg("--libraries").arg(common::our_folder());
+        command.arg("run").arg("--libraries").arg(c_stack::our_folder());
         command.args(["-d", &format!("softhca@{own}"), "--"]).arg(program.get_program());
         command.args(program.get_args());
         let theirs = std::env::join_paths(stack.library_folders()).unwrap();
@@ -158,7 +156,7 @@ fn rdma_client_and_server_exchange_a_message() {
 /// The network between processes carries no multicast: the test sees the join and the send only.
 #[test]
 fn mckey_joins_and_sends() {
-    let Some(stack) = common::c_stack() else { return };
+    let Some(stack) = c_stack::unpacked() else { return };
     let both = addresses();
     let words = "mckey -m 239.1.2.3 -b CLIENT -s";
     let run = run(&mut program(&stack, words, &both, &both[1])).ok();
@@ -172,7 +170,7 @@ fn mckey_joins_and_sends() {
 fn our_tool() -> Option<impl Fn(&str, &str) -> Command> {
     let tool = std::env::var_os("UVERBS_TOOL").filter(|path| !path.is_empty());
     if tool.is_none() {
-        common::skip("UVERBS_TOOL is not set (`cargo xtask judge` sets it)");
+        c_stack::skip("UVERBS_TOOL is not set (`cargo xtask judge` sets it)");
     }
     tool.map(|tool| {
         move |words: &str, own: &str| {
@@ -186,7 +184,7 @@ fn our_tool() -> Option<impl Fn(&str, &str) -> Command> {
 /// The C program and our tool, each as server and as client.
 #[test]
 fn rping_meets_our_own() {
-    let Some(stack) = common::c_stack() else { return };
+    let Some(stack) = c_stack::unpacked() else { return };
     let Some(ours) = our_tool() else { return };
     let both = addresses();
     let server = program(&stack, "rping -s -a SERVER -C 7 -V -S 4096", &both, &both[0]);
@@ -202,7 +200,7 @@ fn rping_meets_our_own() {
 /// Failures have C's error numbers, and the program continues.
 #[test]
 fn wrong_calls_are_refused() {
-    let Some(stack) = common::c_stack() else { return };
+    let Some(stack) = c_stack::unpacked() else { return };
     let Some(program) = stack.compile("cm_calls") else { return };
     run(&mut stack.on_ours(&program, "softhca0")).checks(134);
     std::fs::remove_file(program).unwrap();
@@ -211,7 +209,7 @@ fn wrong_calls_are_refused() {
 /// Each name belongs to one device while the list of devices changes.
 #[test]
 fn names_stay_with_their_devices() {
-    let Some(stack) = common::c_stack() else { return };
+    let Some(stack) = c_stack::unpacked() else { return };
     let Some(program) = stack.compile("devices") else { return };
     let [first, second] = addresses();
     let [third, _] = addresses();
@@ -246,7 +244,7 @@ fn riostream_writes_into_mapped_memory() {
 /// The C program and our tool, each as server and as client.
 #[test]
 fn rstream_meets_our_own() {
-    let Some(stack) = common::c_stack() else { return };
+    let Some(stack) = c_stack::unpacked() else { return };
     let Some(ours) = our_tool() else { return };
     for (theirs, also) in [("rstream", ""), ("riostream", " --mapped")] {
         let counts = "-s 4096 --count 50 -n 2 --chk";
@@ -277,7 +275,7 @@ impl Drop for Serving {
 /// repeats a sequence number and waits for ever (`client_send_recv`).
 #[test]
 fn udpong_moves_datagrams() {
-    let Some(stack) = common::c_stack() else { return };
+    let Some(stack) = c_stack::unpacked() else { return };
     for way in ["", " -T b", " -T a"] {
         let both = addresses();
         let mut server = program(&stack, &format!("udpong -b SERVER{way}"), &both, &both[0]);
@@ -300,7 +298,7 @@ fn udpong_moves_datagrams() {
 /// The datagram calls of `c/datagrams.c`, which also runs in the virtual machines.
 #[test]
 fn sockets_of_datagrams_send_back() {
-    let Some(stack) = common::c_stack() else { return };
+    let Some(stack) = c_stack::unpacked() else { return };
     let Some(compiled) = stack.compile("datagrams") else { return };
     let both = addresses();
     let end = |words: [&str; 2], own: &str| {
@@ -316,7 +314,7 @@ fn sockets_of_datagrams_send_back() {
 
 #[test]
 fn calls_of_sockets_are_right_and_wrong() {
-    let Some(stack) = common::c_stack() else { return };
+    let Some(stack) = c_stack::unpacked() else { return };
     let Some(program) = stack.compile("sockets") else { return };
     run(&mut stack.on_ours(&program, "softhca0")).checks(52);
     // Datagrams travel by UDP, so their device needs an address of this machine.

@@ -2,8 +2,6 @@
 //! sysfs and the kernel's door (`open`, `ioctl`, `mmap` of a device node), which no in-process test
 //! reaches.
 
-mod common;
-
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -11,10 +9,10 @@ use std::time::{Duration, Instant};
 /// Command of our tool, built by `cargo xtask judge`; `None` with a stated skip.
 fn tool(args: &[&str]) -> Option<Command> {
     let Some(path) = std::env::var_os("UVERBS_TOOL").filter(|path| !path.is_empty()) else {
-        common::skip("UVERBS_TOOL is not set (`cargo xtask judge` sets it)");
+        c_stack::skip("UVERBS_TOOL is not set (`cargo xtask judge` sets it)");
         return None;
     };
-    let mut command = common::preloaded(Path::new(&path));
+    let mut command = c_stack::preloaded(Path::new(&path));
     command.args(args);
     Some(command)
 }
@@ -22,7 +20,7 @@ fn tool(args: &[&str]) -> Option<Command> {
 #[test]
 fn it_finds_the_device() {
     let Some(mut command) = tool(&["devices"]) else { return };
-    let run = common::run(&mut command).ok();
+    let run = c_stack::run(&mut command).ok();
     let last: Vec<_> = run.stdout.lines().last().unwrap().split_whitespace().collect();
     assert_eq!(last, ["softhca0", "00ca05fffe000001", "mlx5", "1", "PORT_ACTIVE", "Ethernet"]);
 }
@@ -33,7 +31,7 @@ fn it_moves_data() {
         for opcode in ["send", "write-imm", "read", "fetch-add"] {
             let args = ["pingpong", "-d", "softhca0", "--iters", "200", "--opcode", opcode];
             let Some(mut command) = tool(&args) else { return };
-            let run = common::run(command.env("UVERBS_SOFTHCA_LINK", link)).ok();
+            let run = c_stack::run(command.env("UVERBS_SOFTHCA_LINK", link)).ok();
             assert!(run.stdout.contains("verified"), "{run:?}");
             assert!(!run.stderr.contains("embedded"), "{run:?}");
         }
@@ -47,7 +45,7 @@ fn its_commands_are_traced() {
     let json = path.to_str().expect("a path in ASCII");
     let args = ["trace", "--quiet", "--json", json, "--", "uverbs", "pingpong", "-n", "1"];
     let Some(mut command) = tool(&args) else { return };
-    common::run(&mut command).ok();
+    c_stack::run(&mut command).ok();
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
     for says in ["QP_CREATE: ok in ", "REG_MR: ok in ", "QP_DESTROY: ok in ", "REQ of SEND"] {
@@ -76,7 +74,7 @@ fn is_listened_to(port: u16) -> bool {
 /// has a separate device, so no message arrives; `cargo xtask vm` tests that on one device.
 #[test]
 fn it_exchanges_addresses_with_the_c_program() {
-    let Some(stack) = common::c_stack() else { return };
+    let Some(stack) = c_stack::unpacked() else { return };
     for (ours_serves, port) in [(true, 18611), (false, 18612)] {
         let number = port.to_string();
         let options =
@@ -98,14 +96,14 @@ fn it_exchanges_addresses_with_the_c_program() {
         }
         client.arg("127.0.0.1");
         let (server, client) = std::thread::scope(|scope| {
-            let server = scope.spawn(|| common::run_limited(server, LIMIT));
+            let server = scope.spawn(|| c_stack::run_limited(server, LIMIT));
             // The C client does not wait for a server, and a test connection would count as a
             // client.
             let started = Instant::now();
             while !is_listened_to(port) && started.elapsed() < LIMIT {
                 std::thread::sleep(Duration::from_millis(20));
             }
-            let client = common::run_limited(client, LIMIT);
+            let client = c_stack::run_limited(client, LIMIT);
             (server.join().unwrap(), client)
         });
         let (ours, theirs) = if ours_serves { (server, client) } else { (client, server) };

@@ -2,15 +2,13 @@
 //! loopback network. The client's address at the server tells the transport: the address of the
 //! client's device for RDMA, the system's for TCP.
 
-mod common;
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{CStack, Run, run};
+use c_stack::{CStack, Run, run};
 
 /// Addresses of server and client in the loopback network, unique per test.
 fn addresses() -> [String; 2] {
@@ -22,8 +20,8 @@ fn addresses() -> [String; 2] {
 /// Command of a program on the preloaded library, with the device at this address.
 fn preloaded(program: impl AsRef<Path>, device: &str) -> Command {
     let mut command = Command::new(program.as_ref());
-    command.env("LD_PRELOAD", common::built("librspreload.so"));
-    command.env("LD_LIBRARY_PATH", common::our_folder()).env("LC_ALL", "C");
+    command.env("LD_PRELOAD", c_stack::built("librspreload.so"));
+    command.env("LD_LIBRARY_PATH", c_stack::our_folder()).env("LC_ALL", "C");
     command.env("UVERBS_DEVICE", format!("softhca@{device}"));
     // The machine's configuration must not change the test.
     command.env("RS_PRELOAD_CONFIG", "/dev/null");
@@ -36,7 +34,7 @@ fn python() -> Option<PathBuf> {
     let asked = Command::new("python3").args(words).stderr(Stdio::null()).output();
     let found = asked.ok().filter(|asked| asked.status.success());
     if found.is_none() {
-        common::skip("no python3 here");
+        c_stack::skip("no python3 here");
     }
     found.map(|asked| PathBuf::from(String::from_utf8(asked.stdout).unwrap()))
 }
@@ -144,7 +142,7 @@ fn the_configuration_says_whose_sockets_are_taken() {
 fn program(stack: &CStack, path: &str, device: &str) -> Command {
     let mut command = preloaded(stack.root().join(path), device);
     // `our_folder` is searched first.
-    let folders = std::iter::once(common::our_folder()).chain(stack.library_folders());
+    let folders = std::iter::once(c_stack::our_folder()).chain(stack.library_folders());
     command.env("LD_LIBRARY_PATH", std::env::join_paths(folders).unwrap());
     command
 }
@@ -164,7 +162,7 @@ fn wait_for(device: &str) {
 
 #[test]
 fn netcat_and_iperf3_run_as_they_are() {
-    let Some(stack) = common::c_stack() else { return };
+    let Some(stack) = c_stack::unpacked() else { return };
     let [server, client] = addresses();
     let mut listens = program(&stack, "bin/nc.openbsd", &server);
     listens.args(["-l", "-v", &server, "7001"]);

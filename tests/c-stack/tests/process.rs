@@ -1,13 +1,11 @@
 //! Effects of our libraries on the process that loads them (docs/PROCESS.md): threads, signals,
 //! descriptors, cancellation, errno, and pointers that are null.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use common::{CStack, run};
+use c_stack::{CStack, run};
 use goblin::elf::Elf;
 
 /// First column of the table below a heading of docs/PROCESS.md.
@@ -26,7 +24,7 @@ fn names_below(heading: &str) -> BTreeSet<String> {
 /// closes its peers' descriptors on a thread.
 #[test]
 fn a_process_stays_as_it_was() {
-    let Some(stack) = common::c_stack() else { return };
+    let Some(stack) = c_stack::unpacked() else { return };
     let Some(program) = stack.compile("process") else { return };
     let variables = names_below("Environment");
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
@@ -49,7 +47,7 @@ fn a_process_stays_as_it_was() {
 
 #[test]
 fn a_cancelled_thread_ends_as_with_the_c_library() {
-    let Some(stack) = common::c_stack() else { return };
+    let Some(stack) = c_stack::unpacked() else { return };
     let Some(program) = stack.compile("cancel") else { return };
     run(&mut stack.command(&program)).checks(16);
     run(stack.on_ours(&program, "softhca0").arg("ours")).checks(60);
@@ -60,11 +58,11 @@ fn a_cancelled_thread_ends_as_with_the_c_library() {
 /// without the library.
 #[test]
 fn a_thread_is_cancelled_behind_the_preloaded_library() {
-    let Some(stack) = common::c_stack() else { return };
+    let Some(stack) = c_stack::unpacked() else { return };
     let Some(program) = stack.compile_with("passes", &[]) else { return };
     run(&mut Command::new(&program)).checks(12);
     let mut preloaded = stack.on_ours(&program, "softhca0");
-    run(preloaded.env("LD_PRELOAD", common::built("librspreload.so"))).checks(12);
+    run(preloaded.env("LD_PRELOAD", c_stack::built("librspreload.so"))).checks(12);
     std::fs::remove_file(program).unwrap();
 }
 
@@ -91,7 +89,7 @@ fn all_cancellation_points_that_are_called_are_replaced() {
     let list = build.split_once("REPLACED").unwrap().1.split_once("];").unwrap().0;
     let replaced: BTreeSet<_> = list.split('"').skip(1).step_by(2).collect();
     assert!(replaced.len() > 20, "{replaced:?}");
-    let imports = imports(&common::our_library());
+    let imports = imports(&c_stack::our_library());
     let open: Vec<_> = POINTS
         .split_whitespace()
         .filter(|name| imports.contains(*name))
@@ -115,7 +113,7 @@ const NEVER: &str = "\
 
 #[test]
 fn nothing_is_imported_that_changes_the_process() {
-    let imports = imports(&common::our_library());
+    let imports = imports(&c_stack::our_library());
     assert!(imports.len() > 50, "{imports:?}");
     let found: Vec<_> = NEVER.split_whitespace().filter(|name| imports.contains(*name)).collect();
     assert!(found.is_empty(), "{found:?}");
@@ -124,7 +122,7 @@ fn nothing_is_imported_that_changes_the_process() {
 /// `dlclose` does not unload the library: its threads run its code as long as the process lives.
 #[test]
 fn dlclose_leaves_the_library() {
-    let bytes = std::fs::read(common::our_library()).unwrap();
+    let bytes = std::fs::read(c_stack::our_library()).unwrap();
     let elf = Elf::parse(&bytes).unwrap();
     let flags = elf.dynamic.map(|dynamic| dynamic.info.flags_1).unwrap_or_default();
     assert_ne!(flags & goblin::elf::dynamic::DF_1_NODELETE, 0, "{flags:#x}");
@@ -263,7 +261,7 @@ fn both(stack: &CStack, program: &Path) -> [Command; 2] {
 /// of the three libraries.
 #[test]
 fn null_pointers_are_taken_as_by_the_c_libraries() {
-    let Some(stack) = common::c_stack() else { return };
+    let Some(stack) = c_stack::unpacked() else { return };
     let Some(program) = stack.compile("nulls") else { return };
     let mut differ = Vec::new();
     let mut count = 0;

@@ -1,14 +1,12 @@
 //! Reliable connections from C, through libibverbs and libmlx5, in the modes that change libmlx5's
 //! WQEs and doorbells.
 
-mod common;
-
 /// Minimum number of checks in `rc_loop`.
 const CHECKS: usize = 300;
 
 #[test]
 fn rc_works_in_every_mode() {
-    let Some(stack) = common::c_stack() else { return };
+    let Some(stack) = c_stack::unpacked() else { return };
     let Some(program) = stack.compile("rc_loop") else { return };
     let modes: [&[(&str, &str)]; 11] = [
         &[],
@@ -31,17 +29,17 @@ fn rc_works_in_every_mode() {
     ];
     for mode in modes {
         eprintln!("rc_loop {mode:?}");
-        common::run(stack.command(&program).envs(mode.iter().copied())).checks(CHECKS);
+        c_stack::run(stack.command(&program).envs(mode.iter().copied())).checks(CHECKS);
     }
     std::fs::remove_file(program).unwrap();
 }
 
 #[test]
 fn every_command_is_recorded() {
-    let Some(stack) = common::c_stack() else { return };
+    let Some(stack) = c_stack::unpacked() else { return };
     let Some(program) = stack.compile("rc_loop") else { return };
     let log = program.with_extension("log");
-    common::run(stack.command(&program).env("UVERBS_SOFTHCA_LOG", &log)).checks(CHECKS);
+    c_stack::run(stack.command(&program).env("UVERBS_SOFTHCA_LOG", &log)).checks(CHECKS);
     let text = std::fs::read_to_string(&log).unwrap();
     let has = |part: &str| text.lines().any(|line| line.contains(part));
     // Linux's numbers of GET_CONTEXT, the mmap of a UAR page, REG_MR, CQ.CREATE, QP.CREATE,

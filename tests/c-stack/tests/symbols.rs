@@ -1,7 +1,5 @@
 //! Symbols that our libraries export, and their versions.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -59,7 +57,7 @@ fn newest() -> BTreeSet<String> {
 
 #[test]
 fn the_newest_releases_names_are_there_and_no_others() {
-    let ours = symbols(&common::our_library(), true);
+    let ours = symbols(&c_stack::our_library(), true);
     let newest = newest();
     let missing: Vec<_> = newest.difference(&ours).collect();
     assert!(missing.is_empty(), "{missing:?}");
@@ -78,7 +76,7 @@ const PRELOADED: &str = "accept accept4 bind close connect dup dup2 epoll_create
 
 #[test]
 fn the_preloaded_library_has_its_names_and_no_others() {
-    let ours = symbols(&common::built("librspreload.so"), true);
+    let ours = symbols(&c_stack::built("librspreload.so"), true);
     let theirs: BTreeSet<_> = PRELOADED.split_whitespace().map(str::to_owned).collect();
     assert_eq!(theirs.len(), 34);
     assert_eq!(ours, theirs);
@@ -86,8 +84,8 @@ fn the_preloaded_library_has_its_names_and_no_others() {
 
 #[test]
 fn the_distributions_names_are_there() {
-    let Some(stack) = common::c_stack() else { return };
-    let ours = symbols(&common::our_library(), true);
+    let Some(stack) = c_stack::unpacked() else { return };
+    let ours = symbols(&c_stack::our_library(), true);
     let theirs = symbols(&stack.their_library(), true);
     let mlx5 = symbols(&stack.their_library().with_file_name("libmlx5.so.1"), true);
     let missing: Vec<_> = theirs
@@ -134,8 +132,8 @@ fn the_readme_lists_what_is_not_implemented() {
 /// tests call.
 #[test]
 fn programs_find_all_that_they_import() {
-    let Some(stack) = common::c_stack() else { return };
-    let ours = symbols(&common::our_library(), true);
+    let Some(stack) = c_stack::unpacked() else { return };
+    let ours = symbols(&c_stack::our_library(), true);
     let devinfo = stack.program("ibv_devinfo");
     let bin = Path::new(devinfo.get_program()).parent().unwrap();
     let pyverbs = bin.with_file_name("lib").join("python3/dist-packages/pyverbs");

@@ -6,19 +6,14 @@
 //! `UVERBS_TEST_DEVICE`, `UVERBS_TEST_GID` and `UVERBS_TEST_ADDRESS` name the address
 //! (`connecting.rs`).
 
-#[path = "../connecting.rs"]
-mod connecting;
-#[path = "../phases.rs"]
-mod phases;
-
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use uverbs::QueuePair;
 use uverbs::cm::{Event, EventChannel, EventKind, Id, Param, PortSpace};
 
-use crate::connecting::{Domain, Done, find_address};
-use crate::phases::{phase, print_times, take_times};
+use c_stack::connecting::{Domain, Done, find_address};
+use c_stack::phases::{phase, print_times, take_times};
 
 const PATIENCE: Duration = Duration::from_secs(2);
 

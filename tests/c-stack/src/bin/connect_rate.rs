@@ -9,16 +9,10 @@
 //! Output for scripts: `ratio calls SIDE VALUE`, `ratio p50 VALUE`, `ratio rate VALUE`. Above 1,
 //! ours is better.
 
-#[path = "../../tests/control_path/files.rs"]
-mod files;
-#[path = "../../tests/control_path/names.rs"]
-mod names;
-#[path = "../../tests/control_path/trace.rs"]
-mod trace;
-
 use std::process::{Child, Command, ExitCode, Stdio};
 
-use crate::trace::{Phase, count, is_memory};
+use c_stack::calls::names;
+use c_stack::calls::trace::{self, Phase, count, is_memory};
 
 /// Port of the first run. Each run takes the next, since a port may stay in use for a while.
 const FIRST_PORT: u16 = 7500;

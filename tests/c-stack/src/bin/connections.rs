@@ -8,19 +8,14 @@
 //! prints the nanoseconds until each was established, and the total. `UVERBS_TEST_DEVICE`,
 //! `UVERBS_TEST_GID` and `UVERBS_TEST_ADDRESS` name the address (`connecting.rs`).
 
-#[path = "../connecting.rs"]
-mod connecting;
-#[path = "../phases.rs"]
-mod phases;
-
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use uverbs::Errno;
 use uverbs::cm::{Connection, Connector, EventChannel, Listener, Param};
 
-use crate::connecting::{Domain, Done, find_address};
-use crate::phases::{phase, print_times, take_times};
+use c_stack::connecting::{Domain, Done, find_address};
+use c_stack::phases::{phase, print_times, take_times};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Pause between two tries before the server listens.

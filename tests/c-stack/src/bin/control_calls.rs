@@ -7,19 +7,11 @@
 //! number of timed runs of each, in alternation. `UVERBS_TEST_DEVICE` names the device. `cargo
 //! xtask vm` runs it in its machines.
 
-#[path = "../../tests/control_path/files.rs"]
-mod files;
-#[path = "../../tests/control_path/names.rs"]
-mod names;
-#[path = "../../tests/control_path/table.rs"]
-mod table;
-#[path = "../../tests/control_path/trace.rs"]
-mod trace;
-
 use std::process::{Command, ExitCode, Stdio};
 
-use crate::table::{Compared, title};
-use crate::trace::Phase;
+use c_stack::calls::names;
+use c_stack::calls::table::{self, Compared, title};
+use c_stack::calls::trace::{self, Phase};
 
 /// Further objects of each kind in timed runs: each takes a millisecond in an emulated machine.
 const TIMED: u64 = 20;

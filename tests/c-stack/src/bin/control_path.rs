@@ -11,13 +11,10 @@
 //! The registered area is leaked and never accessed, and no work request is posted.
 #![allow(unsafe_code, reason = "a registration by address")]
 
-#[path = "../phases.rs"]
-mod phases;
-
 use uverbs::{AccessFlags, CompletionQueue, Context, Local, MemoryRegion, ProtectionDomain};
 use uverbs::{LocalPort, QueuePair};
 
-use crate::phases::{phase, print_times, take_times};
+use c_stack::phases::{phase, print_times, take_times};
 
 const MOST: usize = 4096;
 const PAGE: usize = 4096;

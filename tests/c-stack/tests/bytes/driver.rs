@@ -34,7 +34,9 @@ use crate::tagged;
 use crate::tap::Tapped;
 use crate::transports::{RDMA, Spoken};
 use crate::words::{address, number};
-use crate::{capture, completions, last};
+use c_stack::capture;
+
+use crate::{completions, last};
 
 const CQES: u32 = 511;
 /// Maximum entries of the indirect key.

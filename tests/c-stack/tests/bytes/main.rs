@@ -9,24 +9,15 @@
 //! for it.
 
 mod area;
-#[path = "../../src/capture.rs"]
-mod capture;
 mod changes;
 mod commands;
-#[path = "../common/mod.rs"]
-mod common;
 mod compare;
 mod completions;
 mod differences;
 mod driver;
 mod flows;
 mod last;
-#[path = "../../src/log.rs"]
-#[allow(dead_code, reason = "the preloaded library's file, of which one function is used here")]
-mod log;
 mod mutations;
-#[path = "../../src/obliging.rs"]
-mod obliging;
 mod other_memory;
 mod own;
 mod receivers;
@@ -89,7 +80,7 @@ impl Side {
 }
 
 /// Runs the C program on libmlx5.
-fn theirs(stack: &common::CStack, program: &Path, cases: &Cases, way: &str) -> Side {
+fn theirs(stack: &c_stack::CStack, program: &Path, cases: &Cases, way: &str) -> Side {
     own::by_program(stack.command(program), program, cases, (way, way))
 }
 
@@ -110,7 +101,7 @@ fn compared(theirs: &Side, ours: &Side) -> (Vec<Difference>, Counts) {
 /// Runs all cases. One test, since the scripts' memory is at a fixed address.
 #[test]
 fn our_bytes_are_libmlx5s_bytes() {
-    let Some(stack) = common::c_stack() else { return };
+    let Some(stack) = c_stack::unpacked() else { return };
     let Some(program) = stack.compile("bytes") else { return };
     let mut table = Table::read(&folder().join("differences.txt"));
     let mut total = Counts::default();

@@ -3,16 +3,16 @@
 use std::path::Path;
 use std::process::Command;
 
+use super::Side;
 use super::compare::{self, Counts};
 use super::driver::Output;
 use super::record::BEFORE;
 use super::script::Cases;
-use super::{Side, common};
 
 /// Runs the cases on our libibverbs, and compares them with libmlx5's. Commands are compared with
 /// our provider's only.
 pub(crate) fn is_the_same(
-    stack: &common::CStack,
+    stack: &c_stack::CStack,
     program: &Path,
     cases: &Cases,
     theirs: &Side,
@@ -57,7 +57,7 @@ pub(crate) fn by_program(
     }
     command.env("UVERBS_SOFTHCA_LINK", if cases.infiniband { "ib" } else { "eth" });
     command.env("UVERBS_SOFTHCA_CAPTURE", &captures).env("UVERBS_SOFTHCA_LOG", &log);
-    common::run(&mut command).ok();
+    c_stack::run(&mut command).ok();
     let read = |path: &Path| std::fs::read_to_string(path).unwrap();
     let output = Output { captures: read(&captures), commands: read(&log) };
     for path in [script, captures, log] {

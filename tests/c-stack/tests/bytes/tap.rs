@@ -8,8 +8,8 @@ use uverbs::softhca::SoftHca;
 use uverbs::unstable::doors::{DeviceRecord, DeviceSource, Recorder, UverbsDoor};
 use uverbs_core::Errno;
 
-use crate::log;
-use crate::obliging::Obliging;
+use c_stack::log;
+use c_stack::obliging::Obliging;
 
 /// Device that logs its commands in the preloaded library's format.
 #[derive(Debug)]

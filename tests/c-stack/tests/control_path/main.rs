@@ -5,21 +5,15 @@
 //! Both programs (`c/control.c`, `src/bin/control_path.rs`) run under a tracer on the preloaded
 //! software HCA, whose calls are not counted. `UVERBS_BLESS=1` rewrites the document's tables.
 
-#[path = "../common/mod.rs"]
-mod common;
-mod files;
-mod names;
-mod table;
-mod trace;
-
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
-use common::CStack;
-use table::Compared;
-use trace::Phase;
+use c_stack::CStack;
+use c_stack::calls::names;
+use c_stack::calls::table::{self, Compared};
+use c_stack::calls::trace::{self, Phase};
 
 /// Number of further objects of each kind.
 const FURTHER: u64 = 100;
@@ -30,7 +24,7 @@ const MANY: u64 = 1000;
 const TOLERANCE: (f64, f64) = (0.1, 64.0);
 
 fn ours() -> Command {
-    common::preloaded(Path::new(env!("CARGO_BIN_EXE_control-path")))
+    c_stack::preloaded(Path::new(env!("CARGO_BIN_EXE_control-path")))
 }
 
 fn page() -> PathBuf {
@@ -87,7 +81,7 @@ fn counted(stack: &CStack) -> Option<(Vec<Phase>, Vec<Phase>)> {
     match (theirs, ours) {
         (Ok(theirs), Ok(ours)) => Some((theirs, ours)),
         (Err(why), _) | (_, Err(why)) => {
-            common::skip(&why);
+            c_stack::skip(&why);
             None
         }
     }
@@ -95,7 +89,7 @@ fn counted(stack: &CStack) -> Option<(Vec<Phase>, Vec<Phase>)> {
 
 #[test]
 fn no_phase_makes_more_calls_than_c() {
-    let Some(stack) = common::c_stack() else { return };
+    let Some(stack) = c_stack::unpacked() else { return };
     let Some((theirs, ours)) = counted(&stack) else { return };
     let names = |side: &[Phase]| side.iter().map(|phase| phase.name.clone()).collect::<Vec<_>>();
     assert_eq!(names(&theirs), names(&ours));
@@ -142,10 +136,10 @@ struct Bytes {
 
 /// Bytes of a completion queue and of a queue pair, parsed from the output of `c/heap.c`.
 fn memory(command: &mut Command, heap: &Path) -> [Bytes; 2] {
-    let device = common::preload();
+    let device = c_stack::preload();
     let libraries = std::env::join_paths([heap, &device]).unwrap();
     command.env("LD_PRELOAD", libraries).env("UVERBS_SOFTHCA_STEPPED", "1");
-    let run = common::run(command.args(["memory", &MANY.to_string()])).ok();
+    let run = c_stack::run(command.args(["memory", &MANY.to_string()])).ok();
     let at = |phase: &str| -> (f64, f64) {
         let line = run.stdout.lines().find_map(|line| line.strip_prefix(phase)?.strip_prefix(": "));
         let numbers = line
@@ -163,7 +157,7 @@ fn memory(command: &mut Command, heap: &Path) -> [Bytes; 2] {
 
 #[test]
 fn queues_take_no_more_memory_than_cs() {
-    let Some(stack) = common::c_stack() else { return };
+    let Some(stack) = c_stack::unpacked() else { return };
     let (Some(program), Some(heap)) = (stack.compile("control"), stack.compile_library("heap"))
     else {
         return;

@@ -1,7 +1,14 @@
-//! Runs C programs of an unpacked distribution on the preloaded software HCA.
-#![allow(dead_code, reason = "each test binary uses a part of it")]
+//! Shared by the preloaded library, the tests and the programs of `tests/c-stack`: C programs of an
+//! unpacked distribution on the preloaded software HCA, logs of commands, counts of calls.
+#![allow(missing_debug_implementations, missing_docs, reason = "helpers of tests")]
 
-pub(crate) mod both;
+pub mod both;
+pub mod calls;
+pub mod capture;
+pub mod connecting;
+pub mod log;
+pub mod obliging;
+pub mod phases;
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -9,20 +16,20 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-pub(crate) use support::skip;
+pub use support::skip;
 
 /// Limit of a program's run time, for a busy machine and unoptimised code.
 const LIMIT: Duration = Duration::from_secs(180);
 
 /// The C stack, unpacked by `cargo xtask judge`.
-pub(crate) struct CStack {
+pub struct CStack {
     root: PathBuf,
     /// Directory with libibverbs, such as `usr/lib/x86_64-linux-gnu`.
     libraries: PathBuf,
 }
 
 /// Returns the C stack; `None` with a stated skip.
-pub(crate) fn c_stack() -> Option<CStack> {
+pub fn unpacked() -> Option<CStack> {
     let Some(root) = std::env::var_os("UVERBS_DEBIAN_ROOT").filter(|root| !root.is_empty()) else {
         skip("UVERBS_DEBIAN_ROOT is not set (`cargo xtask judge` sets it)");
         return None;
@@ -37,9 +44,22 @@ pub(crate) fn c_stack() -> Option<CStack> {
     Some(CStack { root, libraries })
 }
 
+/// `tests/c-stack`.
+fn folder_of_tests() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+/// Directory for files of tests, beside the directory of the test program.
+fn scratch() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let folder = test.ancestors().nth(2).unwrap().join("tmp");
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
 /// A library of this workspace. Cargo puts it beside the test, or a directory higher if it is a
 /// separate target.
-pub(crate) fn built(name: &str) -> PathBuf {
+pub fn built(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let folders = test.ancestors().skip(1).take(2);
     let found = folders.map(|folder| folder.join(name)).find(|path| path.exists());
@@ -47,21 +67,21 @@ pub(crate) fn built(name: &str) -> PathBuf {
 }
 
 /// The library to preload.
-pub(crate) fn preload() -> PathBuf {
+pub fn preload() -> PathBuf {
     built("libuverbs_c_stack.so")
 }
 
 /// Our libibverbs.
-pub(crate) fn our_library() -> PathBuf {
+pub fn our_library() -> PathBuf {
     built("libibverbs.so")
 }
 
 /// Directory with our libibverbs under the name that programs load.
-pub(crate) fn our_folder() -> PathBuf {
+pub fn our_folder() -> PathBuf {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     let make = || {
         let name = format!("ours-{}", std::process::id());
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let folder = scratch().join(name);
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
         for name in ["libibverbs.so.1", "libmlx5.so.1", "librdmacm.so.1"] {
@@ -71,7 +91,7 @@ pub(crate) fn our_folder() -> PathBuf {
         std::fs::create_dir(&nodes).unwrap();
         let name = "libuverbs_nodes.so";
         std::os::unix::fs::symlink(built(name), nodes.join(name)).unwrap();
-        let sysfs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../c-abi/sysfs");
+        let sysfs = folder_of_tests().join("../../c-abi/sysfs");
         std::os::unix::fs::symlink(sysfs, folder.join("sysfs")).unwrap();
         folder
     };
@@ -79,9 +99,9 @@ pub(crate) fn our_folder() -> PathBuf {
 }
 
 /// Command of a program on the preloaded device, without the C stack.
-pub(crate) fn preloaded(program: &Path) -> Command {
+pub fn preloaded(program: &Path) -> Command {
     let mut command = Command::new(program);
-    command.env("LD_PRELOAD", preload()).env("UVERBS_SOFTHCA_DIR", env!("CARGO_TARGET_TMPDIR"));
+    command.env("LD_PRELOAD", preload()).env("UVERBS_SOFTHCA_DIR", scratch());
     // The preloaded library hides the tests' device.
     command.env_remove("UVERBS_TEST_DEVICE");
     command
@@ -89,7 +109,7 @@ pub(crate) fn preloaded(program: &Path) -> Command {
 
 impl CStack {
     /// Version of the package, as `44.0`.
-    pub(crate) fn version(&self) -> String {
+    pub fn version(&self) -> String {
         let path = self.libraries.join("pkgconfig/libibverbs.pc");
         let text = std::fs::read_to_string(path).unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix("Version:")).unwrap();
@@ -98,23 +118,23 @@ impl CStack {
     }
 
     /// Command of a program of the distribution.
-    pub(crate) fn program(&self, name: &str) -> Command {
+    pub fn program(&self, name: &str) -> Command {
         self.command(&self.root.join("usr/bin").join(name))
     }
 
     /// Directory of the unpacked packages.
-    pub(crate) fn root(&self) -> &Path {
+    pub fn root(&self) -> &Path {
         &self.root
     }
 
     /// Directories of their libraries.
-    pub(crate) fn library_folders(&self) -> [PathBuf; 2] {
+    pub fn library_folders(&self) -> [PathBuf; 2] {
         let triplet = self.libraries.file_name().unwrap();
         [self.libraries.clone(), self.root.join("lib").join(triplet)]
     }
 
     /// Command of a program that uses the C stack.
-    pub(crate) fn command(&self, program: &Path) -> Command {
+    pub fn command(&self, program: &Path) -> Command {
         let mut command = preloaded(program);
         let libraries = std::env::join_paths(self.library_folders()).unwrap();
         // libibverbs looks for providers in its installation directory, which does not exist. It
@@ -127,7 +147,7 @@ impl CStack {
 
     /// Command of a program on our libibverbs and this device, with the distribution's other
     /// libraries.
-    pub(crate) fn on_ours(&self, program: &Path, device: &str) -> Command {
+    pub fn on_ours(&self, program: &Path, device: &str) -> Command {
         let mut command = Command::new(program);
         let folders = std::iter::once(our_folder()).chain(self.library_folders());
         command.env("LD_LIBRARY_PATH", std::env::join_paths(folders).unwrap());
@@ -137,7 +157,7 @@ impl CStack {
     }
 
     /// Command of a program on our libibverbs and the preloaded device, opened like a kernel's.
-    pub(crate) fn ours_on_preloaded(&self, program: &Path) -> Command {
+    pub fn ours_on_preloaded(&self, program: &Path) -> Command {
         let mut command = preloaded(program);
         let folders = std::iter::once(our_folder()).chain(self.library_folders());
         command.env("LD_LIBRARY_PATH", std::env::join_paths(folders).unwrap());
@@ -146,30 +166,30 @@ impl CStack {
     }
 
     /// Command of a distribution's program on our libibverbs.
-    pub(crate) fn program_on_ours(&self, name: &str, device: &str) -> Command {
+    pub fn program_on_ours(&self, name: &str, device: &str) -> Command {
         self.on_ours(&self.root.join("usr/bin").join(name), device)
     }
 
     /// The distribution's libibverbs.
-    pub(crate) fn their_library(&self) -> PathBuf {
+    pub fn their_library(&self) -> PathBuf {
         self.libraries.join("libibverbs.so.1")
     }
 
     /// Compiles a program of `c/`; `None` with a stated skip.
-    pub(crate) fn compile(&self, name: &str) -> Option<PathBuf> {
+    pub fn compile(&self, name: &str) -> Option<PathBuf> {
         let libraries =
             ["-libverbs", "-Wl,--as-needed", "-lmlx5", "-lrdmacm", "-Wl,--allow-shlib-undefined"];
         self.compile_with(name, &libraries)
     }
 
     /// Compiles a library of `c/` that does not need the C stack; `None` with a stated skip.
-    pub(crate) fn compile_library(&self, name: &str) -> Option<PathBuf> {
+    pub fn compile_library(&self, name: &str) -> Option<PathBuf> {
         self.compile_with(name, &["-shared", "-fPIC", "-fno-builtin"])
     }
 
-    pub(crate) fn compile_with(&self, name: &str, args: &[&str]) -> Option<PathBuf> {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("c").join(name).with_extension("c");
-        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!(
+    pub fn compile_with(&self, name: &str, args: &[&str]) -> Option<PathBuf> {
+        let source = folder_of_tests().join("c").join(name).with_extension("c");
+        let program = scratch().join(format!(
             "{name}-{}-{:?}",
             std::process::id(),
             std::thread::current().id()
@@ -195,26 +215,26 @@ impl CStack {
 
 /// Result of a run.
 #[derive(Debug)]
-pub(crate) struct Run {
+pub struct Run {
     /// Exit status; `None` if a signal ended the program.
-    pub(crate) status: Option<i32>,
+    pub status: Option<i32>,
     /// Standard output.
-    pub(crate) stdout: String,
+    pub stdout: String,
     /// Standard error.
-    pub(crate) stderr: String,
+    pub stderr: String,
     /// The program was killed at its time limit.
-    pub(crate) was_killed: bool,
+    pub was_killed: bool,
 }
 
 /// Runs a command to its end. A command that exceeds the limit is killed, and the test fails.
-pub(crate) fn run(command: &mut Command) -> Run {
+pub fn run(command: &mut Command) -> Run {
     let run = run_limited(command, LIMIT);
     assert!(!run.was_killed, "{command:?} ran for more than {LIMIT:?}: {run:?}");
     run
 }
 
 /// Runs a command to its end or to `limit`, since some programs of the distribution wait for ever.
-pub(crate) fn run_limited(command: &mut Command, limit: Duration) -> Run {
+pub fn run_limited(command: &mut Command, limit: Duration) -> Run {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let mut stdout = child.stdout.take().unwrap();
@@ -251,14 +271,14 @@ pub(crate) fn run_limited(command: &mut Command, limit: Duration) -> Run {
 impl Run {
     /// Fails the test unless the run succeeded; the message has the output.
     #[track_caller]
-    pub(crate) fn ok(self) -> Self {
+    pub fn ok(self) -> Self {
         assert_eq!(self.status, Some(0), "{}\n{}", self.stdout, self.stderr);
         self
     }
 
     /// Checks a run that prints a line per check, and at least `least` lines.
     #[track_caller]
-    pub(crate) fn checks(self, least: usize) {
+    pub fn checks(self, least: usize) {
         let failed: Vec<_> = self.stdout.lines().filter(|line| !line.starts_with("ok ")).collect();
         assert_eq!(self.status, Some(0), "{}\n{}", failed.join("\n"), self.stderr);
         let good = self.stdout.lines().filter(|line| line.starts_with("ok ")).count();

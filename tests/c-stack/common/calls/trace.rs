@@ -18,36 +18,36 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use crate::files::Files;
+use super::files::Files;
 
 /// Descriptor of marks, as in `src/trace.rs`.
 const MARK: libc::c_int = -1000;
 
 /// Number of calls by name.
-pub(crate) type Calls = BTreeMap<String, u64>;
+pub type Calls = BTreeMap<String, u64>;
 
 /// Calls that manage a process's memory.
 const MEMORY: [&str; 5] = ["brk", "mmap", "munmap", "mremap", "madvise"];
 
 /// Calls of a phase.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Phase {
-    pub(crate) name: String,
-    pub(crate) calls: Calls,
+pub struct Phase {
+    pub name: String,
+    pub calls: Calls,
 }
 
 /// Tests for a call that manages memory.
-pub(crate) fn is_memory(call: &str) -> bool {
+pub fn is_memory(call: &str) -> bool {
     MEMORY.contains(&call)
 }
 
 /// Number of calls whose name matches.
-pub(crate) fn count(calls: &Calls, which: impl Fn(&str) -> bool) -> u64 {
+pub fn count(calls: &Calls, which: impl Fn(&str) -> bool) -> u64 {
     calls.iter().filter(|(name, _)| which(name)).map(|(_, count)| count).sum()
 }
 
 /// Runs a command and counts its calls. `Err`: the reason why tracing is impossible.
-pub(crate) fn trace(command: &mut Command) -> Result<Vec<Phase>, String> {
+pub fn trace(command: &mut Command) -> Result<Vec<Phase>, String> {
     command.env("UVERBS_SOFTHCA_MARKED", "1").env("UVERBS_SOFTHCA_STEPPED", "1");
     command.stdin(Stdio::null());
     // SAFETY: one system call, which uses no memory of the parent.

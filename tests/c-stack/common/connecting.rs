@@ -4,22 +4,22 @@ use std::net::IpAddr;
 
 use uverbs::{CompletionQueue, Context, ProtectionDomain, QueuePair};
 
-pub(crate) type Done<T> = Result<T, Box<dyn std::error::Error>>;
+pub type Done<T> = Result<T, Box<dyn std::error::Error>>;
 
 /// Objects that queue pairs are created from.
-pub(crate) struct Domain {
+pub struct Domain {
     context: Context,
     pd: ProtectionDomain,
     cq: CompletionQueue,
 }
 
 impl Domain {
-    pub(crate) fn open(context: Context) -> Done<Self> {
+    pub fn open(context: Context) -> Done<Self> {
         let (pd, cq) = (context.alloc_pd()?, context.create_cq(16)?);
         Ok(Self { context, pd, cq })
     }
 
-    pub(crate) fn queue_pair(&self) -> Done<QueuePair> {
+    pub fn queue_pair(&self) -> Done<QueuePair> {
         let builder = self.context.queue_pair(&self.pd, &self.cq).max_send_wr(4).max_recv_wr(4);
         Ok(builder.overcommit().build()?)
     }
@@ -27,7 +27,7 @@ impl Domain {
 
 /// Address to connect to: `UVERBS_TEST_ADDRESS`, or the IPv4 address in GID `UVERBS_TEST_GID` of
 /// `UVERBS_TEST_DEVICE`.
-pub(crate) fn find_address() -> Done<IpAddr> {
+pub fn find_address() -> Done<IpAddr> {
     if let Ok(address) = std::env::var("UVERBS_TEST_ADDRESS") {
         return Ok(address.parse()?);
     }

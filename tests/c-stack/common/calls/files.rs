@@ -1,5 +1,5 @@
 //! Finds calls to the kernel's RDMA devices: calls on descriptors of `/dev/infiniband/*` and of
-//! RDMA netlink. Names are as in the preloaded library's log (`src/log.rs`).
+//! RDMA netlink. Names are as in the preloaded library's log (`common/log.rs`).
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -40,7 +40,7 @@ enum Kind {
 
 /// Descriptors of a process.
 #[derive(Debug, Default)]
-pub(crate) struct Files {
+pub struct Files {
     open: BTreeMap<i64, Kind>,
     /// Kind of the descriptor that the current call opens.
     opening: Option<Kind>,
@@ -48,7 +48,7 @@ pub(crate) struct Files {
 
 impl Files {
     /// Text of a call on a device; `None` for other calls. `name` is the system call's.
-    pub(crate) fn call(
+    pub fn call(
         &mut self,
         number: libc::c_long,
         args: [u64; 6],
@@ -86,7 +86,7 @@ impl Files {
     }
 
     /// Result of the last call.
-    pub(crate) fn result(&mut self, value: i64) {
+    pub fn result(&mut self, value: i64) {
         if let Some(kind) = self.opening.take()
             && value >= 0
         {

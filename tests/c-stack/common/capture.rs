@@ -27,7 +27,7 @@ const TICK: Duration = Duration::from_micros(1);
 const MANY: usize = 100_000;
 
 /// Formats all pending writes as the case `name`.
-pub(crate) fn text(name: &str, pending: &Pending) -> String {
+pub fn text(name: &str, pending: &Pending) -> String {
     let mut text = format!("case {name}\n");
     // Writing to a string cannot fail.
     for qp in &pending.qps {
@@ -63,14 +63,14 @@ pub(crate) fn text(name: &str, pending: &Pending) -> String {
 
 /// Steps a device until it is idle, and zeroes the doorbell pages. Advances its clock, so that
 /// completions have different times.
-pub(crate) fn settle(device: &SoftHca) {
+pub fn settle(device: &SoftHca) {
     device.advance(TICK);
     device.step_until_idle(MANY);
     device.clear_uars();
 }
 
 /// WQEBBs of a queue pair's send ring, and the producer counter.
-pub(crate) fn place(device: &SoftHca, qpn: u32) -> Option<(u32, u16)> {
+pub fn place(device: &SoftHca, qpn: u32) -> Option<(u32, u16)> {
     let pending = device.pending();
     let send = pending.qps.into_iter().find(|qp| qp.qpn == qpn)?.send?;
     let behind = send.bytes.len() / send.entry_bytes as usize;

@@ -35,7 +35,7 @@ const HEADER: usize = 3;
 
 /// Door over another door; see the [module](self).
 #[derive(Debug)]
-pub(crate) struct Obliging(pub(crate) Arc<dyn UverbsDoor>);
+pub struct Obliging(pub Arc<dyn UverbsDoor>);
 
 impl Obliging {
     /// Request of a MODIFY_QP; `None` for other commands.

@@ -25,7 +25,7 @@ use uverbs_kernel_abi::objects::{
 
 /// Door whose commands are logged, if the environment asks for it.
 #[derive(Debug)]
-pub(crate) struct Logged {
+pub struct Logged {
     fd: RawFd,
     door: Arc<dyn UverbsDoor>,
     recorder: Option<Arc<Recorder>>,
@@ -47,12 +47,12 @@ fn file() -> Option<&'static File> {
 }
 
 /// Converts a door's errno to nix's.
-pub(crate) fn known(errno: uverbs_core::Errno) -> Errno {
+pub fn known(errno: uverbs_core::Errno) -> Errno {
     Errno::from_raw(errno.raw())
 }
 
 impl Logged {
-    pub(crate) fn new(fd: RawFd, door: Arc<dyn UverbsDoor>) -> Self {
+    pub fn new(fd: RawFd, door: Arc<dyn UverbsDoor>) -> Self {
         let recorder = file().map(|_| Arc::new(Recorder::new(Arc::clone(&door))));
         let door = match &recorder {
             Some(recorder) => Arc::clone(recorder) as Arc<dyn UverbsDoor>,
@@ -70,7 +70,7 @@ impl Logged {
     /// # Errors
     ///
     /// The errno.
-    pub(crate) unsafe fn ioctl(&self, command: &mut [u64]) -> Result<(), Errno> {
+    pub unsafe fn ioctl(&self, command: &mut [u64]) -> Result<(), Errno> {
         // SAFETY: by the contract of `ioctl`.
         let result = unsafe { self.door.ioctl(command) };
         if let Some(recorder) = &self.recorder {
@@ -86,7 +86,7 @@ impl Logged {
     /// # Errors
     ///
     /// The errno.
-    pub(crate) fn mmap(&self, len: usize, offset: u64, writes: bool) -> Result<Pages, Errno> {
+    pub fn mmap(&self, len: usize, offset: u64, writes: bool) -> Result<Pages, Errno> {
         let result = if writes {
             self.door.mmap(len, offset)
         } else {
@@ -101,7 +101,7 @@ impl Logged {
 }
 
 /// Writes a line `# name`, which separates parts of the log.
-pub(crate) fn mark(name: &str) {
+pub fn mark(name: &str) {
     write(&format!("# {name}\n"));
 }
 
@@ -113,7 +113,7 @@ fn write(line: &str) {
 }
 
 /// Name of a command: object and method in hex, with a write command's number in parentheses.
-pub(crate) fn name(command: &[u64]) -> String {
+pub fn name(command: &[u64]) -> String {
     let Some((header, mut attrs)) = uverbs_core::doors::words::parse(command) else {
         return "malformed".to_owned();
     };
@@ -128,7 +128,7 @@ pub(crate) fn name(command: &[u64]) -> String {
 }
 
 /// Formats a command as a line.
-pub(crate) fn line(fd: RawFd, recorded: &Recorded) -> String {
+pub fn line(fd: RawFd, recorded: &Recorded) -> String {
     let mut line = format!("fd {fd} {:x}.{:x}", recorded.object, recorded.method);
     // Writing to a string cannot fail.
     if let Some(command) = recorded.write_command {

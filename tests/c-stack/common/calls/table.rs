@@ -2,26 +2,26 @@
 
 use std::fmt::Write as _;
 
-use crate::names::listed;
-use crate::trace::{Phase, count, is_memory};
+use super::names::listed;
+use super::trace::{Phase, count, is_memory};
 
 /// Calls of a phase, C's and ours: on the device, for files and similar, for memory.
 #[derive(Clone, Debug)]
-pub(crate) struct Row {
-    pub(crate) name: String,
-    pub(crate) calls: [[u64; 2]; 3],
+pub struct Row {
+    pub name: String,
+    pub calls: [[u64; 2]; 3],
 }
 
 /// Comparison of two runs.
 #[derive(Clone, Debug)]
-pub(crate) struct Compared {
-    pub(crate) rows: Vec<Row>,
+pub struct Compared {
+    pub rows: Vec<Row>,
     /// All calls by name and phase.
-    pub(crate) lists: String,
+    pub lists: String,
     /// Phases in which ours makes more calls: on the device, for files and similar, or in total.
-    pub(crate) more: Vec<String>,
+    pub more: Vec<String>,
     /// Phases in which ours makes more calls on the device.
-    pub(crate) more_on_device: Vec<String>,
+    pub more_on_device: Vec<String>,
 }
 
 fn is_on_device(name: &str) -> bool {
@@ -29,12 +29,12 @@ fn is_on_device(name: &str) -> bool {
 }
 
 /// Title of a phase, with its number of further objects.
-pub(crate) fn title(phase: &str, further: u64) -> String {
+pub fn title(phase: &str, further: u64) -> String {
     phase.replace("further", &format!("{further} further"))
 }
 
 /// Compares two runs of the same phases. The last phase ends the program.
-pub(crate) fn compare(theirs: &[Phase], ours: &[Phase], further: u64) -> Compared {
+pub fn compare(theirs: &[Phase], ours: &[Phase], further: u64) -> Compared {
     let mut compared = Compared {
         rows: Vec::new(),
         lists: String::new(),
@@ -63,9 +63,10 @@ pub(crate) fn compare(theirs: &[Phase], ours: &[Phase], further: u64) -> Compare
 }
 
 /// Formats the table of calls.
-pub(crate) fn calls(rows: &[Row]) -> String {
+pub fn calls(rows: &[Row]) -> String {
     let mut table = String::from(
-        "| phase | on the device: C | ours | files and the like: C | ours | for memory: C | ours |\n\
+        "| phase | on the device: C | ours | files and the like: C | ours | for memory: C | ours \
+         |\n\
          |---|---|---|---|---|---|---|\n",
     );
     for row in rows {

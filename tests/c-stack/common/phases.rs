@@ -26,12 +26,12 @@ fn report() -> Option<Report> {
 static TIMES: Mutex<Option<Vec<(String, Instant)>>> = Mutex::new(None);
 
 /// Takes times instead of making marks.
-pub(crate) fn take_times() {
+pub fn take_times() {
     *TIMES.lock().unwrap_or_else(PoisonError::into_inner) = Some(Vec::with_capacity(64));
 }
 
 /// Begins a phase.
-pub(crate) fn phase(name: &str) {
+pub fn phase(name: &str) {
     if let Some(times) = &mut *TIMES.lock().unwrap_or_else(PoisonError::into_inner) {
         times.push((name.to_owned(), Instant::now()));
         return;
@@ -47,7 +47,7 @@ pub(crate) fn phase(name: &str) {
 }
 
 /// Prints name and nanoseconds of each phase except the last.
-pub(crate) fn print_times() {
+pub fn print_times() {
     let times = TIMES.lock().unwrap_or_else(PoisonError::into_inner);
     for pair in times.iter().flat_map(|times| times.windows(2)) {
         println!("{}: {}", pair[0].0, (pair[1].1 - pair[0].1).as_nanos());

@@ -5,7 +5,7 @@
 //! One function of glibc is called, which returns a static C string.
 #![allow(unsafe_code, reason = "asks glibc for its version")]
 
-use crate::trace::{Calls, is_memory};
+use super::trace::{Calls, is_memory};
 
 /// Method names by object and method in hex, with the number of a write command:
 /// `rdma/ib_user_ioctl_cmds.h`, `ib_user_verbs.h`, `mlx5_user_ioctl_cmds.h`.
@@ -45,7 +45,7 @@ fn call_name(call: &str) -> String {
 }
 
 /// Lists both sides' calls under a title, without memory management: `GET_CONTEXT, 2 read`.
-pub(crate) fn listed(title: &str, c: &Calls, ours: &Calls) -> String {
+pub fn listed(title: &str, c: &Calls, ours: &Calls) -> String {
     let [c, ours] = [c, ours].map(|calls| {
         let named = calls.iter().filter(|(name, _)| !is_memory(name)).map(|(name, &count)| {
             let name = call_name(name);
@@ -57,7 +57,7 @@ pub(crate) fn listed(title: &str, c: &Calls, ours: &Calls) -> String {
 }
 
 /// Version of glibc, as `2.36`.
-pub(crate) fn libc_version() -> String {
+pub fn libc_version() -> String {
     // SAFETY: the function takes no argument.
     let version = unsafe { libc::gnu_get_libc_version() };
     // SAFETY: a static C string.

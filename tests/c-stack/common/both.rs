@@ -9,7 +9,7 @@ use super::{Run, run};
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A free TCP port.
-pub(crate) fn free_port() -> String {
+pub fn free_port() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port().to_string()
 }
@@ -26,7 +26,7 @@ fn listens(port: &str) -> bool {
 }
 
 /// Runs a server and, once it listens, a client.
-pub(crate) fn both(mut server: Command, mut client: Command, port: &str) -> [Run; 2] {
+pub fn both(mut server: Command, mut client: Command, port: &str) -> [Run; 2] {
     std::thread::scope(|scope| {
         let server = scope.spawn(move || run(&mut server));
         let start = Instant::now();

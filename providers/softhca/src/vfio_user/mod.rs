@@ -1,5 +1,5 @@
-//! Serves a PCI function over vfio-user. QEMU (10.1 and newer, `-device vfio-user-pci`) plugs it into
-//! a guest, whose drivers bind to it.
+//! Serves a PCI function over vfio-user. QEMU (10.1 and newer, `-device vfio-user-pci`) plugs it
+//! into a guest, whose drivers bind to it.
 //!
 //! One thread serves one client at a time: it answers messages, and does the device's work between
 //! them. Each access of the guest to a register or doorbell is a message. No privileges are needed.

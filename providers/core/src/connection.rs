@@ -175,7 +175,7 @@ impl fmt::Display for ConnectionError {
     }
 }
 
-crate::error::sentence_in_debug!(struct ConnectionError { kind, attempt });
+crate::sentence::sentence_in_debug!(struct ConnectionError { kind, attempt });
 
 impl std::error::Error for ConnectionError {}
 
@@ -222,7 +222,7 @@ impl fmt::Display for NameError {
     }
 }
 
-crate::error::sentence_in_debug!(struct NameError { code, errno });
+crate::sentence::sentence_in_debug!(struct NameError { code, errno });
 
 impl std::error::Error for NameError {}
 

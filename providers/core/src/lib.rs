@@ -34,6 +34,7 @@ pub mod order;
 pub mod private_file;
 pub mod provider;
 pub mod queues;
+mod sentence;
 mod sync;
 #[cfg(test)]
 mod testing;

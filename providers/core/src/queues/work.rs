@@ -399,7 +399,7 @@ impl fmt::Display for PostError {
     }
 }
 
-crate::error::sentence_in_debug!(
+crate::sentence::sentence_in_debug!(
     enum PostError {
         Full,
         State,

@@ -118,14 +118,15 @@ impl EventChannel {
         Ok(self.ucma.next_event()?.map(|event| Event::new(event, self)))
     }
 
-    /// The next event: at once if one is there, otherwise waits for it no longer than `limit`.
+    /// Waits at most `limit` for the next event.
     ///
     /// # Errors
     ///
     /// [`Error::TimedOut`]; the kernel's refusal.
     #[doc(alias = "rdma_get_cm_event")]
     pub fn next(&self, limit: Duration) -> Result<Event, Error> {
-        // Waits first: most events aren't there yet, and asking for one before costs a system call.
+        // Waits first: most events are not pending yet, and a read that finds none is a wasted
+        // system call.
         let start = Instant::now();
         let mut left = limit;
         loop {

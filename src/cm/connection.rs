@@ -31,7 +31,7 @@ impl<P: Provider> Connection<P> {
         Self { established: true, ..Self::accepted(qp, id, private_data) }
     }
 
-    /// One that was accepted, and of which the peer's last word isn't here yet.
+    /// An accepted connection that the peer has not confirmed yet.
     pub(super) fn accepted(qp: QueuePair<P>, id: Id, private_data: Vec<u8>) -> Self {
         Self { qp, id, private_data, established: false, parting: false, closed: false }
     }

@@ -45,8 +45,8 @@ impl Connector {
         Self::to(Address::Ip(to))
     }
 
-    /// Connects to this InfiniBand address, which names a port of a [space](Self::port_space), or a
-    /// service of [`PortSpace::Ib`].
+    /// Connects to this InfiniBand address. It names a port number in the
+    /// [port space](Self::port_space), or a service id in [`PortSpace::Ib`].
     ///
     /// ```no_run
     /// use uverbs::cm::{Connector, IbAddr, PortSpace};
@@ -145,7 +145,7 @@ impl Connector {
         self.resolve_on(EventChannel::open()?)
     }
 
-    /// [`resolve`](Self::resolve) on a channel that carries nothing else.
+    /// [`resolve`](Self::resolve) on a channel that serves no other id.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! The synchronous style of `rdma_verbs.h`: an endpoint is a connected queue pair with all that it
-//! needs, and every call waits for its end.
+//! The synchronous style of `rdma_verbs.h`: an endpoint is a connected queue pair with its
+//! completion queues and protection domain, and every call returns when its operation is complete.
 
 use std::time::Duration;
 
@@ -137,19 +137,19 @@ impl<W> NewEndpoint<W> {
 }
 
 impl NewEndpoint<Route> {
-    /// Finds the way to an address, and makes a queue pair of these sizes on the device that leads
-    /// there. Each step may take `limit`.
+    /// Resolves the peer's address, and creates a queue pair of these sizes on the device of the
+    /// route. Each step may take `limit`.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a server's address, or one of datagrams; as [`Connector::resolve`],
-    /// and as what makes a queue pair.
+    /// [`Error::Invalid`] for an address of a server or of a datagram service; errors of
+    /// [`Connector::resolve`], and errors of creating the queue pair.
     #[doc(alias = "rdma_create_ep")]
     pub fn to(info: &AddressInfo, cap: &QpCap, limit: Duration) -> Result<Self, Error> {
         Self::to_on(EventChannel::open()?, info, cap, limit)
     }
 
-    /// [`to`](Self::to) on a channel that carries nothing else.
+    /// [`to`](Self::to) on a channel that serves no other id.
     ///
     /// # Errors
     ///
@@ -186,7 +186,7 @@ impl NewEndpoint<Route> {
 }
 
 impl NewEndpoint<ConnectionRequest> {
-    /// Accepts the peer's request, and waits until the connection stands.
+    /// Accepts the peer's request, and waits until the connection is established.
     ///
     /// # Errors
     ///
@@ -210,18 +210,19 @@ impl NewEndpoint<ConnectionRequest> {
 }
 
 impl EndpointListener {
-    /// Listens at an address. Its endpoints' queue pairs have these sizes, and endpoints of one
+    /// Listens at an address. Queue pairs of its endpoints get these sizes. Endpoints on the same
     /// device share a protection domain.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a client's address, or one of datagrams; as [`Listener::bind`].
+    /// [`Error::Invalid`] for an address of a client or of a datagram service; errors of
+    /// [`Listener::bind`].
     #[doc(alias = "rdma_create_ep")]
     pub fn listen(info: &AddressInfo, cap: &QpCap) -> Result<Self, Error> {
         Self::listen_on(EventChannel::open()?, info, cap)
     }
 
-    /// [`listen`](Self::listen) on a channel that carries nothing else.
+    /// [`listen`](Self::listen) on a channel that serves no other id.
     ///
     /// # Errors
     ///
@@ -236,7 +237,7 @@ impl EndpointListener {
         Ok(Self { listener, cap: *cap, home: None })
     }
 
-    /// The next request, with a queue pair made for it; waits for it no longer than `limit`.
+    /// Waits at most `limit` for the next request, and creates a queue pair for it.
     ///
     /// # Errors
     ///
@@ -288,7 +289,7 @@ impl Endpoint {
         self.ends.send_cq.wait(limit)
     }
 
-    /// The next completion of a receive; waits for it no longer than `limit`.
+    /// Waits at most `limit` for the next receive completion.
     ///
     /// # Errors
     ///

@@ -32,7 +32,7 @@ pub enum EventKind {
     Unreachable,
     /// The peer refused.
     Rejected,
-    /// The connection stands.
+    /// The connection is established.
     Established,
     /// The connection ended.
     Disconnected,

@@ -34,7 +34,7 @@ const IB: u64 = 0x013f_0000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "sockaddr_ib")]
 pub struct IbAddr {
-    /// The port; all zero for every one.
+    /// GID of the port; zero for all ports.
     pub gid: Gid,
     /// The partition; 0xffff is the default one, and 0 any.
     pub pkey: u16,
@@ -49,21 +49,21 @@ pub struct IbAddr {
 }
 
 impl IbAddr {
-    /// A port by its GID, in the default partition, without a service.
+    /// Address of the port with this GID, in the default partition, without a service id.
     #[must_use]
     pub const fn new(gid: Gid) -> Self {
         let (service_id, service_mask) = (0, 0);
         Self { gid, pkey: 0xffff, flow_info: 0, service_id, service_mask, scope_id: 0 }
     }
 
-    /// The service with this id, all of which counts: of the space [`PortSpace::Ib`].
+    /// Sets the service id, all bits significant. For [`PortSpace::Ib`].
     #[must_use]
     pub const fn service(self, id: u64) -> Self {
         Self { service_id: id, service_mask: u64::MAX, ..self }
     }
 
-    /// A port of a space, as IP addresses have it; 0 is one that the system chooses. IPoIB has the
-    /// ports of [`PortSpace::Udp`].
+    /// Sets the service id to a port number in a port space; 0 lets the system choose the port.
+    /// [`PortSpace::Ipoib`] uses the ports of [`PortSpace::Udp`].
     #[must_use]
     pub const fn port(self, space: PortSpace, port: u16) -> Self {
         let space = match space {

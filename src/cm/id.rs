@@ -255,7 +255,7 @@ impl Id {
         self.channel.ucma().accept(self.number, self.key, with)
     }
 
-    /// Answers the peer's acceptance, when the queue pair is in RTS: the connection stands.
+    /// Confirms the peer's acceptance, which establishes the connection. The queue pair is in RTS.
     ///
     /// # Errors
     ///

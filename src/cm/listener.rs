@@ -102,7 +102,7 @@ impl ListenerBuilder {
         self.listen_on(EventChannel::open()?)
     }
 
-    /// [`listen`](Self::listen) on a channel that carries nothing else.
+    /// [`listen`](Self::listen) on a channel that serves no other id.
     ///
     /// # Errors
     ///
@@ -123,7 +123,7 @@ impl ListenerBuilder {
 }
 
 impl Listener {
-    /// Listens at `addr`, on every device for the unspecified address and for loopback ones.
+    /// Listens at `addr`. The unspecified address and loopback addresses listen on all devices.
     ///
     /// # Errors
     ///
@@ -139,16 +139,16 @@ impl Listener {
         ListenerBuilder::at(Address::Ip(addr))
     }
 
-    /// Returns a builder of a listener at an InfiniBand address, which names a port of its
-    /// [space](ListenerBuilder::port_space), or a service of [`PortSpace::Ib`]. The zero GID stands
-    /// for every InfiniBand port.
+    /// Returns a builder of a listener at an InfiniBand address. It names a port number in the
+    /// [port space](ListenerBuilder::port_space), or a service id in [`PortSpace::Ib`]. The zero
+    /// GID means all InfiniBand ports.
     #[must_use]
     #[doc(alias = "AF_IB")]
     pub fn builder_ib(addr: IbAddr) -> ListenerBuilder {
         ListenerBuilder::at(Address::Ib(addr))
     }
 
-    /// The next request; waits for it no longer than `limit`.
+    /// Waits at most `limit` for the next request.
     ///
     /// # Errors
     ///
@@ -182,8 +182,8 @@ impl Listener {
         Ok(Some(ConnectionRequest { id, details: event.connection(), limit: self.limit }))
     }
 
-    /// The IP address that it listens at: with the port that the system chose, if it was 0. Of an
-    /// InfiniBand address [`Id::local_ib_addr`].
+    /// Local IP address, with the port that the system chose if the requested port was 0. For an
+    /// InfiniBand address use [`Id::local_ib_addr`].
     ///
     /// # Errors
     ///
@@ -206,7 +206,7 @@ impl AsFd for Listener {
     }
 }
 
-/// A peer that wants a connection. Dropping it refuses.
+/// A connection request of a peer. Dropping it rejects the request.
 #[derive(Debug)]
 pub struct ConnectionRequest {
     id: Id,
@@ -228,7 +228,7 @@ impl ConnectionRequest {
         &self.details.private_data
     }
 
-    /// The peer's IP address. Of an InfiniBand address [`Id::peer_ib_addr`].
+    /// The peer's IP address. For an InfiniBand address use [`Id::peer_ib_addr`].
     ///
     /// # Errors
     ///
@@ -262,7 +262,7 @@ impl ConnectionRequest {
     }
 
     /// Accepts with this queue pair, which is in RESET or INIT: brings it to RTS, tells the peer,
-    /// and waits until the connection stands. The connection gets a separate event channel.
+    /// and waits until the connection is established. The connection gets a separate event channel.
     ///
     /// # Errors
     ///
@@ -304,7 +304,7 @@ impl ConnectionRequest {
         }
     }
 
-    /// Waits for the peer's last word.
+    /// Waits until the peer confirms or rejects the connection.
     fn confirmed(&self) -> Result<(), Error> {
         let word = self.id.heard(self.limit);
         let word = word.and_then(|event| event.expect(EventKind::Established));

@@ -26,11 +26,12 @@ pub enum Membership {
     SendOnly,
 }
 
-/// A group that an [`Id`] joins: the network sends its packets to the port, until this is dropped.
+/// Membership of an [`Id`] in a multicast group. Dropping it leaves the group.
 ///
-/// An event of the id's channel with its [`key`](Self::key) tells of the end of joining, and how to
-/// send to the group. A queue pair receives when it is [attached](crate::QueuePair::attach) to the
-/// [`group`](DatagramDetails::group) of that event.
+/// Once the port has joined, the id's channel gets an event with the membership's
+/// [`key`](Self::key) and the group's destination. A queue pair receives the group's packets after
+/// it is [attached](crate::QueuePair::attach) to the [`group`](DatagramDetails::group) of that
+/// event.
 #[derive(Debug)]
 #[must_use = "dropping it leaves the group"]
 pub struct JoinedGroup {

@@ -69,7 +69,7 @@ pub fn import(file: impl AsFd) -> Result<Context, Error> {
     Err(unknown(file, &candidates))
 }
 
-/// The software HCA of this process that gave a descriptor.
+/// The software HCA of this process that exported the descriptor.
 #[cfg(feature = "softhca")]
 fn exported(file: BorrowedFd<'_>) -> Option<Device> {
     uverbs_softhca::SoftHca::exported(file).map(Device::from)
@@ -121,9 +121,9 @@ impl Device {
 }
 
 impl<P: Provider> Context<P> {
-    /// A new descriptor of the open device, close-on-exec, for [`import`]: to be sent to another
-    /// process, or handed to another part of this one. Whoever has it can make, use and end any
-    /// object of this context by its number, and keeps the device open.
+    /// Returns a new close-on-exec descriptor of the open device, for [`import`] in this or another
+    /// process. Its holder can create, use and destroy any object of this context by handle, and
+    /// keeps the device open.
     ///
     /// # Errors
     ///
@@ -149,8 +149,8 @@ impl<P: Provider> Context<P> {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] on soft-RoCE; [`Error::Invalid`] for a handle of nothing, or of
-    /// another kind of object. Since Linux 5.9.
+    /// [`Error::Unsupported`] on soft-RoCE; [`Error::Invalid`] for an unknown handle, or a
+    /// handle of another kind of object. Since Linux 5.9.
     #[doc(alias = "ibv_import_pd")]
     #[doc(alias = "ibv_unimport_pd")]
     pub unsafe fn import_pd(&self, handle: u32) -> Result<ProtectionDomain, Error> {
@@ -171,16 +171,16 @@ fn no_such(refused: Error, verb: &'static str, handle: u32) -> Error {
     Error::Invalid { verb, what: "handle", value: handle.to_string(), why }
 }
 
-/// A region that another registered: its keys, and where it begins. Dropping it deregisters
-/// nothing.
+/// A region that another context registered: its keys and its address range. Dropping it does not
+/// deregister the region.
 ///
-/// Using the memory is as for any that is known by key alone: peers name it in their WRITEs and
-/// READs, own work requests in raw posts, whose caller promises that it stays registered.
+/// Peers use it by the remote key in WRITEs and READs. Local work requests use it in raw posts,
+/// whose caller guarantees that it stays registered.
 #[derive(Clone, Debug)]
 #[doc(alias = "ibv_mr")]
 pub struct ImportedRegion {
     found: MrFound,
-    /// The device stays open.
+    /// Keeps the device open.
     _pd: Arc<PdCore>,
 }
 
@@ -190,7 +190,8 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a handle of nothing, or of another kind of object. Since Linux 5.9.
+    /// [`Error::Invalid`] for an unknown handle, or a handle of another kind of object. Since
+    /// Linux 5.9.
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;

@@ -73,8 +73,8 @@ impl ProtectionDomain {
         unsafe { self.register_on_demand(std::ptr::null_mut(), usize::MAX, access) }
     }
 
-    /// Makes pages of regions on demand ready, so that work requests find them. `wait`: until they
-    /// are; else it may go on behind.
+    /// Prefetches pages of on-demand regions, so that work requests don't fault. With `wait`,
+    /// returns when the pages are present; otherwise the prefetch may continue in the background.
     ///
     /// # Errors
     ///

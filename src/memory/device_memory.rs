@@ -2,8 +2,8 @@
 //!
 //! # Safety
 //!
-//! A region is wrapped as the kernel answers it; it keeps the memory that it is over. Another's
-//! memory is the caller's promise.
+//! A region has the handle and keys that the kernel returned, and keeps its device memory
+//! allocated. The caller of an import guarantees that the handle is valid.
 #![allow(unsafe_code, reason = "wraps kernel objects by number")]
 
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use crate::memory::mr::bounded;
 use crate::provider::Provider;
 use crate::{AccessFlags, Context, MemoryRegion, ProtectionDomain};
 
-/// Memory on the device: small, and reached by its work requests without crossing the bus. A cheap
-/// handle; a region over it keeps it.
+/// Memory on the device. It is small, and the device accesses it without crossing the bus. A cheap
+/// handle; a region over the memory keeps it allocated.
 ///
 /// The device and the program may both access it at any time; the program copies in and out.
 ///

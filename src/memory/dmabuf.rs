@@ -1,4 +1,4 @@
-//! Memory of other devices, by the file that stands for it.
+//! Memory of other devices, by their dma-buf descriptors.
 //!
 //! # Safety
 //!
@@ -21,8 +21,8 @@ impl ProtectionDomain {
     /// be closed. If the exporter moves the memory, the device updates its mapping. Since Linux
     /// 5.12.
     ///
-    /// The software HCA in process maps the memory: it takes a dma-buf that can be mapped, and
-    /// what one can be made of, a `memfd` that is sealed against shrinking.
+    /// A software HCA in this process maps the memory. It accepts a dma-buf that supports `mmap`,
+    /// and also a `memfd` that is sealed against shrinking.
     ///
     /// # Errors
     ///

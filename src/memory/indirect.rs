@@ -1,9 +1,10 @@
-//! Indirect keys: one range of addresses for parts of exposed memory that lie anywhere.
+//! Indirect keys: one range of addresses for scattered parts of exposed memory.
 //!
 //! # Safety
 //!
-//! A key is laid out over exposed memory only, and keeps it; what a work request needs of both is
-//! held in its slot. The cursor is the batch's, which borrows the queue.
+//! A key maps exposed memory only, and keeps it registered. The slot of a work request keeps the
+//! key and the memory that the work request uses. The cursor belongs to the batch, which borrows
+//! the queue.
 #![allow(unsafe_code, reason = "calls the provider's unsafe posts")]
 
 use std::sync::Arc;
@@ -21,14 +22,14 @@ use crate::transport::Connected;
 use crate::{Batch, Context, ProtectionDomain};
 
 impl<P: Provider> Context<P> {
-    /// Allocates a key for up to `max_parts` parts of exposed memory, which [`Batch::map_list`] or
-    /// [`Batch::map_interleaved`] gives it.
+    /// Allocates a key for up to `max_parts` parts of exposed memory. [`Batch::map_list`] and
+    /// [`Batch::map_interleaved`] map the parts.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] of a device without (soft-RoCE); [`Error::Limit`] for more parts than
-    /// a work request has room for (ConnectX: 52); [`Error::Invalid`] for a domain of another
-    /// context; the kernel's refusal.
+    /// [`Error::Unsupported`] on a device without indirect keys (soft-RoCE); [`Error::Limit`] for
+    /// more parts than fit in a work request (ConnectX: 52); [`Error::Invalid`] for a protection
+    /// domain of another context; the kernel's refusal.
     #[doc(alias = "mlx5dv_create_mkey")]
     pub fn alloc_indirect_key(
         &self,
@@ -44,15 +45,15 @@ impl<P: Provider> Context<P> {
             });
         }
         let (core, room) = self.provider().alloc_indirect(pd.core(), max_parts)?;
-        // SAFETY: just answered by the provider.
+        // SAFETY: the provider just allocated the key.
         Ok(unsafe { IndirectKey::new(core, room) })
     }
 }
 
 /// Indirect keys. The queue pair must be built with room for work requests that change keys:
 /// [`send_ops`](crate::QueuePairBuilder::send_ops) with
-/// [`SendOpSet::REKEY`](crate::attr::SendOpSet::REKEY). A layout takes a third of that more for
-/// each four parts beyond four.
+/// [`SendOpSet::REKEY`](crate::attr::SendOpSet::REKEY). Beyond four parts, each four parts of a
+/// layout take another third of that room.
 ///
 /// ```
 /// # let context = uverbs::device("softhca0")?.open()?;
@@ -86,22 +87,22 @@ impl<P: Provider> Context<P> {
 /// # Ok::<(), uverbs::Error>(())
 /// ```
 impl<P: Provider, T: Connected> Batch<'_, P, T> {
-    /// Lays a key out over parts of exposed memory, one after the other, and returns its new value,
-    /// for local posts and for peers. The key's former layout is gone. Peers have the rights in
-    /// `access`; local posts may read and write.
+    /// Maps parts of exposed memory to the key, one after the other, and returns the key's new
+    /// value for local posts and for peers. The new layout replaces the old one. Peers have the
+    /// rights in `access`; local posts may read and write.
     ///
-    /// Work requests behind it begin when it is carried out.
+    /// Later work requests in the queue begin after the mapping is complete.
     ///
-    /// The key keeps each memory that it was laid out over until it is dropped: the first layout
-    /// over one allocates, and a key that wanders over many keeps them all.
+    /// The key keeps all memory that was ever mapped to it until the key is dropped. Mapping a
+    /// memory for the first time allocates.
     ///
     /// # Errors
     ///
-    /// [`PostError::BadOperation`] if the queue pair wasn't built for it;
+    /// [`PostError::BadOperation`] if the queue pair wasn't built for key changes;
     /// [`PostError::ForeignBuffer`] for a key or memory of another domain;
-    /// [`PostError::TooManySges`] for more parts than the key has room for, or than the send queue
-    /// has in all; [`PostError::BadData`] for no bytes, or for other rights than local write and
-    /// remote ones; [`PostError::MessageTooLong`] for a part of more than 2 GiB;
+    /// [`PostError::TooManySges`] for more parts than fit in the key or in the send queue;
+    /// [`PostError::BadData`] for zero bytes, or for rights other than local write and remote
+    /// rights; [`PostError::MessageTooLong`] for a part of more than 2 GiB;
     /// [`PostError::Full`], [`PostError::State`].
     #[doc(alias = "mlx5dv_wr_mr_list")]
     #[doc(alias = "mlx5dv_wr_set_mkey_layout_list")]
@@ -123,7 +124,7 @@ impl<P: Provider, T: Connected> Batch<'_, P, T> {
     ///
     /// # Errors
     ///
-    /// As for [`map_list`](Self::map_list), but the key has room for one less; and
+    /// As for [`map_list`](Self::map_list), with one part fewer at most; also
     /// [`PostError::BadData`] for unequal numbers of blocks.
     #[doc(alias = "mlx5dv_wr_mr_interleaved")]
     #[doc(alias = "mlx5dv_wr_set_mkey_layout_interleaved")]
@@ -139,39 +140,39 @@ impl<P: Provider, T: Connected> Batch<'_, P, T> {
         Ok(key.rkey())
     }
 
-    /// Takes a key's layout away: who uses the key then is refused, until it is laid out anew.
+    /// Invalidates the key's layout. The device rejects uses of the key until it is mapped again.
     ///
     /// Doesn't wait for earlier work requests that use the key. They must be complete; for READs
     /// and atomics it suffices that this work request is [fenced](Wr::fenced).
     ///
     /// # Errors
     ///
-    /// [`PostError::BadOperation`] if the queue pair wasn't built for it;
+    /// [`PostError::BadOperation`] if the queue pair wasn't built for key changes;
     /// [`PostError::ForeignBuffer`] for a key of another domain; [`PostError::Full`],
     /// [`PostError::State`].
     pub fn unmap(&mut self, wr: impl Into<Wr>, key: &IndirectKey) -> Result<(), PostError> {
         let (op, held) = key.invalidation(self.queue.domain)?;
         let queue = &mut *self.queue;
-        // SAFETY: nothing is named.
+        // SAFETY: an invalidation names no memory; the slot keeps the key.
         let slot = unsafe { queue.sq.rekey(&mut self.at, wr.into(), &op) }?;
-        // SAFETY: the slot of the post just made.
+        // SAFETY: `slot` is the slot of this post.
         unsafe { queue.sq.own(&self.at, slot, held) };
         queue.unrung.note();
         Ok(())
     }
 }
 
-/// Posts a layout.
+/// Posts a work request that changes a key's layout.
 fn lay_out<P: Provider, T: Connected>(
     batch: &mut Batch<'_, P, T>,
     wr: Wr,
     change: KeyChange<'_>,
 ) -> Result<(), PostError> {
-    // SAFETY: it names exposed memory, which is the device's to use at any time; the key keeps it
-    // registered (`posted`, before the batch is rung), and is kept itself until this is over. Then
-    // it is deallocated before its memory is.
+    // SAFETY: the layout names exposed memory, which the device may access at any time. `posted`
+    // makes the key keep that memory registered, before the batch is rung. The slot keeps the key
+    // until completion, and the key is deallocated before its memory.
     let slot = unsafe { batch.queue.sq.lay_out(&mut batch.at, wr, change.op()) }?;
-    // SAFETY: the slot of the post just made.
+    // SAFETY: `slot` is the slot of this post.
     unsafe { batch.queue.sq.own(&batch.at, slot, change.posted()) };
     batch.queue.unrung.note();
     Ok(())

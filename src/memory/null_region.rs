@@ -46,7 +46,7 @@ impl NullRegion {
         self.lkey
     }
 
-    /// `len` bytes of nothing, as a work request names them.
+    /// SGE of `len` bytes of the null region.
     #[must_use]
     pub fn sge(&self, len: u32) -> Sge {
         Sge { addr: 0, len, lkey: self.lkey }

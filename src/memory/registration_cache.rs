@@ -2,8 +2,7 @@
 //!
 //! # Safety
 //!
-//! What is registered is an `Arc<[u8]>`, for reading alone; the region and a share of the memory go
-//! together.
+//! Only `Arc<[u8]>` is registered, read-only. The handle owns the region and a clone of the `Arc`.
 #![allow(unsafe_code, reason = "registers memory by address")]
 
 use std::collections::{BTreeMap, HashMap};
@@ -35,7 +34,7 @@ impl ProtectionDomain {
         // SAFETY: without the right to write the device only reads; the handle made next keeps the
         // bytes until the region is deregistered, and safe code can't write what an `Arc` shares.
         let region = unsafe { self.pin(addr, len, iova, AccessFlags::empty()) }?;
-        // SAFETY: the region was just made so.
+        // SAFETY: the region covers exactly these bytes, without the right to write.
         Ok(unsafe { RegisteredBytes::new(Arc::clone(bytes), region) })
     }
 }
@@ -44,13 +43,13 @@ impl ProtectionDomain {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct CacheCounts {
-    /// Registrations that were there.
+    /// Lookups that found a cached registration.
     pub hits: u64,
-    /// Registrations that had to be made.
+    /// Lookups that registered the bytes.
     pub misses: u64,
-    /// Registrations given up to make room for others.
+    /// Registrations evicted to make room for others.
     pub evictions: u64,
-    /// Registrations that their owner took out.
+    /// Registrations that the program invalidated.
     pub invalidations: u64,
 }
 
@@ -58,8 +57,8 @@ pub struct CacheCounts {
 /// used one goes first.
 ///
 /// A registration costs a system call, and time for each page. Cached bytes stay in memory: the
-/// cache has a share of the `Arc`. [`invalidate`](Self::invalidate) gives it up at once. Handles
-/// that were given out, and posts, keep their registrations beyond that.
+/// cache has a clone of the `Arc`. [`invalidate`](Self::invalidate) drops it at once. Outstanding
+/// handles and posts keep their registrations.
 ///
 /// ```
 /// # let context = uverbs::device("softhca0")?.open()?;
@@ -90,7 +89,7 @@ pub struct RegistrationCache {
     max_bytes: usize,
     /// Registrations by address; a cached `Arc` doesn't move.
     regions: HashMap<usize, Entry>,
-    /// When each was used last, the oldest first.
+    /// Registrations by last use, the oldest first.
     order: BTreeMap<u64, usize>,
     now: u64,
     bytes: usize,
@@ -104,7 +103,7 @@ struct Entry {
 }
 
 impl RegistrationCache {
-    /// An empty one for `max_regions` registrations of `max_bytes` in all.
+    /// An empty cache for up to `max_regions` registrations and `max_bytes` bytes in total.
     #[must_use]
     pub fn new(pd: &ProtectionDomain, max_regions: usize, max_bytes: usize) -> Self {
         Self {
@@ -157,14 +156,14 @@ impl RegistrationCache {
         Ok(made)
     }
 
-    /// Gives up the registration of `bytes`, and the cache's share of them. Whether there was one.
+    /// Drops the registration of `bytes` and the cache's clone of them. True if it was cached.
     pub fn invalidate(&mut self, bytes: &Arc<[u8]>) -> bool {
         let found = self.remove(address(bytes));
         self.counts.invalidations += u64::from(found);
         found
     }
 
-    /// Gives up all.
+    /// Drops all cached registrations.
     pub fn clear(&mut self) {
         self.counts.invalidations += self.regions.len() as u64;
         self.regions.clear();
@@ -178,7 +177,7 @@ impl RegistrationCache {
         self.counts
     }
 
-    /// Registrations in it.
+    /// Number of cached registrations.
     #[must_use]
     pub fn len(&self) -> usize {
         self.regions.len()
@@ -196,7 +195,7 @@ impl RegistrationCache {
         self.bytes
     }
 
-    /// Gives up the one that was used least recently. Whether there was one.
+    /// Evicts the least recently used registration. False if the cache is empty.
     fn evict(&mut self) -> bool {
         let Some((_, at)) = self.order.first_key_value() else { return false };
         self.counts.evictions += 1;

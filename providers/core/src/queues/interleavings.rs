@@ -29,7 +29,7 @@ fn slots_go_there_and_back() {
                 }
                 // SAFETY: the only poster, into a slot that was retired.
                 unsafe { other.slots().put(at, u64::from(at) + 7, at + 1) };
-                // SAFETY: it is written.
+                // SAFETY: the slot was just written.
                 unsafe { other.publish(at + 1) };
             }
         });
@@ -37,10 +37,10 @@ fn slots_go_there_and_back() {
             while !table.is_in_flight(at) {
                 thread::yield_now();
             }
-            // SAFETY: the only poller; what is in flight is complete at once.
+            // SAFETY: the only poller; a slot in flight counts as completed in this test.
             let taken = unsafe { table.take(at) };
             assert_eq!((taken.wr_id, taken.reach.end()), (u64::from(at) + 7, at + 1));
-            // SAFETY: taken.
+            // SAFETY: the poller took this slot.
             unsafe { table.retire(taken.reach) };
         }
         poster.join().unwrap();

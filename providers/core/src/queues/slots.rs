@@ -245,7 +245,7 @@ impl SlotTable {
         }
         // SAFETY: the poller owns the slot.
         let held = unsafe { self.take_held(index) };
-        // SAFETY: `holds` tells of lent memory before it is posted, and `pass_over` released it.
+        // SAFETY: `holds` is set before lent memory is posted, so `pass_over` has released it.
         let frame = held.map(|held| unsafe { held.into_owned_frame() });
         Taken { wr_id, reach, frame }
     }

@@ -84,9 +84,9 @@ fn qp_request(
     }
 }
 
-/// Flags for scatter to CQE, of short messages and also of responses, which requires that each send
-/// has a signal flag (`MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE`). Not for a shared receive queue,
-/// because the poller does not know its ring.
+/// Flags for scatter to CQE of short received messages and of READ and atomic responses. Responses
+/// need `MLX5_QP_FLAG_ALLOW_SCATTER_CQE`, because sends are signaled one by one (no `sq_sig_all`).
+/// Not for a shared receive queue, because the poller does not know its ring.
 fn scatter_flags(init: &QpInit) -> u32 {
     let has_rings = matches!(init.qp_type, QpType::Rc | QpType::Uc) && init.srq.is_none();
     // Also not for receives that complete out of order.

@@ -44,7 +44,7 @@ pub(crate) fn alloc(
     }
     let (mut start, mut index) = ([0; 8], [0; 2]);
     let uverbs = core.uverbs();
-    // SAFETY: the added attributes are numbers, and outputs for two more.
+    // SAFETY: the added attributes are a number and two output buffers of this function.
     let handle = unsafe {
         uverbs.alloc_dm(value, log_align, |command| {
             command
@@ -84,7 +84,7 @@ pub(crate) unsafe fn import(core: &Arc<ContextCore>, handle: u32) -> Result<DmCo
         .output(MLX5_IB_ATTR_QUERY_DM_RESP_START_OFFSET, &mut start)
         .output(MLX5_IB_ATTR_QUERY_DM_RESP_PAGE_INDEX, &mut index)
         .output(MLX5_IB_ATTR_QUERY_DM_RESP_LENGTH, &mut len);
-    // SAFETY: a handle.
+    // SAFETY: the command contains only a handle.
     unsafe { command.send(&**uverbs.door(), "import_dm") }?;
     let (page, len) = (page_size(), u64::from_ne_bytes(len) as usize);
     let index = u16::from_ne_bytes(index).into();
@@ -127,7 +127,7 @@ pub fn operation_pages(dm: &DmCore, op: DmOp) -> Result<(usize, Pages), Error> {
         .input(MLX5_IB_ATTR_DM_MAP_OP_ADDR_REQ_OP, &request)
         .output(MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_START_OFFSET, &mut start)
         .output(MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_PAGE_INDEX, &mut index);
-    // SAFETY: a handle and a number.
+    // SAFETY: the command contains only a handle and a number.
     let sent = unsafe { command.send(&**uverbs.door(), VERB) };
     sent.map_err(|error| match error.to_errno() {
         Errno::EOPNOTSUPP | Errno::EPROTONOSUPPORT => {

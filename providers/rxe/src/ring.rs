@@ -125,8 +125,8 @@ impl Ring {
         self.producer_index().load(Ordering::Acquire) & self.mask
     }
 
-    /// Elements that the kernel has left, behind the program's producer index. Acquire: the kernel
-    /// has read them (its partner is `queue_advance_consumer`).
+    /// Number of free elements from the program's producer index on. Acquire: the kernel has read
+    /// them (its partner is `queue_advance_consumer`).
     #[inline(always)]
     pub(crate) fn free(&self, pi: u32) -> u32 {
         let consumed = self.consumer_index().load(Ordering::Acquire);

@@ -29,14 +29,14 @@ pub(crate) type Attic = Arc<Mutex<Handles>>;
 pub struct SendRing {
     ring: Ring,
     room: Room,
-    /// The queue was made for work requests that change keys.
+    /// Work requests that change keys are allowed.
     rekeys: bool,
-    /// Capabilities for FLUSH and ATOMIC WRITE; `None` of a transport without.
+    /// Capabilities for FLUSH and ATOMIC WRITE; `None` if the transport has neither.
     places: Option<DeviceCaps>,
     /// Address handle of each element, which the kernel looks up when it sends: kept until the
     /// element is written again. Empty unless the transport is UD.
     handles: Handles,
-    /// Place of the handles once the queue is dropped.
+    /// Keeps the handles after the queue is dropped.
     attic: Attic,
 }
 
@@ -54,7 +54,7 @@ impl SendRing {
         Self { ring, room, rekeys, places, handles, attic: Attic::default() }
     }
 
-    /// The place where address handles are kept once the queue is dropped.
+    /// Keeper of the address handles after the queue is dropped.
     pub(crate) fn attic(&self) -> Attic {
         Arc::clone(&self.attic)
     }
@@ -73,8 +73,8 @@ impl Drop for SendRing {
     }
 }
 
-// SAFETY: the kernel's consumer index tells the elements that it left, and the producer index those
-// that it may read; writers take the element of their index.
+// SAFETY: the kernel has finished with elements before its consumer index, and reads only elements
+// before the producer index. Each writer writes only the element at its index.
 unsafe impl uverbs_kernel_rings::SendRing for SendRing {
     type Ah = Ah;
     type Checked = Size;
@@ -94,7 +94,7 @@ unsafe impl uverbs_kernel_rings::SendRing for SendRing {
             Some(_) => wqe::check_datagram(op, data, self.room)?,
             None => wqe::check(op, data, self.room)?,
         };
-        // A UD queue, and no other, has a place for handles.
+        // Only a UD queue has room for handles.
         if to.is_some() == self.handles.is_empty() {
             return Err(PostError::BadOperation);
         }
@@ -117,7 +117,7 @@ unsafe impl uverbs_kernel_rings::SendRing for SendRing {
                 ..Default::default()
             }
         });
-        // SAFETY: the element is free, says the caller, and `check` saw that it has room.
+        // SAFETY: the contract of `write`: the element is free, and `check` measured its room.
         unsafe {
             wqe::write_send(self.ring.element(*index), token, wr.flags, op, peer, data, size);
         }
@@ -132,8 +132,8 @@ unsafe impl uverbs_kernel_rings::SendRing for SendRing {
             Special::Rekey(_) => Ok(()),
             Special::Place(op) => {
                 let caps = self.places.ok_or(PostError::BadOperation)?;
-                // A kernel that doesn't know the opcode looks it up beyond its table (before Linux
-                // 6.2, `rxe_req.c:wr_opcode_mask`).
+                // Kernels before Linux 6.2 read beyond their opcode table for an unknown opcode
+                // (`rxe_req.c:wr_opcode_mask`).
                 if !caps.contains(op.needs()) {
                     return Err(PostError::NotOnDevice);
                 }

@@ -136,9 +136,9 @@ pub(crate) fn rekey_head(token: u64, flag: SendFlags, op: &Rekey) -> rxe_send_wq
     rxe_send_wqe { wr, ..Default::default() }
 }
 
-/// Head of a FLUSH, or of an ATOMIC WRITE, whose bytes are in the place of SGEs (`rdma_user_rxe.h`,
-/// `flush` and `atomic_wr`; rdma-core `rxe.c`, `wr_flush` and `wr_atomic_write`, which leaves the
-/// length beside the FLUSH's key 0).
+/// Head of a FLUSH or an ATOMIC WRITE (`rdma_user_rxe.h`, `flush` and `atomic_wr`; rdma-core
+/// `rxe.c`, `wr_flush` and `wr_atomic_write`). An ATOMIC WRITE has its eight bytes after the head,
+/// where other sends have SGEs. The `length` field of `flush` stays 0, as in rdma-core.
 pub(crate) fn place_head(token: u64, flag: SendFlags, op: &PlaceOp) -> rxe_send_wqe {
     let mut wr = rxe_send_wr { wr_id: token, send_flags: flags(flag, false), ..Default::default() };
     let (iova, bytes) = match *op {

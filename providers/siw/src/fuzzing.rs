@@ -25,7 +25,8 @@ fn complete(rig: &Rig, recv: bool, opcode: u8, status: u16, bytes: u32) {
     }
 }
 
-/// Posts, and plays a kernel that completes them, with any status and opcode, or that lies.
+/// Posts work requests. The simulated kernel completes them with any status and opcode, completes
+/// unknown ones, and overwrites the rings.
 pub fn siw_rings(data: &[u8]) {
     let mut bytes = data.iter().copied();
     let mut rig = Rig::new(ENTRIES);

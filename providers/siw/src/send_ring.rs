@@ -24,7 +24,7 @@ pub struct SendRing {
     room: Room,
     /// Flags that each element gets when it is handed over.
     flags: Box<[u16]>,
-    /// The connection has room for READs of this side.
+    /// The connection allows READs from this side.
     reads: bool,
 }
 
@@ -35,8 +35,8 @@ impl SendRing {
     }
 }
 
-// SAFETY: the kernel has copied an element before it completes it, and reads those that have their
-// flag set; `write` takes the element of its index, and leaves the flags.
+// SAFETY: the kernel copies an element before it completes it, and reads only elements with the
+// valid flag. `write` writes the element at its index, except the flags.
 unsafe impl uverbs_kernel_rings::SendRing for SendRing {
     type Ah = Ah;
     type Checked = Checked;
@@ -56,8 +56,8 @@ unsafe impl uverbs_kernel_rings::SendRing for SendRing {
         if checked.is_read && post.wr.flags.contains(SendFlags::FENCE) {
             return Err(PostError::BadOperation);
         }
-        // The kernel refuses the doorbell of such a READ, and of all work requests behind it: it
-        // stays the first of the queue for ever (`siw_qp.c:siw_activate_tx_from_sq`).
+        // The kernel rejects the doorbell of such a READ. The READ stays at the head of the queue,
+        // so all later doorbells fail too (`siw_qp.c:siw_activate_tx_from_sq`).
         if checked.is_read && !self.reads {
             return Err(PostError::NoReads);
         }
@@ -73,11 +73,12 @@ unsafe impl uverbs_kernel_rings::SendRing for SendRing {
             *place = flags;
         }
         let to = self.ring.element(*index);
-        // SAFETY: the element is free, says the caller, and `check` saw the data.
+        // SAFETY: the contract of `write`: the element is free, and `check` measured the data.
         unsafe { wqe::write_send(to, token | quiet, checked, flags, data) };
     }
 
-    /// A kernel that has yet to take the element before `from` looks behind it without a doorbell.
+    /// Needs no doorbell if the kernel has yet to take the element before `from`: the kernel then
+    /// continues with the elements after it.
     #[inline(always)]
     fn publish(&mut self, from: u32, to: u32) -> bool {
         let mut index = from;
@@ -86,7 +87,8 @@ unsafe impl uverbs_kernel_rings::SendRing for SendRing {
             self.ring.hand_over(index, flags.copied().unwrap_or_default());
             index = index.wrapping_add(1);
         }
-        // In a batch that fills the ring the element before the first is its last.
+        // If the batch fills the ring, the element before `from` is the batch's last element. It
+        // says nothing about the kernel's progress, so the doorbell is needed.
         let is_whole = to.wrapping_sub(from) > self.ring.mask();
         is_whole || !self.ring.is_waiting(from.wrapping_sub(1))
     }

@@ -21,7 +21,7 @@ pub struct Checked {
     opcode: u8,
     rkey: u32,
     raddr: u64,
-    /// Bytes in all.
+    /// Total bytes.
     bytes: u32,
     pub(crate) is_read: bool,
 }
@@ -41,7 +41,7 @@ pub(crate) fn check(op: &SendOp, data: &Data<'_>, room: Room) -> Result<Checked,
         | SendOp::FetchAdd { .. } => return Err(PostError::BadOperation),
     };
     let is_read = opcode == SIW_OP_READ;
-    // The kernel takes inline data of plain SENDs and WRITEs alone, and one entry of a READ (kernel
+    // The kernel accepts inline data only in plain SENDs and WRITEs, and one SGE in a READ (kernel
     // `siw_qp.c:siw_activate_tx`).
     let has_inline = opcode == SIW_OP_SEND || opcode == SIW_OP_WRITE;
     if is_inline(data) && !has_inline {
@@ -75,8 +75,8 @@ pub(crate) fn flags(checked: &Checked, flags: SendFlags, data: &Data<'_>) -> u16
 ///
 /// # Safety
 ///
-/// `to` is a free element of a send ring, and `checked` is of this `data`, with the room that the
-/// element has.
+/// `to` is a free element of a send ring. `checked` is the result of [`check`] for this `data` and
+/// this element's room.
 pub(crate) unsafe fn write_send(
     to: *mut siw_sqe,
     id: u64,
@@ -86,14 +86,14 @@ pub(crate) unsafe fn write_send(
 ) {
     let Checked { opcode, rkey, raddr, bytes, is_read } = checked;
     let list = field::<siw_sge>(to.cast(), offset_of!(siw_sqe, sge));
-    // Inline data takes the place of the entries behind the first, which has its length.
-    // SAFETY: as much as `check` allowed.
+    // The first SGE has the length of inline data, and the data replaces the other SGEs.
+    // SAFETY: `check` limited the data to the element's room.
     let entries = unsafe { write_data(list.cast(), list.wrapping_add(1).cast(), data) };
     let has_inline = u32::from(flags) & SIW_WQE_INLINE != 0;
-    // The kernel reads a READ's first entry, also of an empty list.
+    // The kernel reads the first SGE of a READ even if the list is empty.
     if has_inline || (is_read && entries == 0) {
         let first = siw_sge { laddr: 0, length: bytes, lkey: 0 };
-        // SAFETY: an element has room for an entry.
+        // SAFETY: each element has room for an SGE.
         unsafe { list.write(first) };
     }
     let num_sge = if has_inline || is_read { 1 } else { entries };
@@ -116,7 +116,7 @@ pub(crate) unsafe fn write_send(
 /// `to` is a free element of a receive ring, and `list` has no more than `SIW_MAX_SGE` entries.
 pub(crate) unsafe fn write_recv(to: *mut siw_rqe, id: u64, list: &[Sge]) {
     let at = field::<u8>(to.cast(), offset_of!(siw_rqe, sge));
-    // SAFETY: an element has room for so many entries.
+    // SAFETY: each element has room for `SIW_MAX_SGE` SGEs.
     let entries = unsafe { write_list(at, list) };
     // SAFETY: the element's fields; the flags are not among them.
     unsafe { field::<u64>(to.cast(), offset_of!(siw_rqe, id)).write(id) };

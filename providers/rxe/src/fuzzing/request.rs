@@ -115,9 +115,9 @@ impl Feed<'_> {
 }
 
 impl Request {
-    /// Why no queue may take it, if that is so: room of an element, an `int` for its bytes (kernel
-    /// `rxe_req.c:rxe_requester`), eight bytes of an atomic (IBTA vol 1, 9.4.5), no inline data
-    /// where bytes come back (10.7.2.2), 2 GiB of a window.
+    /// Error that every queue must return; `None` for a valid request. Limits: room of an element,
+    /// `i32::MAX` bytes (kernel `rxe_req.c:rxe_requester`), eight bytes of an atomic (IBTA vol 1,
+    /// 9.4.5), no inline data in READs and atomics (10.7.2.2), 2 GiB of a window.
     pub(super) fn refusal(&self, granted: &Granted) -> Option<PostError> {
         let is_long = |bytes: u64| bytes > i32::MAX as u64;
         match &self.op {

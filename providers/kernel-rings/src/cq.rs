@@ -59,7 +59,7 @@ impl<D: Driver> Cq<D> {
         &mut self.ring
     }
 
-    /// Reads the messages that came.
+    /// Applies the pending messages about created and destroyed queue pairs.
     #[cold]
     #[inline(never)]
     fn learn(&mut self) {
@@ -93,16 +93,16 @@ impl<D: Driver> Cq<D> {
     }
 }
 
-// SAFETY: a slot is taken when an entry of the ring says that its work request is over, and retired
-// after that; see the file's head.
+// SAFETY: a slot is taken when a CQE reports that its work request completed, and retired after
+// that; see the file's head.
 unsafe impl<D: Driver> CqOps for Cq<D> {
     type View<'a> = View<'a, D>;
 
     #[inline]
     fn next(&mut self) -> Option<Polled<View<'_, D>>> {
         let mut skipped = false;
-        // Bounded whatever the ring holds: as many entries as it has, and one that is looked at
-        // again.
+        // Bounded for any content of the ring: each entry once, and one entry a second time after
+        // `learn`.
         for _ in 0..self.ring.capacity().saturating_add(2) {
             let Some(entry) = self.ring.front() else {
                 if self.core.has_messages() {
@@ -116,14 +116,14 @@ unsafe impl<D: Driver> CqOps for Cq<D> {
                 continue;
             };
             if !self.known.has(token.user_index) && self.core.has_messages() {
-                // Learning may sweep, which moves entries and the consumer index: look anew.
+                // `learn` may sweep, which moves entries and the consumer index: read again.
                 self.learn();
                 continue;
             }
             let taken = self.take(token, entry);
             self.ring.advance();
             match taken {
-                // A quiet failure is told, too.
+                // A failure is reported even if the send is unsignaled.
                 Some(Taken { wr_id, frame, .. }) if !D::CqRing::is_quiet(entry) => {
                     // SAFETY: the entry is given back by the next call or `publish`, when the
                     // caller's view is over.
@@ -171,7 +171,7 @@ unsafe impl<D: Driver> CqOps for Cq<D> {
         Error::limit(RESIZE_CQ, "entries", entries, self.most.saturating_sub(1))?;
         self.core.room_of(entries, entries + 1)?;
         self.publish();
-        // If the mapping fails, the queue is as it was, and no completion comes to it any more.
+        // If the mapping fails, the queue keeps the old ring and gets no further completions.
         let memory = self.ring.resize(&self.core, entries + 1)?;
         *self.memory.lock().unwrap_or_else(PoisonError::into_inner) = memory;
         // Not checked again: the kernel's queue has this size now.

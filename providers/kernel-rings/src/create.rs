@@ -208,7 +208,7 @@ pub(crate) fn create_qp<D: Driver>(
     let rq = RqParts {
         ring: recv,
         max_wr: cap.max_recv_wr,
-        // A post to the queue of another is refused for that, however long its list is.
+        // Unlimited with an SRQ, so that a post fails for the SRQ and not for its list's length.
         max_sge: if init.srq.is_some() { u32::MAX } else { cap.max_recv_sge },
         shared: Arc::clone(&shared),
         doorbell: doorbell.clone(),

@@ -59,10 +59,10 @@ pub unsafe trait SendRing: Debug + Send {
     /// Part of the element that [`check`](Self::check) computes.
     type Checked: Copy;
 
-    /// Slots of the queue's table: a power of two, as many as elements or more.
+    /// Number of slots in the queue's table: a power of two, at least the number of elements.
     fn slots(&self) -> u32;
 
-    /// Elements that the kernel has left, behind the published producer index `pi`;
+    /// Number of free elements from the published producer index `pi` on;
     /// [`slots`](Self::slots) if an element is free once its completion is polled.
     fn free(&self, pi: u32) -> u32;
 
@@ -122,17 +122,17 @@ pub unsafe trait SendRing: Debug + Send {
 ///
 /// As for [`SendRing`].
 pub unsafe trait RecvRing: Debug + Send {
-    /// The kernel tells how many elements it took. If false, an element is free once its completion
-    /// is polled, and the slot table alone limits posts.
+    /// The kernel reports how many elements it took. If false, an element is free once its
+    /// completion is polled, and the slot table alone limits posts.
     const TELLS_CONSUMER: bool;
 
     /// The ring of a queue pair without receives; no element of it is accessed.
     fn none() -> Self;
 
-    /// Slots of the queue's table: a power of two, as many as elements or more.
+    /// Number of slots in the queue's table: a power of two, at least the number of elements.
     fn slots(&self) -> u32;
 
-    /// Elements that the kernel has left, behind the published producer index `pi`;
+    /// Number of free elements from the published producer index `pi` on;
     /// [`slots`](Self::slots) without [`TELLS_CONSUMER`](Self::TELLS_CONSUMER).
     fn free(&self, pi: u32) -> u32;
 
@@ -154,7 +154,7 @@ pub unsafe trait RecvRing: Debug + Send {
 ///
 /// - [`front`](Self::front) gives an entry that the kernel has filled, and which it leaves alone
 ///   until [`publish`](Self::publish).
-/// - [`ended`](Self::ended) says success only of a work request that is over.
+/// - [`ended`](Self::ended) reports success only for a completed work request.
 pub unsafe trait CqRing: Debug + Send {
     /// Address of an entry.
     type Entry: Copy;
@@ -172,7 +172,7 @@ pub unsafe trait CqRing: Debug + Send {
     /// The oldest entry, if one is filled. Loads with acquire: the entry is whole.
     fn front(&mut self) -> Option<Self::Entry>;
 
-    /// Passes over the entry that [`front`](Self::front) gave.
+    /// Consumes the entry that [`front`](Self::front) returned.
     fn advance(&mut self);
 
     /// Token of an entry; `None` for an entry that was swept.
@@ -195,7 +195,7 @@ pub unsafe trait CqRing: Debug + Send {
     /// The entry stays the program's for the view's lifetime.
     unsafe fn view<'a>(entry: Self::Entry, is_recv: bool) -> Self::View<'a>;
 
-    /// Gives the entries that were passed over back to the kernel. Stores with release.
+    /// Returns the consumed entries to the kernel. Stores with release.
     fn publish(&mut self);
 
     /// Drops the entries of a queue pair that was reset or is gone.
@@ -204,7 +204,7 @@ pub unsafe trait CqRing: Debug + Send {
     /// The address, or nothing, by which the queue is armed.
     fn arms(&self) -> Self::Arm;
 
-    /// Makes the kernel move what is in the ring into one of `entries`. Returns its mapping. Called
+    /// Makes the kernel move the CQEs into a new ring of `entries`. Returns its mapping. Called
     /// only if the driver has [`RESIZES`](crate::Driver::RESIZES).
     ///
     /// # Errors

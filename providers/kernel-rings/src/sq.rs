@@ -306,7 +306,7 @@ unsafe impl<D: Driver> SendOps for Sq<D> {
     fn enable(&mut self, on: bool) {
         self.enabled = on;
         self.limit = self.pi;
-        // Work requests that a drained queue (SQD) held back: the kernel does not look again
+        // Work requests that SQD held back need a new doorbell: the kernel does not look again
         // (kernel `rxe_qp.c:rxe_qp_from_attr`, to RTS).
         if on && self.shared.send.retired() != self.pi {
             self.kick();

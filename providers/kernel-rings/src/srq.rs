@@ -98,7 +98,7 @@ impl<D: Driver> Srq<D> {
     #[inline(never)]
     fn disown(&mut self) {
         self.marked = 0;
-        // SAFETY: written behind the published index, so they are the front of the list.
+        // SAFETY: the slots were written but not published, so they are the front of the list.
         unsafe { self.shared.disown_front(self.head) };
     }
 
@@ -115,17 +115,17 @@ impl<D: Driver> Srq<D> {
         list: &[Sge],
     ) -> Result<SrqCursor, PostError> {
         let size = check_list(list, self.max_sge)?;
-        // One slot always stays in the list, so the slots out of it are no more than elements.
+        // The last slot stays in the free list, so no more slots are in use than elements exist.
         let next = self.shared.behind(at.head).ok_or(PostError::Full)?;
         if D::RecvRing::TELLS_CONSUMER && !is_before(at.pi, self.limit) {
             self.make_room(at.pi)?;
         }
         let token = Token { user_index: self.user_index, queue: Queue::Recv, index: at.head };
-        // SAFETY: the element is free: it is before the limit, or fewer than all elements are
-        // posted and not completed, and the kernel takes them in order.
+        // SAFETY: the element is free. With `TELLS_CONSUMER` it is before the limit. Otherwise the
+        // kernel takes elements in order, and fewer receives than elements are outstanding.
         unsafe { self.ring.write(at.pi, token.pack(), list, size) };
-        // SAFETY: the front of the list, and not its last slot, since one is behind it; this is the
-        // only poster.
+        // SAFETY: this is the only poster. The slot is the front of the free list, and not the last
+        // slot in it.
         unsafe { self.shared.put(at.head, wr_id) };
         let at = SrqCursor { pi: at.pi.wrapping_add(1), head: next };
         self.marked = at.pi.wrapping_sub(self.pi);

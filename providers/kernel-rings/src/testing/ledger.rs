@@ -12,16 +12,15 @@ use super::{post_recv, post_send};
 #[derive(Debug)]
 pub struct Ledger {
     slab: Slab,
-    /// Numbers of outstanding work requests: of receives, of sends.
+    /// `wr_id`s of outstanding receives, and of outstanding sends.
     posted: [BTreeSet<u64>; 2],
-    /// A completion of a send says that all sends before it are over.
+    /// A send completion also completes all earlier sends.
     in_order: bool,
     next: u64,
 }
 
 impl Ledger {
-    /// A ledger without work requests. A slot that was never used has number 0, so numbers begin
-    /// with 1.
+    /// An empty ledger. A `wr_id` of 0 marks a slot that was never used, so `wr_id`s begin at 1.
     #[must_use]
     pub fn new(slab: Slab, in_order: bool) -> Self {
         Self { slab, posted: Default::default(), in_order, next: 1 }

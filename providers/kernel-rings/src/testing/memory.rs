@@ -20,7 +20,7 @@ impl SharedMemory {
     ///
     /// # Panics
     ///
-    /// When the system has none.
+    /// If the system is out of memory.
     #[must_use]
     pub fn new(len: usize) -> Self {
         let file = memfd_create(c"queue", MFdFlags::MFD_CLOEXEC).expect("a file in memory");

@@ -34,8 +34,8 @@ pub(crate) struct Arrival {
     pub(crate) slid: u16,
 }
 
-/// A send WQE that succeeded. `bytes` counts for READ and atomics only; `data` is their answer, if
-/// it goes into the CQE.
+/// Completes a send WQE with success. `bytes` is used for READs and atomics only; `data` is their
+/// response, if it is scattered to the CQE.
 pub(crate) fn send_done(
     qp: &Qp,
     common: &mut Common,

@@ -6,7 +6,7 @@
 //! its loans and so recalls them. A key that is changed or destroyed recalls the loans made under
 //! it. A retransmission sends bytes.
 //!
-//! `lent_answers` lends answers to READs.
+//! `responses` lends READ responses.
 
 use crate::hca::context::Service;
 use crate::hca::device::Hca;

@@ -1,4 +1,4 @@
-//! Lends READ responses instead of sending them, as `loans` does for requests.
+//! Lends READ responses instead of sending them, as `requests` does for payload.
 //!
 //! A response is never acknowledged. So its loans are kept until the requester has taken them, or
 //! has skipped their ring records. If a changed key takes a loan back and no longer grants the

@@ -2,7 +2,7 @@
 //! completions, and repeats lost packets. An unreliable service (9.8) has no responses: a packet
 //! counts as acknowledged when it is sent.
 //!
-//! `requests` builds the packets, `replies` takes the responses.
+//! `request_tx` builds the packets, `ack_rx` takes the responses.
 
 use uverbs_mlx5_prm::syndrome::Syndrome as CqeSyndrome;
 
@@ -142,10 +142,10 @@ fn may_fetch(qp: &Qp) -> bool {
     qp.state == QpState::Rts && qp.sq_pending() != 0 && qp.requester.has_room()
 }
 
-/// Moves the next WQE from the ring into the queue. The cursor is behind the last entry, and then
-/// points at the new one.
+/// Moves the next WQE from the ring into the queue. The cursor is one past the last entry, so it
+/// points at the new entry afterwards.
 fn fetch(qp: &mut Qp, common: &mut Common) {
-    // The cursor is behind the last entry.
+    // The new entry starts at its first packet.
     qp.requester.packet = 0;
     let mut request = common.spare.take();
     let fetched = send_wqe::fetch(qp, common, &mut request.wqe);

@@ -3,8 +3,8 @@
 //! Silicon reaches a dma-buf by the exporter's bus addresses. This device reaches process memory,
 //! so it maps the dma-buf. A `memfd` that is sealed against shrinking is also accepted, for
 //! processes that may not open `/dev/udmabuf`, which makes a dma-buf of such a file
-//! (`drivers/dma-buf/udmabuf.c` wants the same seal). If the owner punches a hole into the `memfd`,
-//! it is as if an exporter moved pages: the next access finds the new ones.
+//! (`drivers/dma-buf/udmabuf.c` requires the same seal). If the owner punches a hole into the
+//! `memfd`, the next access uses the new pages, as after an exporter moved its pages.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;

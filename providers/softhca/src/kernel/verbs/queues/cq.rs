@@ -119,7 +119,7 @@ fn bind(
         }
     }
     if request.flags & MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD != 0 {
-        // It lacks `cqe_128_always`, too. With 64-byte CQEs the flag is invalid.
+        // The device also lacks `cqe_128_always`. With 64-byte CQEs the flag is invalid.
         return Err(match request.cqe_size {
             128 => Errno::EOPNOTSUPP,
             _ => Errno::EINVAL,
@@ -203,8 +203,8 @@ fn move_ring(call: &mut Call<'_>, cqn: Cqn, entries: u32) -> Result<u64, Errno> 
     let pinned = device.pin(own.buf_addr, len, true)?;
     let region = Region::Flat { addr: own.buf_addr, len };
     let log_entries = entries.trailing_zeros() as u8;
-    // The unconsumed CQEs do not fit: BAD_SIZE_OUTS_CQES_ERR, which becomes EINVAL like all others
-    // here.
+    // Fails with BAD_SIZE_OUTS_CQES_ERR if the unconsumed CQEs do not fit in the new ring. This and
+    // all other failures become EINVAL.
     device.hca.resize_cq(cqn, region, log_entries, own.cqe_size.into()).map_err(|_| {
         device.unpin(pinned);
         Errno::EINVAL

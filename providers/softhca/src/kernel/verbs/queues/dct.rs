@@ -20,7 +20,7 @@ use crate::kernel::verbs::memory::mr::{access_flags, queue_rights};
 use crate::kernel::verbs::queues::qp_modify::{driver_request, path};
 use crate::kernel::verbs::queues::qp_request::Asked;
 
-/// Required attributes of RESET to INIT, and of INIT to RTR.
+/// Exact attributes: `INIT` from RESET to INIT, `RTR` from INIT to RTR.
 const INIT: u32 = IB_QP_STATE | IB_QP_ACCESS_FLAGS | IB_QP_PKEY_INDEX | IB_QP_PORT;
 const RTR: u32 = IB_QP_STATE | IB_QP_MIN_RNR_TIMER | IB_QP_AV | IB_QP_PATH_MTU;
 

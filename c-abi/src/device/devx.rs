@@ -173,7 +173,7 @@ pub(crate) unsafe extern "C" fn obj_query_async(
 
 /// Exports an object's handle, by which another process with the same open device imports it.
 pub(crate) unsafe extern "C" fn obj_export(object: *const Object, to: *mut u32) -> c_int {
-    // SAFETY: C's contract: room for what `get_export_sizes` says.
+    // SAFETY: C's contract: `to` has the size that `get_export_sizes` returned.
     unsafe { to.write_unaligned((*object).handle) };
     0
 }
@@ -284,7 +284,7 @@ pub(crate) unsafe extern "C" fn umem_dereg(umem: *mut Umem) -> c_int {
 }
 
 pub(crate) unsafe extern "C" fn umem_export(umem: *const Umem, to: *mut [u32; 2]) -> c_int {
-    // SAFETY: C's contract: room for what `get_export_sizes` says.
+    // SAFETY: C's contract: `to` has the size that `get_export_sizes` returned.
     unsafe { to.write_unaligned([(*umem).handle, (*umem).umem_id]) };
     0
 }

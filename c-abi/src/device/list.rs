@@ -22,7 +22,7 @@ use crate::sys::ibv_device;
 #[repr(C)]
 pub(crate) struct Device {
     c: ibv_device,
-    /// Table of driver operations, which C's providers compare with theirs: matches none.
+    /// Table of driver operations. C's providers compare it with theirs; 0 matches none.
     _operations: usize,
     device: uverbs::Device,
 }
@@ -73,7 +73,8 @@ impl Device {
     fn new(device: uverbs::Device, name: &str) -> Self {
         let record = device.record();
         let sysfs = sysfs::mount();
-        // A device without a node reports its name as the node's, which `nodes/` answers.
+        // A device without a node reports its own name. The preloaded `c-abi/nodes` answers `stat`
+        // and `access` for that path.
         let node = if record.uverbs_name.is_empty() { name } else { &record.uverbs_name };
         let dev_path = format!("{sysfs}/class/infiniband_verbs/{node}");
         let own = if record.uverbs_name.is_empty() { sysfs::embedded() } else { None };
@@ -108,7 +109,7 @@ impl Device {
         let device: *const Self = device.cast();
         // SAFETY: C has it from a list, which holds a reference.
         unsafe { Arc::increment_strong_count(device) };
-        // SAFETY: the reference that was just added.
+        // SAFETY: takes over the reference that was just added.
         unsafe { Arc::from_raw(device) }
     }
 

@@ -118,7 +118,7 @@ unsafe fn create(
     // A size of 0 is raised to 1: C's provider accepts it, and no ring is empty.
     (init.max_wr, init.max_sge) = (attr.max_wr.max(1), attr.max_sge.max(1));
     init.limit = attr.srq_limit;
-    // One entry more than there are tags.
+    // The tag table has one place more than tags, because one place always stays free.
     let places = tags.as_ref().map_or(0, |tags| tags.max_tags as usize + 1);
     (init.xrc, init.tags) = (xrc, tags);
     init.allocator = of.allocator();

@@ -31,7 +31,7 @@ impl<P: Provider> Connection<P> {
         Self { established: true, ..Self::accepted(qp, id, private_data) }
     }
 
-    /// An accepted connection that the peer has not confirmed yet.
+    /// An accepted connection that awaits the confirmation of the peer.
     pub(super) fn accepted(qp: QueuePair<P>, id: Id, private_data: Vec<u8>) -> Self {
         Self { qp, id, private_data, established: false, parting: false, closed: false }
     }

@@ -103,9 +103,7 @@ fn first(found: &[AddressInfo]) -> Result<&AddressInfo> {
     found.first().ok_or_else(|| "the name has no address".into())
 }
 
-/// The IPv4 address among the device's GIDs.
+/// The device's first IP address.
 fn address(device: &Device) -> Result<IpAddr> {
-    let gids = device.open()?.query_gid_table()?;
-    let found = gids.iter().find(|entry| entry.gid.is_ipv4_mapped()).ok_or("no IPv4 address")?;
-    Ok(found.gid.to_ip())
+    Ok(*device.addresses()?.first().ok_or("the device has no IP address")?)
 }

@@ -3,9 +3,11 @@
 use std::fmt;
 #[cfg(feature = "softhca")]
 use std::io::ErrorKind;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use uverbs_core::Errno;
+use uverbs_core::attr::{GidEntry, GidType};
 use uverbs_core::commands::Uverbs;
 use uverbs_core::discovery;
 use uverbs_core::doors::{DeviceRecord, DeviceSource};
@@ -213,6 +215,30 @@ impl Device {
     #[doc(alias = "ibv_get_device_index")]
     pub fn index(&self) -> Option<u32> {
         self.record().index
+    }
+
+    /// IP addresses at which the connection manager and the peers reach the device: of its RoCE
+    /// GIDs, IPv4 first, without link-local ones. Empty on InfiniBand and iWARP, whose addresses are
+    /// those of a network interface.
+    ///
+    /// ```
+    /// let device = uverbs::device("softhca0")?;
+    /// let ip = device.addresses()?[0];
+    /// assert!(ip.is_ipv4());
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`open`](Self::open), and the kernel's refusal to list the GIDs.
+    pub fn addresses(&self) -> Result<Vec<IpAddr>, Error> {
+        let gids = self.open()?.query_gid_table()?;
+        let is_ip = |entry: &&GidEntry| entry.kind != GidType::Ib && !entry.gid.is_link_local();
+        let mut found: Vec<_> = gids.iter().filter(is_ip).map(|entry| entry.gid.to_ip()).collect();
+        // Stable: addresses of a family stay in the order of the GIDs, v1 beside v2.
+        found.sort_by_key(IpAddr::is_ipv6);
+        found.dedup();
+        Ok(found)
     }
 
     /// True for iWARP, RDMA over TCP. Its WRITEs carry no immediate data, and it has no datagrams.

@@ -85,9 +85,7 @@ fn serve(listener: &RdmaListener) -> Result<usize> {
     Ok(turned.len())
 }
 
-/// The IPv4 address among the device's GIDs.
+/// The device's first IP address.
 fn address(device: &Device) -> Result<IpAddr> {
-    let gids = device.open()?.query_gid_table()?;
-    let found = gids.iter().find(|entry| entry.gid.is_ipv4_mapped()).ok_or("no IPv4 address")?;
-    Ok(found.gid.to_ip())
+    Ok(*device.addresses()?.first().ok_or("the device has no IP address")?)
 }

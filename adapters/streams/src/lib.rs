@@ -10,8 +10,7 @@
 //! use uverbs_streams::StreamOptions;
 //!
 //! # let device = uverbs::device("softhca0")?;
-//! # let addr = std::net::Ipv6Addr::from(device.open()?.query_gid_table()?
-//! #     .iter().find(|entry| entry.gid.is_ipv4_mapped()).unwrap().gid.0).to_canonical();
+//! # let addr = device.addresses()?[0];
 //! let options = StreamOptions::new().on(&device); // of the kernel's devices: `RdmaListener::bind`
 //! let listener = options.listen((addr, 0))?;
 //! let to = listener.local_addr()?;

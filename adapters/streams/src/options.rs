@@ -24,8 +24,7 @@ const LONGEST_KEEP_ALIVE: Duration = Duration::from_secs(u32::MAX as u64);
 /// ```
 /// use uverbs_streams::StreamOptions;
 /// # let device = uverbs::device("softhca0")?;
-/// # let addr = std::net::Ipv6Addr::from(device.open()?.query_gid_table()?
-/// #     .iter().find(|entry| entry.gid.is_ipv4_mapped()).unwrap().gid.0).to_canonical();
+/// # let addr = device.addresses()?[0];
 ///
 /// let options = StreamOptions::new().on(&device).recv_buffer(1 << 20);
 /// let listener = options.listen((addr, 0))?;
@@ -291,8 +290,7 @@ impl StreamOptions {
         let Some(device) = self.device.as_ref().filter(|_| addr.ip().is_unspecified()) else {
             return Ok(addr);
         };
-        let gids = device.open()?.query_gid_table()?;
-        let mut own = gids.iter().map(|entry| entry.gid.to_ip());
+        let mut own = device.addresses()?.into_iter();
         let own = own.find(|ip| ip.is_loopback() && ip.is_ipv4() == addr.is_ipv4());
         Ok(own.map_or(addr, |ip| SocketAddr::new(ip, addr.port())))
     }

@@ -1,7 +1,7 @@
 //! Rendezvous of two processes by the connection manager, at an IP address and a port.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -141,19 +141,13 @@ impl ByArgs {
         let Some(mut at) = at else { return Ok(()) };
         if at.ip().is_unspecified()
             && let Some(device) = self.device()?
-            && let Some(own) = first_address(&device)?
+            && let Some(own) = device.addresses()?.first()
         {
-            at.set_ip(own);
+            at.set_ip(*own);
         }
         output::complain(&format!("listening at {at}"));
         Ok(())
     }
-}
-
-/// The first IP address among a device's GIDs.
-fn first_address(device: &Device) -> Result<Option<IpAddr>, Error> {
-    let gids = device.open()?.query_gid_table()?;
-    Ok(gids.first().map(|entry| entry.gid.to_ip()))
 }
 
 impl Waits {

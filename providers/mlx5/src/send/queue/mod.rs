@@ -289,9 +289,8 @@ impl Sq {
     pub(crate) unsafe fn write(
         &self,
         at: &mut SendCursor,
-        pi: u32,
         wr: Wr,
-        (ds, units, stream): (u32, u32, u64),
+        (pi, ds, units, stream): (u32, u32, u32, u64),
         address: Address<'_>,
         op: SendOp,
         data: Data<'_>,

@@ -48,7 +48,7 @@ unsafe impl SendOps for Sq {
         let (units, pi) = (wqe::units(ds, &data), at.pi());
         self.reserve(at, units)?;
         // SAFETY: contract of `post`; `reserve` found room for what was measured.
-        Ok(unsafe { self.write(at, pi, wr, (ds, units, 0), Address::None, op, data) })
+        Ok(unsafe { self.write(at, wr, (pi, ds, units, 0), Address::None, op, data) })
     }
 
     #[inline(always)]
@@ -75,7 +75,7 @@ unsafe impl SendOps for Sq {
         // The device reads the vector out of the WQE: the handle isn't looked at again.
         let vector = Vector { template: to.ah.template(), first: to.peer };
         // SAFETY: as in `post`.
-        Ok(unsafe { self.write(at, pi, wr, (ds, units, 0), Address::Vector(vector), op, data) })
+        Ok(unsafe { self.write(at, wr, (pi, ds, units, 0), Address::Vector(vector), op, data) })
     }
 
     #[inline]
@@ -97,9 +97,9 @@ unsafe impl SendOps for Sq {
         let ds = wqe::measure(&op, &data, self.room)? + address.units();
         let (units, pi) = (wqe::blocks(ds), at.pi());
         self.reserve(at, units)?;
-        let length = (ds, units, wqe::stream(stream));
+        let place = (pi, ds, units, wqe::stream(stream));
         // SAFETY: as in `post`.
-        Ok(unsafe { self.write(at, pi, wr, length, address, op, data) })
+        Ok(unsafe { self.write(at, wr, place, address, op, data) })
     }
 
     #[inline(always)]

@@ -19,8 +19,13 @@ const ENUMS: [(&str, &str); 4] = [
 /// Pages with tables of another library's names in the first column, and ours in the second.
 const MIGRATIONS: [&str; 3] = ["from-c.md", "from-ibverbs.md", "from-sideway.md"];
 /// Folders of the sources that declare our names.
-const SOURCES: [&str; 4] =
-    ["src", "providers/core/src", "providers/mlx5/src", "providers/softhca/src"];
+const SOURCES: [&str; 5] = [
+    "src",
+    "adapters/streams/src",
+    "providers/core/src",
+    "providers/mlx5/src",
+    "providers/softhca/src",
+];
 
 /// Returns the number of errors with a row. Fails on an error without a row, and on a name that the
 /// source lacks.

@@ -150,6 +150,23 @@ pub unsafe fn store_owner(at: *mut u8, value: u8) {
     unsafe { AtomicU8::from_ptr(at) }.store(value, Ordering::Relaxed);
 }
 
+/// Loads a word of a WQE that this thread stored. Program order gives the stored value, and a
+/// doorbell that is computed from it waits for it.
+///
+/// # Safety
+///
+/// As for [`std::ptr::read_volatile`]; no other thread stores to the memory.
+#[inline(always)]
+pub unsafe fn read_own(at: *const u64) -> u64 {
+    #[cfg(not(feature = "adversary"))]
+    // SAFETY: contract of `read_own`.
+    let word = unsafe { at.read_volatile() };
+    #[cfg(feature = "adversary")]
+    // SAFETY: contract of `read_own`.
+    let word = unsafe { adversary::own_word(at) };
+    word
+}
+
 /// Loads a field of a CQE that software owns.
 ///
 /// # Safety

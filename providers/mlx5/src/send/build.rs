@@ -102,7 +102,7 @@ impl Sq {
         // The length is the last byte, and at least two, so there is no carry or borrow.
         let last = |byte| u64::from_ne_bytes([0, 0, 0, 0, 0, 0, 0, byte]);
         // SAFETY: contract of `set_length`.
-        let ctrl = unsafe { device_memory::read(head) };
+        let ctrl = unsafe { device_memory::read_own(head) };
         let ctrl = ctrl.wrapping_add(last(segments as u8)).wrapping_sub(last(1));
         // SAFETY: contract of `set_length`.
         unsafe { device_memory::write(head, ctrl) };

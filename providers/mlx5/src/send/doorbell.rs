@@ -62,7 +62,7 @@ impl Posted {
     #[inline(always)]
     pub(crate) unsafe fn head(&self) -> u64 {
         // SAFETY: contract of `head`; a WQEBB is aligned.
-        unsafe { device_memory::read(self.at.cast()) }
+        unsafe { device_memory::read_own(self.at.cast()) }
     }
 
     /// Fixes the number of WQEBBs, which tells the compiler the possible lengths.

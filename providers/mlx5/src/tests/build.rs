@@ -127,13 +127,12 @@ fn in_calls<const UD: bool>(
     (wr, op, load): (Wr, SendOp, &Load),
     to: Option<&Ah>,
 ) -> Result<(), PostError> {
-    // SAFETY: no device reads the ring.
-    let mut open = unsafe {
-        match Sq::has_room(at) {
-            true => sq.open::<UD, false>(at, wr, op)?,
-            false => sq.open::<UD, true>(at, wr, op)?,
-        }
-    };
+    let mut open = match Sq::has_room(at) {
+        // SAFETY: no device reads the ring.
+        true => unsafe { sq.open::<UD, false>(at, wr, op) },
+        // SAFETY: no device reads the ring.
+        false => unsafe { sq.open::<UD, true>(at, wr, op) },
+    }?;
     if let Some(ah) = to {
         // SAFETY: as above, and it is open.
         unsafe { sq.address(at, &mut open, ah.to(PEER.0, PEER.1)) };

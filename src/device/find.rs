@@ -217,9 +217,9 @@ impl Device {
         self.record().index
     }
 
-    /// IP addresses at which the connection manager and the peers reach the device: of its RoCE
-    /// GIDs, IPv4 first, without link-local ones. Empty on InfiniBand and iWARP, whose addresses are
-    /// those of a network interface.
+    /// IP addresses of the device's RoCE GIDs, IPv4 first, without link-local ones. Peers and the
+    /// connection manager reach the device there. Empty on InfiniBand and iWARP, where a network
+    /// interface has the addresses.
     ///
     /// ```
     /// let device = uverbs::device("softhca0")?;

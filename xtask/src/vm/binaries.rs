@@ -163,7 +163,9 @@ pub(crate) fn build_init() -> Result<BTreeMap<String, PathBuf>, Outcome> {
 ///
 /// A failure if the copy can't be written.
 pub(crate) fn stripped(program: &Path) -> Result<PathBuf, Outcome> {
-    let folder = base().join("stripped");
+    // The programs' folders keep apart those of one name: an example, a program in C.
+    let kind = program.parent().and_then(Path::file_name).unwrap_or_default();
+    let folder = base().join("stripped").join(kind);
     create(&folder)?;
     let to = folder.join(program.file_name().unwrap_or_default());
     let time = |path: &Path| fs::metadata(path).and_then(|data| data.modified()).ok();

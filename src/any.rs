@@ -221,14 +221,12 @@ macro_rules! any {
                         // SAFETY: the cursor came from this queue, says the caller.
                         let sq = unsafe { any!(@same self, $variant) };
                         let to = match to {
-                            Target::Dc(DcDestination { ah: AnyAh::$variant(ah), dctn, key, stream }) => {
+                            Target::Dc(DcDestination { ah, dctn, key, stream }) => {
+                                let AnyAh::$variant(ah) = ah else {
+                                    return Err(PostError::ForeignAddress);
+                                };
                                 Target::Dc(DcDestination { ah, dctn, key, stream })
                             }
-                            #[allow(
-                                unreachable_patterns,
-                                reason = "with one provider there is no other"
-                            )]
-                            Target::Dc(_) => return Err(PostError::ForeignAddress),
                             Target::Srq(number) => Target::Srq(number),
                         };
                         // SAFETY: the caller upholds this function's contract.

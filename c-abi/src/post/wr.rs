@@ -211,7 +211,7 @@ unsafe fn begin<S: Sends, const TO: u8, const LOOK: bool>(qp: *const ibv_qp_ex, 
         }
         return;
     }
-    // SAFETY: C's contract; the cursor is of this queue's last `start`, and has room without `LOOK`.
+    // SAFETY: C's contract; the cursor is of this queue's last `start`. Without `LOOK` it has room.
     let opened = unsafe {
         match TO {
             DATAGRAMS => sq.open::<true, LOOK>(&mut build.at, wr, op),

@@ -21,8 +21,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// function that returns [`Result`]. This type converts into [`std::io::Error`], which keeps it as
 /// its source.
 ///
-/// [`to_errno`](Self::to_errno) returns the `errno` that a C program would get. `{}` and `{:?}` print
-/// a sentence, `{:#?}` the fields.
+/// [`to_errno`](Self::to_errno) returns the `errno` that a C program would get. `{}` and `{:?}`
+/// print a sentence, `{:#?}` the fields.
 ///
 /// ```
 /// # use uverbs_core::error::Error;

@@ -13,7 +13,9 @@ macro_rules! sentence_in_debug {
                 }
                 match self {
                     $(Self::$Variant $({ $($field),* })? $(($inner))? => {
-                        $crate::sentence::sentence_in_debug!(@fields f, $Variant $({ $($field),* })? $(($inner))?)
+                        $crate::sentence::sentence_in_debug!(
+                            @fields f, $Variant $({ $($field),* })? $(($inner))?
+                        )
                     })*
                 }
             }

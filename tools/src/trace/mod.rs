@@ -39,8 +39,8 @@ const VARIABLE: &str = "UVERBS_TRACE";
     uverbs trace --svg one.svg -- uverbs perf write lat -n 1\n  \
     uverbs trace --json all.json --quiet -- ./program\n  \
     uverbs trace --svg two.svg -- sh -c './server & ./client; wait'\n\n\
-    EXIT STATUS: the program's, 128 and the signal's number if a signal ended it; 1 when it can't be run or nothing was traced, 2 for bad \
-    arguments.")]
+    EXIT STATUS: the program's, or 128 and the signal's number if a signal ended it; 1 when it \
+    can't be run or nothing was traced, 2 for bad arguments.")]
 pub(crate) struct Args {
     /// Print each event field by field, as `uverbs explain` does
     #[arg(long)]

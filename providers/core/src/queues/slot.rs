@@ -62,18 +62,17 @@ impl Reach {
         (self.0 >> 32) as u32
     }
 
-    /// Position after one more work request of `units`. The index must not wrap: the carry would
-    /// count as one more work request, and the queue would seem full too early until the requests
-    /// posted now complete.
+    /// Position after one more work request of `units`. An index that wraps carries into the count,
+    /// and the queue would seem full too early until the requests posted now complete:
+    /// [`ready_for`](Self::ready_for) subtracts the carry beforehand.
     #[inline(always)]
     #[must_use]
     pub const fn after(self, units: u32) -> Self {
         Self(self.0.wrapping_add(1 << 32 | units as u64))
     }
 
-    /// Subtracts a work request if the next `units` wrap the index: the carry of
-    /// [`after`](Self::after) adds it again. Called when room is looked up, before a work request is
-    /// written.
+    /// Subtracts the carry of [`after`](Self::after) if the next `units` wrap the index. Called
+    /// when room is looked up, before a work request is written.
     #[inline(always)]
     #[must_use]
     pub const fn ready_for(self, units: u32) -> Self {

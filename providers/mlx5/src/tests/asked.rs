@@ -1,4 +1,4 @@
-//! Work requests for tests, posted alone or in a run.
+//! Work requests for tests, posted alone or in a list.
 #![allow(unsafe_code, reason = "posts")]
 
 use std::slice;
@@ -122,7 +122,7 @@ impl<'a, T: Request, F: Fn(Asked<'a>) -> T> Requests for Several<'a, F> {
     }
 }
 
-/// A batch: a run until a work request needs the slow path, then a cursor.
+/// A batch that is posted by lists, and by single posts of work requests that a list leaves.
 #[derive(Debug)]
 pub(crate) struct Row(SendCursor);
 
@@ -131,7 +131,7 @@ impl Row {
         Self(sq.begin())
     }
 
-    /// Posts one more work request. Returns whether the run took it, if it had room.
+    /// Posts one more work request. Returns whether the list took it, if it had room.
     pub(crate) fn post<const TO: bool>(
         &mut self,
         sq: &mut Sq,
@@ -181,7 +181,7 @@ impl Row {
     }
 }
 
-/// Posts as many work requests as the run takes, as type `T`. Returns their number.
+/// Posts as many work requests as the list takes, as type `T`. Returns their number.
 fn extend<'a, const TO: bool, T: Request<Ah = Ah>>(
     sq: &mut Sq,
     at: &mut SendCursor,

@@ -166,13 +166,13 @@ fn alone(
     Ok(())
 }
 
-/// True if a single post and a run must take the request, given known room.
+/// True if a single post and a list must take the request, given known room.
 fn is_usual(op: SendOp, load: &Load) -> bool {
     let usual = matches!(load, Load::One(sge) if sge.len.wrapping_sub(1) < (1 << 31) - 1);
     usual && !matches!(op, SendOp::FetchAdd { .. })
 }
 
-/// Posts a request in a run.
+/// Posts a request as one of a list.
 fn in_a_row<const TO: bool>(
     sq: &mut Sq,
     row: &mut Row,
@@ -213,7 +213,7 @@ fn start() -> impl Strategy<Value = u32> {
 }
 
 /// Runs the steps on queues of this size: posts at once, posts in several calls, single posts with
-/// a doorbell each, runs, and lists of alike requests.
+/// a doorbell each, lists, and lists of alike requests.
 fn run<const TO: bool>((ring, max_wr): (u32, u32), start: u32, steps: &[Step], to: Option<&Ah>) {
     let mut sides = [0; 5].map(|_| match TO {
         true => SendSide::of_datagrams_with_max_wr(ring, max_wr, ROOM),
@@ -330,7 +330,7 @@ fn one_that_is_not_ended_leaves_no_room_behind() {
 }
 
 /// A request that was expected to wrap the producer index and turns out shorter leaves the wrap to
-/// the next one, which checks; a run does not get there.
+/// the next one, which checks; a list does not get there.
 #[test]
 #[cfg_attr(miri, ignore = "maps memory")]
 fn one_that_ends_before_the_index_wraps_leaves_no_room_behind() {

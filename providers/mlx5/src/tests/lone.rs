@@ -250,7 +250,7 @@ fn an_empty_batch_rings_nothing() {
     assert_eq!((side.send_record(), steps().len()), (record, 0));
 }
 
-/// A run writes the WQEs and slots of a batch.
+/// A list writes the WQEs and slots of a batch.
 #[test]
 fn a_row_is_a_batch() {
     let mut sides = [0; 2].map(|_| looked());

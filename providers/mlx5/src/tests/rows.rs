@@ -157,7 +157,7 @@ fn a_row_has_no_room_by_a_device_that_lies() {
     side.assert_guards();
 }
 
-/// A run of datagrams takes only sends, and no WRITE.
+/// A list of datagrams takes only sends, and no WRITE.
 #[test]
 #[cfg_attr(miri, ignore = "maps memory")]
 fn a_row_of_datagrams_takes_no_write() {
@@ -190,7 +190,7 @@ fn a_row_needs_wqebbs_too() {
     side.assert_guards();
 }
 
-/// The last WQE of a run is the last written one, of any type.
+/// The last WQE of a batch is the last written one, of any type.
 #[test]
 fn a_row_that_ends_at_once_leaves_the_last_one() {
     let mut side = SendSide::with_max_wr(16, 8, ROOM);

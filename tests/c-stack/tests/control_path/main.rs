@@ -190,7 +190,8 @@ fn queues_take_no_more_memory_than_cs() {
         let off = (written - measured).abs();
         assert!(
             off / measured < TOLERANCE.0 || off < TOLERANCE.1,
-            "docs/CONTROL-PATH.md says {written}, counted were {measured}; UVERBS_BLESS=1 writes it anew"
+            "docs/CONTROL-PATH.md says {written}, counted were {measured}; UVERBS_BLESS=1 writes it \
+             anew"
         );
     }
 }

@@ -70,7 +70,7 @@ impl SendCursor {
         self.first as u16 == self.begin
     }
 
-    /// Advances over the WQE at the cursor's index `pi`, of `ds` units of 16 bytes, whose slot is at
+    /// Advances over the WQE at the cursor's index `pi`, of `ds` units of 16 bytes. Its slot is at
     /// `offset`.
     #[inline(always)]
     pub(crate) fn advance(&mut self, pi: u32, offset: usize, (ds, units): (u32, u32)) {

@@ -25,8 +25,8 @@ pub(super) fn is_usual(len: u32, head: Head) -> bool {
 
 impl Sq {
     /// Writes one work request, and moves the cursor over it. False if the room isn't known, or the
-    /// work request needs the slow path. `WHOLE` is passed to [`wqe::store_as`], for control segment
-    /// and address vector.
+    /// work request needs the slow path. `WHOLE` is passed to [`wqe::store_as`], for control
+    /// segment and address vector.
     ///
     /// # Safety
     ///

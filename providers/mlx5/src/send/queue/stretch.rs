@@ -68,8 +68,8 @@ impl Stretch {
     ///
     /// # Safety
     ///
-    /// As for `RunOps::extend`; the stretch is not full, and was created for requests of this type.
-    /// `WIDE` requires [`wide::is_here`].
+    /// The contract of `SendOps::post_list`. The stretch is not full, and was created for requests
+    /// of this type. `WIDE` requires [`wide::is_here`].
     #[inline(always)]
     unsafe fn write<const UD: bool, const WIDE: bool>(
         &mut self,
@@ -154,12 +154,11 @@ impl Stretch {
 }
 
 impl Sq {
-    /// [`RunOps::extend`] with alike requests. Leaves the run's `stop` to the caller: the run may
-    /// exceed it.
+    /// [`write_list`](Sq::write_list) with alike requests.
     ///
     /// # Safety
     ///
-    /// The contract of the method above.
+    /// The contract of [`write_list`](Sq::write_list).
     #[inline(always)]
     pub(super) unsafe fn write_alike<const UD: bool, R>(
         &mut self,

@@ -163,7 +163,7 @@ pub(crate) fn build_init() -> Result<BTreeMap<String, PathBuf>, Outcome> {
 ///
 /// A failure if the copy can't be written.
 pub(crate) fn stripped(program: &Path) -> Result<PathBuf, Outcome> {
-    // The programs' folders keep apart those of one name: an example, a program in C.
+    // A folder per kind: an example and a program in C may have one name.
     let kind = program.parent().and_then(Path::file_name).unwrap_or_default();
     let folder = base().join("stripped").join(kind);
     create(&folder)?;

@@ -192,7 +192,7 @@ unsafe impl BuildOps for Sq {
 
     #[inline(always)]
     unsafe fn address(&mut self, at: &SendCursor, open: &mut Open, to: Destination<'_, Ah>) {
-        let vector = Vector { template: to.ah.template(), first: to.peer };
+        let vector = Vector::of(to);
         // The vector fills the first WQEBB.
         open.data = self.ring_memory().unit(at.pi().wrapping_add(1));
         let unit = self.unit_at(open.offset as usize);

@@ -154,23 +154,18 @@ impl Doorbell {
         self.half ^= self.half_bytes;
     }
 
-    /// [`ring`](Self::ring) with a fast path for a short WQE if one thread rings by BlueFlame:
-    /// `kept` replaces the separate checks of `ring`. `WHOLE`: each segment of the first WQEBB was
-    /// stored by one sixteen-byte store, so that sixteen-byte loads don't stall.
+    /// [`ring`](Self::ring) for a batch of one, with a fast path for a short WQE if one thread rings
+    /// by BlueFlame: `kept` replaces the separate checks of `ring`. `WHOLE`: each segment of the
+    /// first WQEBB was stored by one sixteen-byte store, so that sixteen-byte loads don't stall.
     ///
     /// # Safety
     ///
     /// The contract of the method above.
     #[inline(always)]
-    pub(crate) unsafe fn ring_short<const WHOLE: bool>(
-        &mut self,
-        last: Posted,
-        only: bool,
-        ring: Ring,
-    ) {
-        if last.units > self.kept || !only || last.ds <= 1 {
+    pub(crate) unsafe fn ring_short<const WHOLE: bool>(&mut self, last: Posted, ring: Ring) {
+        if last.units > self.kept || last.ds <= 1 {
             // SAFETY: contract of `ring_short`.
-            return unsafe { self.ring(last, only, ring) };
+            return unsafe { self.ring(last, true, ring) };
         }
         record_before_doorbell(DoorbellMemory::WriteCombining);
         // SAFETY: contract of `ring_short`; `kept` is at most the size of a half.

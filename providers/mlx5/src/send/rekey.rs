@@ -203,9 +203,9 @@ impl Sq {
 
     /// Reads the control segment of the WQE at `index`, which is written and not published.
     fn ctrl_at(&self, index: u32) -> Words {
-        let at = self.ring_memory().unit(index);
+        let at = self.ring_memory().unit(index).cast::<u64>();
         // SAFETY: an aligned control segment of this ring, not published.
-        unsafe { device_memory::read(at.cast::<Words>()) }
+        [0, 1].map(|word| unsafe { device_memory::read_own(at.wrapping_add(word)) })
     }
 
     /// Sets the small fence of the WQE at `index`, which is written and not published.

@@ -2,7 +2,15 @@
 #![allow(unsafe_code, reason = "copies into and out of a ring by raw address")]
 
 use uverbs_core::order::device_memory;
+use uverbs_core::queues::slot::SLOT_BYTES;
 use uverbs_mlx5_prm::ctrl::MLX5_SEND_WQE_BB;
+
+/// Address of the WQEBB whose slot is at `offset`, in the ring that begins at `start`: a WQEBB has
+/// four times a slot's size.
+#[inline(always)]
+pub(crate) fn unit_at(start: *mut u8, offset: usize) -> *mut u8 {
+    start.wrapping_add(offset * (MLX5_SEND_WQE_BB / SLOT_BYTES))
+}
 
 /// A ring of WQEBBs.
 #[derive(Clone, Copy, Debug)]

@@ -12,7 +12,6 @@ use uverbs_core::queues::work::{Data, SendOp};
 
 use super::{SendCursor, Sq};
 use crate::Ah;
-use crate::send::doorbell::Posted;
 use crate::send::inline::{inline_units, is_small, write_inline};
 use crate::send::list::{counted, is_rare, write_counted};
 use crate::send::wqe::{self, Address, Head, Vector};
@@ -71,7 +70,7 @@ impl Sq {
         }
         let address = if UD {
             let Some(to) = request.to() else { return false };
-            Address::Vector(Vector { template: to.ah.template(), first: to.peer })
+            Address::Vector(Vector::of(to))
         } else {
             Address::None
         };
@@ -164,16 +163,15 @@ impl Sq {
             return false;
         }
         // Loaded first: after a store to the ring the compiler would load them again.
-        let (first, ring, mut at) = (self.producer(), self.ring_memory(), self.position());
+        let (ring, mut at) = (self.ring_memory(), self.position());
         // A datagram's first WQEBB is written and copied by sixteen bytes: `Doorbell::ring_short`.
         // SAFETY: contract of `write_alone`; the cursor is where `begin` would return it.
         if !unsafe { self.write_in_row::<UD, UD>(&mut at, request) } {
             return false;
         }
         self.keep(at.reach);
-        let last = Posted { first, ..self.last(&at) };
         // SAFETY: the last WQE was just written.
-        unsafe { self.announce::<UD>(ring, at.pi(), true, last) };
+        unsafe { self.announce::<UD>(ring, at.pi(), self.last(&at)) };
         true
     }
 }

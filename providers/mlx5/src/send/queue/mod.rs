@@ -14,15 +14,15 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use uverbs_core::queues::shared::QpShared;
-use uverbs_core::queues::slot::{Reach, SLOT_BYTES, Slots};
+use uverbs_core::queues::slot::{Reach, Slots};
 use uverbs_core::queues::work::{Data, SendOp, Wr};
-use uverbs_mlx5_prm::ctrl::{MLX5_SEND_WQE_BB, QpnDs};
+use uverbs_mlx5_prm::ctrl::QpnDs;
 use uverbs_mlx5_prm::doorbell::MLX5_SND_DBR;
 use uverbs_mlx5_prm::wqe::Service;
 
 use crate::send::doorbell::{Doorbell, Posted, store_record};
 use crate::send::packet::Packets;
-use crate::send::ring::Ring;
+use crate::send::ring::{Ring, unit_at};
 use crate::send::wide;
 use crate::send::wqe::{self, Address, Room};
 
@@ -268,10 +268,10 @@ impl Sq {
         self.slots.place(slot)
     }
 
-    /// Address of the WQEBB whose slot is at `offset`: a WQEBB has four times a slot's size.
+    /// Address of the WQEBB whose slot is at `offset`.
     #[inline(always)]
     pub(crate) fn unit_at(&self, offset: usize) -> *mut u8 {
-        self.start.wrapping_add(offset * (MLX5_SEND_WQE_BB / SLOT_BYTES))
+        unit_at(self.start, offset)
     }
 
     /// Writes a WQE of `ds` units of 16 bytes at the cursor, with the DCI `stream` or 0 in its
@@ -350,30 +350,24 @@ impl Sq {
         self.keep(at.reach);
     }
 
-    /// The device's part of [`publish`](Self::publish), with separate cases for one and two WQEBBs,
-    /// which the compiler copies to the register without a loop. `ring` belongs to this queue; for
+    /// The device's part of [`publish`](Self::publish) for a batch of one, with separate cases for
+    /// one and two WQEBBs, which the compiler copies to the register without a loop. `ring` belongs to this queue; for
     /// `WHOLE` see `Doorbell::ring_short`.
     ///
     /// # Safety
     ///
     /// The contract of the method above.
     #[inline(always)]
-    pub(crate) unsafe fn announce<const WHOLE: bool>(
-        &mut self,
-        ring: Ring,
-        pi: u32,
-        only: bool,
-        last: Posted,
-    ) {
+    pub(crate) unsafe fn announce<const WHOLE: bool>(&mut self, ring: Ring, pi: u32, last: Posted) {
         // SAFETY: contract of `announce`.
         unsafe { self.count_in_record(pi) };
         match last.units {
             // SAFETY: as in `publish`.
-            1 => unsafe { self.doorbell.ring_short::<WHOLE>(last.of::<1>(), only, ring) },
+            1 => unsafe { self.doorbell.ring_short::<WHOLE>(last.of::<1>(), ring) },
             // SAFETY: as in `publish`.
-            2 => unsafe { self.doorbell.ring_short::<WHOLE>(last.of::<2>(), only, ring) },
+            2 => unsafe { self.doorbell.ring_short::<WHOLE>(last.of::<2>(), ring) },
             // SAFETY: as in `publish`.
-            _ => unsafe { self.doorbell.ring_short::<WHOLE>(last, only, ring) },
+            _ => unsafe { self.doorbell.ring_short::<WHOLE>(last, ring) },
         }
     }
 

@@ -73,7 +73,7 @@ unsafe impl SendOps for Sq {
             units
         };
         // The device reads the vector out of the WQE: the handle isn't looked at again.
-        let vector = Vector { template: to.ah.template(), first: to.peer };
+        let vector = Vector::of(to);
         // SAFETY: as in `post`.
         Ok(unsafe { self.write(at, wr, (pi, ds, units, 0), Address::Vector(vector), op, data) })
     }
@@ -177,7 +177,8 @@ unsafe impl SendOps for Sq {
             return;
         }
         if self.umr_end.is_some() {
-            // In parts: a cursor passed whole would be stored to memory on all paths.
+            // Three parts: a cursor passed whole, or a fourth part, costs instructions on all
+            // paths.
             let (stop, units) = (at.stop, at.units.into());
             // SAFETY: contract of `ring`.
             return unsafe { self.publish_behind_umr(at.reach, stop, units) };

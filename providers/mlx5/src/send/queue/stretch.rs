@@ -16,6 +16,7 @@ use super::list::is_usual;
 use super::{SendCursor, Sq};
 use crate::Ah;
 use crate::send::inline::{SMALL_INLINE, is_small, write_small};
+use crate::send::ring::unit_at;
 use crate::send::wide;
 use crate::send::wqe::{self, Address, Vector};
 
@@ -52,12 +53,6 @@ impl Stretch {
         begin.behind(self.reach, offset, self.reach.end().wrapping_sub(units), self.ds)
     }
 
-    /// Address of the WQEBB whose slot is at `offset`.
-    #[inline(always)]
-    fn unit(&self, offset: usize) -> *mut u8 {
-        self.start.wrapping_add(offset * (MLX5_SEND_WQE_BB / SLOT_BYTES))
-    }
-
     #[inline(always)]
     fn is_over(&self) -> bool {
         self.offset == self.end
@@ -87,10 +82,10 @@ impl Stretch {
             return false;
         }
         let Self { offset, first, .. } = *self;
-        let at = self.unit(offset);
+        let at = unit_at(self.start, offset);
         let address = if UD {
             let Some(to) = request.to() else { return false };
-            Address::Vector(Vector { template: to.ah.template(), first: to.peer })
+            Address::Vector(Vector::of(to))
         } else {
             Address::None
         };

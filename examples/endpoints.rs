@@ -34,7 +34,9 @@ fn main() -> Result<()> {
         ["server"] => server(PORT),
         ["server", port] => server(port),
         ["client", at] => {
-            let (host, port) = at.split_once(':').unwrap_or((at, PORT));
+            // An IPv6 address has several colons, and no port here.
+            let parts = at.split_once(':').filter(|(_, port)| !port.contains(':'));
+            let (host, port) = parts.unwrap_or((at, PORT));
             client(host, port)
         }
         _ => Err("usage: endpoints [server [PORT] | client HOST[:PORT]]".into()),

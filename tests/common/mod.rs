@@ -52,12 +52,11 @@ pub fn address_of(device: &Device) -> Option<IpAddr> {
     if let Ok(address) = std::env::var("UVERBS_TEST_ADDRESS") {
         return Some(address.parse().expect("UVERBS_TEST_ADDRESS is an address"));
     }
-    let gids = device.open().unwrap().query_gid_table().unwrap();
-    let found = gids.iter().find(|entry| entry.gid.is_ipv4_mapped());
+    let found = device.addresses().unwrap().into_iter().find(IpAddr::is_ipv4);
     if found.is_none() {
         skip("the device has no IP address");
     }
-    Some(found?.gid.to_ip())
+    found
 }
 
 /// A software HCA as a device.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -123,6 +124,12 @@ pub(crate) fn cargo(words: &[&str]) -> Command {
         command.env("CARGO_INCREMENTAL", "0");
     }
     command
+}
+
+/// Cargo's folder, with its registry and the programs that it installs.
+pub(crate) fn cargo_home() -> Option<PathBuf> {
+    let home = || std::env::home_dir().map(|home| home.join(".cargo"));
+    std::env::var_os("CARGO_HOME").map(PathBuf::from).or_else(home)
 }
 
 /// Runs a command to its end, or kills it after `limit`.

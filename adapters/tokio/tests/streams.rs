@@ -26,9 +26,7 @@ fn bytes(len: usize) -> Vec<u8> {
 /// Options for streams of a new software HCA, and a listener there.
 fn listen() -> (StreamOptions, RdmaListener, SocketAddr) {
     let device = Device::from(SoftHca::builder().build().unwrap());
-    let gids = device.open().unwrap().query_gid_table().unwrap();
-    let gid = gids.iter().find(|entry| entry.gid.is_ipv4_mapped()).unwrap();
-    let ip = gid.gid.to_ip();
+    let ip = device.addresses().unwrap()[0];
     let options = StreamOptions::new().on(&device);
     let listener = options.listen((ip, 0)).unwrap();
     let at = listener.local_addr().unwrap();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::debian::apt::{Apt, Archive, create, failed, once, unpack};
 use crate::debian::chroot::{Root, has_namespaces, merge_usr};
 use crate::debian::target;
-use crate::step::{Outcome, output};
+use crate::step::{Outcome, cargo_home, output};
 
 /// Compilers, linkers and C libraries, QEMU's user mode, and the root's packages.
 const PACKAGES: [&str; 15] = [
@@ -70,10 +70,8 @@ impl Toolchain {
             complete(&folder)
         })?;
         // Cargo's registry and downloads are the machine's: the root downloads nothing.
-        let cargo_home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
-        let home = || std::env::home_dir().map(|home| home.join(".cargo"));
-        let cargo_home = cargo_home.or_else(home);
-        let cargo_home = cargo_home.ok_or_else(|| Outcome::Skipped("no CARGO_HOME".to_owned()))?;
+        let cargo_home =
+            cargo_home().ok_or_else(|| Outcome::Skipped("no CARGO_HOME".to_owned()))?;
         let toolchain = Self { root: Root::at(folder), cargo_home };
         for machine in MACHINES {
             toolchain.compile_preload(machine)?;

@@ -1,19 +1,17 @@
 //! `cargo xtask install`: the command line, and beside it the libraries for C programs, where
 //! `uverbs run` finds them.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use crate::c_stack::c_abi;
-use crate::step::{Outcome, cargo, run};
+use crate::step::{Outcome, cargo, cargo_home, run};
 
 const LIMIT: Duration = Duration::from_secs(30 * 60);
 
 /// Installs into `root`, or into cargo's folder: `bin/uverbs` and `lib/uverbs`.
 pub(crate) fn install(root: Option<&Path>) -> Outcome {
-    let home = || std::env::home_dir().map(|home| home.join(".cargo"));
-    let cargos = || std::env::var_os("CARGO_HOME").map(PathBuf::from).or_else(home);
-    let Some(root) = root.map(Path::to_owned).or_else(cargos) else {
+    let Some(root) = root.map(Path::to_owned).or_else(cargo_home) else {
         return Outcome::Failed("no home folder: name one with --root".to_owned());
     };
     let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tools");

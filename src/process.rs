@@ -1,6 +1,6 @@
 //! For libraries over this one: forked children, and threads in programs that handle signals.
 
-/// Asked by a `Drop` that posts:
+/// A `Drop` that posts asks it first:
 ///
 /// ```
 /// use uverbs::process::Process;

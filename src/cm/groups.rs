@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use uverbs_core::commands::cm::Ucma;
 use uverbs_core::error::Error;
 
-/// The channel of an id that has joined groups, for leaving them; `None` once the id is gone. The
-/// kernel then left them, and may have given a membership's number to another.
+/// Channel of an id, for leaving its groups; `None` once the id is destroyed. The kernel leaves the
+/// groups of a destroyed id, and may reuse their membership numbers.
 #[derive(Clone, Debug)]
 pub(super) struct Groups(Arc<Mutex<Option<Ucma>>>);
 
@@ -15,7 +15,7 @@ impl Groups {
         Self(Arc::new(Mutex::new(Some(channel.clone()))))
     }
 
-    /// Moves the id to another channel, while no group can be left.
+    /// Moves the id to another channel. Leaving a group waits until this is done.
     ///
     /// # Errors
     ///
@@ -31,7 +31,7 @@ impl Groups {
         Ok(())
     }
 
-    /// Ends the id, while no group is left.
+    /// Destroys the id. Leaving a group waits until this is done.
     pub(super) fn end(&self, destroy: impl FnOnce()) {
         let mut channel = self.lock();
         destroy();

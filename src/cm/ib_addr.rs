@@ -87,7 +87,7 @@ impl IbAddr {
         SockAddr::new(&bytes).unwrap_or(SockAddr::NONE)
     }
 
-    /// The address in `bytes`, if it is one of InfiniBand.
+    /// Address in `bytes`; `None` for another address family.
     pub(super) fn from_kernel(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; LEN] = bytes.first_chunk()?;
         let long = |at: usize| -> Option<[u8; 8]> { bytes[at..].first_chunk().copied() };

@@ -14,8 +14,8 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal: `ENODEV` where no InfiniBand port has the GID, which RoCE ports are
-    /// not; `EADDRINUSE`.
+    /// The kernel's refusal: `ENODEV` where no InfiniBand port has the GID (RoCE ports don't
+    /// count); `EADDRINUSE`.
     #[doc(alias = "rdma_bind_addr")]
     pub fn bind_ib(&self, addr: &IbAddr) -> Result<(), Error> {
         self.bind_to(Address::Ib(*addr))
@@ -63,7 +63,7 @@ impl Id {
         Ok((own, gid(&answer.dst_addr, answer.dst_size)))
     }
 
-    /// The peer's address, if that is one of InfiniBand.
+    /// The peer's address, if it is an InfiniBand address.
     ///
     /// # Errors
     ///

@@ -21,7 +21,7 @@ pub trait Directed: Transport {
     /// Destination of a work request.
     type To<P: Provider>: Debug;
 
-    /// The protection domain that this is of, if it is of one.
+    /// Protection domain of the destination, if it has one.
     #[doc(hidden)]
     fn domain<P: Provider>(to: &Self::To<P>) -> Option<u64>;
 
@@ -29,7 +29,8 @@ pub trait Directed: Transport {
     ///
     /// # Safety
     ///
-    /// As for [`SendOps::post`], and what [`domain`](Self::domain) says is the queue pair's.
+    /// The contract of [`SendOps::post`]. The destination's [`domain`](Self::domain), if any, is the
+    /// queue pair's.
     #[doc(hidden)]
     unsafe fn post<P: Provider>(
         sq: &mut P::Sq,

@@ -32,7 +32,7 @@ pub(super) fn number(gid: [u8; 16]) -> u128 {
 }
 
 impl Outgoing {
-    /// Notes it for the next flush.
+    /// Marks the device as written to, for the next flush.
     pub(super) fn note(&mut self, to: u128, written: &mut Vec<u128>) {
         if !std::mem::replace(&mut self.written, true) {
             written.push(to);

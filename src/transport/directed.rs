@@ -29,8 +29,8 @@ pub trait Directed: Transport {
     ///
     /// # Safety
     ///
-    /// The contract of [`SendOps::post`]. The destination's [`domain`](Self::domain), if any, is the
-    /// queue pair's.
+    /// The contract of [`SendOps::post`]. The destination's [`domain`](Self::domain), if any, is
+    /// the queue pair's.
     #[doc(hidden)]
     unsafe fn post<P: Provider>(
         sq: &mut P::Sq,

@@ -13,12 +13,13 @@ use uverbs_core::objects::ah::AhCore;
 use uverbs_core::objects::context::unique_id;
 use uverbs_core::objects::pd::PdCore;
 use uverbs_core::provider::AhOps;
+use uverbs_core::queues::work::Destination;
 use uverbs_kernel_abi::mlx5::mlx5_ib_create_ah_resp;
 use uverbs_mlx5_prm::address::{FlMlid, GrhGidFl, StatRateSl, mlx5_wqe_av};
 use zerocopy::{IntoBytes, transmute};
 
 use crate::Context;
-use crate::send::wqe::{self, Words};
+use crate::send::wqe::{self, Vector, Words};
 
 const CREATE_AH: &str = "create_ah";
 
@@ -85,6 +86,12 @@ impl Ah {
     #[inline(always)]
     pub(crate) fn second_word(&self) -> u64 {
         self.second_word
+    }
+
+    /// Address vector of a datagram.
+    #[inline(always)]
+    pub(crate) fn vector(to: Destination<'_, Self>) -> Vector<'_> {
+        Vector { template: to.ah.template(), first: to.peer }
     }
 
     /// Address vector without queue pair and Q_Key.

@@ -17,7 +17,7 @@ use crate::Ah;
 use crate::send::inline::{is_small, write_small};
 use crate::send::list::{counted, write_counted};
 use crate::send::queue::{SendCursor, Sq};
-use crate::send::wqe::{self, Address, DS_PER_UNIT, Head, Vector};
+use crate::send::wqe::{self, Address, DS_PER_UNIT, Head};
 
 /// A WQE at the cursor whose data is missing.
 #[derive(Debug)]
@@ -192,7 +192,7 @@ unsafe impl BuildOps for Sq {
 
     #[inline(always)]
     unsafe fn address(&mut self, at: &SendCursor, open: &mut Open, to: Destination<'_, Ah>) {
-        let vector = Vector::of(to);
+        let vector = Ah::vector(to);
         // The vector fills the first WQEBB.
         open.data = self.ring_memory().unit(at.pi().wrapping_add(1));
         let unit = self.unit_at(open.offset as usize);

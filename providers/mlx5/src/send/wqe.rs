@@ -13,7 +13,7 @@
 #![allow(unsafe_code, reason = "writes segments into a ring by raw address")]
 
 use uverbs_core::order::device_memory;
-use uverbs_core::queues::work::{Data, Destination, PostError, Remote, SendFlags, SendOp, Sge};
+use uverbs_core::queues::work::{Data, PostError, Remote, SendFlags, SendOp, Sge};
 use uverbs_mlx5_prm::address::{DqpDct, mlx5_wqe_av, mlx5_wqe_xrc_seg};
 use uverbs_mlx5_prm::ctrl::{
     DS_BYTES, DS_MAX, FmCeSe, MLX5_SEND_WQE_BB, MLX5_WQE_CTRL_CQ_UPDATE, MLX5_WQE_CTRL_FENCE,
@@ -24,7 +24,6 @@ use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::remote::{mlx5_wqe_atomic_seg, mlx5_wqe_raddr_seg};
 use zerocopy::{IntoBytes, transmute};
 
-use crate::Ah;
 use crate::send::inline::{inline_units, total_inline, write_inline, write_inline_list};
 use crate::send::ring::Ring;
 
@@ -315,13 +314,7 @@ pub(crate) struct Vector<'a> {
     pub(crate) first: Words,
 }
 
-impl<'a> Vector<'a> {
-    /// Address vector of a datagram.
-    #[inline(always)]
-    pub(crate) fn of(to: Destination<'a, Ah>) -> Self {
-        Self { template: to.ah.template(), first: to.peer }
-    }
-
+impl Vector<'_> {
     /// Writes the vector, each segment by [`store_as`].
     ///
     /// # Safety

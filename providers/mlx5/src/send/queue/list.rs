@@ -14,7 +14,7 @@ use super::{SendCursor, Sq};
 use crate::Ah;
 use crate::send::inline::{inline_units, is_small, write_inline};
 use crate::send::list::{counted, is_rare, write_counted};
-use crate::send::wqe::{self, Address, Head, Vector};
+use crate::send::wqe::{self, Address, Head};
 
 /// True for an SGE of a length that is not [rare](is_rare), and of eight bytes for an atomic.
 #[inline(always)]
@@ -70,7 +70,7 @@ impl Sq {
         }
         let address = if UD {
             let Some(to) = request.to() else { return false };
-            Address::Vector(Vector::of(to))
+            Address::Vector(Ah::vector(to))
         } else {
             Address::None
         };

@@ -351,8 +351,8 @@ impl Sq {
     }
 
     /// The device's part of [`publish`](Self::publish) for a batch of one, with separate cases for
-    /// one and two WQEBBs, which the compiler copies to the register without a loop. `ring` belongs to this queue; for
-    /// `WHOLE` see `Doorbell::ring_short`.
+    /// one and two WQEBBs, which the compiler copies to the register without a loop. `ring` belongs
+    /// to this queue; for `WHOLE` see `Doorbell::ring_short`.
     ///
     /// # Safety
     ///

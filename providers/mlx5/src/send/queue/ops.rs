@@ -73,7 +73,7 @@ unsafe impl SendOps for Sq {
             units
         };
         // The device reads the vector out of the WQE: the handle isn't looked at again.
-        let vector = Vector::of(to);
+        let vector = Ah::vector(to);
         // SAFETY: as in `post`.
         Ok(unsafe { self.write(at, wr, (pi, ds, units, 0), Address::Vector(vector), op, data) })
     }

@@ -18,7 +18,7 @@ use crate::Ah;
 use crate::send::inline::{SMALL_INLINE, is_small, write_small};
 use crate::send::ring::unit_at;
 use crate::send::wide;
-use crate::send::wqe::{self, Address, Vector};
+use crate::send::wqe::{self, Address};
 
 /// Alignment of a stretch: indexes between two multiples of it differ only in their lowest byte.
 pub(super) const STRETCH: u32 = 1 << 8;
@@ -85,7 +85,7 @@ impl Stretch {
         let at = unit_at(self.start, offset);
         let address = if UD {
             let Some(to) = request.to() else { return false };
-            Address::Vector(Vector::of(to))
+            Address::Vector(Ah::vector(to))
         } else {
             Address::None
         };

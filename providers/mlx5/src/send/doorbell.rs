@@ -156,7 +156,7 @@ impl Doorbell {
 
     /// [`ring`](Self::ring) for a batch of one, with a fast path for a short WQE if one thread
     /// rings by BlueFlame: `kept` replaces the separate checks of `ring`. `WHOLE`: each segment of
-    /// the first WQEBB was stored by one sixteen-byte store, so that sixteen-byte loads don't stall.
+    /// the first WQEBB was stored by one sixteen-byte store, so sixteen-byte loads don't stall.
     ///
     /// # Safety
     ///

@@ -166,7 +166,7 @@ impl Image {
     /// # Errors
     ///
     /// The file that can't be read or written.
-    pub(crate) fn write(mut self, path: &Path) -> Result<()> {
+    pub(crate) fn write(&mut self, path: &Path) -> Result<()> {
         for (name, from) in std::mem::take(&mut self.found) {
             if name.starts_with("ld-linux") {
                 self.link(&format!("lib64/{name}"), &format!("/{FOLDER}/{name}"));

@@ -52,3 +52,66 @@ fn what_is_missing_is_said() {
         assert_eq!(run.stderr.lines().count(), 1, "{run:?}");
     }
 }
+
+/// Runs a pair of shell commands, in which `$U` is `uverbs`.
+fn pair(server: &str, client: &str, limit: &str) -> common::Run {
+    let folder = folder("pair");
+    let path = folder.to_str().unwrap();
+    let words =
+        ["run", "--libraries", path, "-d", "softhca", "--limit", limit, "--pair", server, client];
+    let mut command = command(&words);
+    run(command.env("U", env!("CARGO_BIN_EXE_uverbs")))
+}
+
+#[test]
+fn a_pair_connects_by_tcp_and_by_the_connection_manager() {
+    for (server, client) in [
+        ("$U pingpong --server --port 18621 -n 5", "$U pingpong 127.0.0.1 --port 18621 -n 5"),
+        ("$U rping --server --port 7173", "$U rping 127.0.0.1 --port 7173"),
+    ] {
+        let run = pair(server, client, "60").ok();
+        let of = |side: &str| run.stdout.lines().any(|line| line.starts_with(side));
+        assert!(of("server: ") && of("client: "), "{run:?}");
+    }
+}
+
+#[test]
+fn a_client_starts_when_its_server_listens() {
+    // A listener of the group's grandchild, and a server that takes its time.
+    let server = "sleep 0.3; ($U pingpong --server --port 18622 -n 5)";
+    pair(server, "$U pingpong 127.0.0.1 --port 18622 -n 5", "60").ok();
+}
+
+#[test]
+fn a_pair_fails_with_either_side_and_at_its_limit_and_leaves_no_process() {
+    let late = "server: no end within 1.5 s (--limit)";
+    // Seconds that no other program sleeps.
+    let sleep = format!("sleep {}", 100_000 + std::process::id());
+    for (server, client, why) in [
+        ("exit 3", &*sleep, "server: exit status: 3"),
+        (&sleep, "exit 4", "client: exit status: 4"),
+        (&format!("({sleep})"), "true", late),
+        (&format!("trap '' TERM; {sleep}; {sleep}"), "true", late),
+    ] {
+        let run = pair(server, client, "1.5");
+        assert_eq!(run.status, Some(1), "{run:?}");
+        assert!(run.stderr.ends_with(&format!("uverbs: {why}\n")), "{run:?}");
+        let sleeper = sleep.replace(' ', "\0") + "\0";
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        let lines = processes.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+        assert_eq!(lines.filter(|line| line == sleeper.as_bytes()).count(), 0, "{server}");
+    }
+}
+
+#[test]
+fn a_pair_ends_with_its_runner() {
+    let folder = folder("ended");
+    let path = folder.to_str().unwrap();
+    let sleep = "sleep 1112";
+    let words = ["run", "--libraries", path, "-d", "softhca", "--pair", sleep, sleep];
+    let child = command(&words).spawn().unwrap();
+    common::interrupt(&child, std::time::Duration::from_millis(100));
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(1));
+    assert_eq!(String::from_utf8(ended.stderr).unwrap(), "uverbs: both sides: interrupted\n");
+}

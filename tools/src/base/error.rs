@@ -50,6 +50,8 @@ pub(crate) enum Error {
     File { path: PathBuf, error: io::Error },
     /// A file with unexpected contents.
     Record { path: PathBuf, why: String },
+    /// End of a program of a pair.
+    Program { name: &'static str, end: String },
     /// A plot could not be drawn.
     Plot(String),
     /// The system refused a call that is no verb.
@@ -96,6 +98,7 @@ impl fmt::Display for Error {
             Self::Stream { what, error } => write!(f, "{what}: {error}"),
             Self::File { path, error } => write!(f, "{}: {error}", path.display()),
             Self::Record { path, why } => write!(f, "{}: {why}", path.display()),
+            Self::Program { name, end } => write!(f, "{name}: {end}"),
             Self::Plot(why) => write!(f, "drawing the plot: {why}"),
             Self::System { what, errno } => write!(f, "{what}: {}", errno.desc()),
             Self::Output(error) => write!(f, "writing the report: {error}"),

@@ -26,6 +26,15 @@ pub(crate) fn watch() -> Result<Arc<AtomicBool>, Error> {
     }
 }
 
+/// A flag that Ctrl-C and SIGTERM set, for a program that ends its children first.
+pub(crate) fn watch_ends() -> Result<Arc<AtomicBool>, Error> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        flag::register(signal, Arc::clone(&stop)).map_err(|error| refused(&error))?;
+    }
+    Ok(stop)
+}
+
 /// A file that is removed if SIGINT or SIGTERM ends the program before this is dropped.
 pub(crate) struct Incomplete(Handle);
 

@@ -1,13 +1,18 @@
-//! `uverbs run`: runs a C program for libibverbs on our library.
+//! `uverbs run`: runs a C program for libibverbs on our library, or a pair of them.
+
+mod group;
+mod pair;
 
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use crate::base::error::Error;
 use crate::base::output;
+use crate::base::units::parse_timeout;
 
 /// Library that C programs link to.
 const LIBRARY: &str = "libibverbs.so.1";
@@ -34,12 +39,17 @@ const PLACES: [&str; 2] = ["../lib/uverbs", "../c-abi"];
 /// loopback address, which other programs of this host reach, and needs neither hardware nor
 /// privileges.
 ///
+/// With --pair, two commands run by a shell: the client's starts once the server's listens at a TCP
+/// port, or sleeps for half a second. A line of output begins with its side's name. The first
+/// failure ends both, as --limit and Ctrl-C do.
+///
 /// The loader ignores this for programs that are set-user-ID.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "EXAMPLES:\n  \
     uverbs run -- ibv_devinfo\n  \
     uverbs run -d softhca -- ib_write_bw -x 0                # one terminal\n  \
     uverbs run -d softhca -- ib_write_bw -x 0 127.0.0.1      # another one\n  \
+    uverbs run --pair 'ib_write_bw -x 0' 'ib_write_bw -x 0 127.0.0.1'\n  \
     uverbs run --preload-sockets -d softhca@127.0.0.2 -- nc -l 127.0.0.2 7000\n  \
     uverbs run --preload-sockets -d softhca@127.0.0.3 -- nc 127.0.0.2 7000\n\n\
     ENVIRONMENT OF THE PROGRAM:\n  \
@@ -47,7 +57,8 @@ const PLACES: [&str; 2] = ["../lib/uverbs", "../c-abi"];
     LD_LIBRARY_PATH  begins with the folder of our library\n  \
     LD_PRELOAD       begins with librspreload.so (--preload-sockets), and\n                   \
                      libuverbs_nodes.so where a device is a software HCA\n\n\
-    EXIT STATUS: the program's, or 1 when it or the library isn't there.")]
+    EXIT STATUS: the program's, or 1 when it or the library isn't there; of a pair 0 if both \
+    succeeded, else 1.")]
 pub(crate) struct Args {
     /// Device that the program sees: softhca, softhca@ADDRESS, or one of the machine's; several
     /// separated by commas [default: all of the machine's, or softhca]
@@ -63,32 +74,56 @@ pub(crate) struct Args {
     #[arg(long)]
     preload_sockets: bool,
 
+    /// Run a server and its client, each a shell's command
+    #[arg(long, num_args = 2, value_names = ["SERVER", "CLIENT"], conflicts_with = "command")]
+    pair: Vec<String>,
+
+    /// Seconds after which a pair fails
+    #[arg(long, default_value = "60", requires = "pair", value_parser = parse_timeout)]
+    limit: Duration,
+
     /// The program and its arguments
-    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    #[arg(last = true, required_unless_present = "pair", value_name = "PROGRAM")]
     command: Vec<OsString>,
 }
 
-/// Replaces this process by the program, which gets its signals and exit status. Returns on errors.
+/// Runs the pair, or replaces this process by the program, which gets its signals and exit status.
 pub(crate) fn run(args: &Args) -> Result<(), Error> {
-    let Some((program, words)) = args.command.split_first() else { return Ok(()) };
     let folder = match &args.libraries {
         Some(folder) => with_library(folder)?,
         None => installed()?,
     };
+    let device = device(args.device.as_deref())?;
+    let prepare = |command: &mut Command| prepare(command, args, &folder, device.as_deref());
+    let Some((program, words)) = args.command.split_first() else {
+        return pair::run(&args.pair, args.limit, prepare);
+    };
     let mut command = Command::new(program);
-    command.args(words).env(LIBRARY_PATH, path_with(&folder, std::env::var_os(LIBRARY_PATH))?);
-    let device = match device(args.device.as_deref())? {
+    command.args(words);
+    prepare(&mut command)?;
+    Err(Error::File { path: program.into(), error: command.exec() })
+}
+
+/// Sets the environment of a program.
+fn prepare(
+    command: &mut Command,
+    args: &Args,
+    folder: &Path,
+    device: Option<&str>,
+) -> Result<(), Error> {
+    command.env(LIBRARY_PATH, path_with(folder, std::env::var_os(LIBRARY_PATH))?);
+    let shown = match device {
         Some(device) => {
-            command.env(DEVICE, &device);
-            device
+            command.env(DEVICE, device);
+            device.to_owned()
         }
         None => std::env::var(DEVICE).unwrap_or_default(),
     };
-    let libraries = preloads(&folder, args.preload_sockets, &device)?;
+    let libraries = preloads(folder, args.preload_sockets, &shown)?;
     if !libraries.is_empty() {
         command.env(PRELOAD, with_others(&libraries, std::env::var_os(PRELOAD)));
     }
-    Err(Error::File { path: program.into(), error: command.exec() })
+    Ok(())
 }
 
 /// Devices for the program; `None`: the library and its environment decide.

@@ -4,6 +4,8 @@
 pub use uverbs_core::doors;
 #[cfg(feature = "adversary")]
 pub use uverbs_core::order::{adversary, doorbell_memory::DoorbellMemory};
+#[doc(hidden)]
+pub use uverbs_core::sentence_in_debug;
 /// The provider for ConnectX: raw queue parts, raw WQEs, dumps.
 pub use uverbs_mlx5 as mlx5;
 /// The provider for Linux's soft-RoCE.

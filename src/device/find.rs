@@ -77,7 +77,7 @@ pub fn default_device() -> Result<Device, Error> {
 ///
 /// # Errors
 ///
-/// As [`devices`]; [`Error::System`] if the software HCA's thread or memory can't be had.
+/// As [`devices`]; [`Error::SoftHca`] if the software HCA's thread or memory can't be had.
 ///
 /// ```
 /// let device = uverbs::device_or_softhca()?;
@@ -104,7 +104,7 @@ fn embedded(name: &str) -> Option<Result<Device, Error>> {
             ErrorKind::InvalidInput => Errno::EINVAL,
             _ => Errno::of(&error),
         };
-        Error::System { what: "starting the software HCA", errno }
+        Error::SoftHca { name: name.to_owned(), errno, why: error.to_string() }
     }))
 }
 
@@ -124,7 +124,7 @@ fn embedded(_: &str) -> Option<Result<Device, Error>> {
 ///
 /// # Errors
 ///
-/// [`Error::NoSuchDevice`], which lists the existing names; [`Error::System`] with `EADDRINUSE` if
+/// [`Error::NoSuchDevice`], which lists the existing names; [`Error::SoftHca`] with `EADDRINUSE` if
 /// another software HCA or the kernel's soft-RoCE has the address, `EADDRNOTAVAIL` if the machine
 /// lacks the address, `EINVAL` for text that isn't an address.
 ///
@@ -230,7 +230,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// The errors of [`open`](Self::open), and the kernel's refusal to list the GIDs.
+    /// The errors of [`open`](Self::open), and [`Error::Kernel`]: `EIO` of a removed device.
     pub fn addresses(&self) -> Result<Vec<IpAddr>, Error> {
         let gids = self.open()?.query_gid_table()?;
         let is_ip = |entry: &&GidEntry| entry.kind != GidType::Ib && !entry.gid.is_link_local();
@@ -264,8 +264,9 @@ impl Device {
     /// # Errors
     ///
     /// [`Error::PermissionDenied`] without access to the device node, [`Error::Unsupported`] for a
-    /// driver that no provider speaks to or that is too old (mlx5: Linux 5.8), and the kernel's
-    /// refusal.
+    /// driver that no provider speaks to or that is too old (mlx5: Linux 5.8), and
+    /// [`Error::Kernel`]: `EMFILE` (two descriptors a device), `ENODEV` or `EIO` of a device that
+    /// was removed since it was listed.
     #[doc(alias = "ibv_open_device")]
     pub fn open(&self) -> Result<Context, Error> {
         self.open_as::<Any>()

@@ -355,7 +355,8 @@ fn names_lead_to_the_network() {
         ("softhca@0.0.0.0", Errno::EINVAL),
     ] {
         let error = uverbs::device(name).unwrap_err();
-        assert!(matches!(error, Error::System { errno: e, .. } if e == errno), "{name}: {error}");
+        assert!(matches!(error, Error::SoftHca { errno: e, .. } if e == errno), "{name}: {error}");
+        assert!(error.to_string().contains(name), "{name}: {error}");
     }
 }
 

@@ -14,8 +14,13 @@ use uverbs::Failure;
 /// assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
 /// let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<StreamError>());
 /// assert_eq!(inner, Some(&StreamError::Lost));
+/// let limit = StreamError::TooManyMessages { limit: 3 };
+/// assert_eq!(format!("{limit:?}"), limit.to_string());
+/// assert!(format!("{limit:#?}").starts_with("TooManyMessages {"));
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// `{:?}` prints the sentence, `{:#?}` the fields.
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StreamError {
     /// The peer's private data are no stream's: it is another program, or another version.
@@ -76,7 +81,11 @@ impl fmt::Display for StreamError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Hello { what, value } => {
-                write!(f, "the peer speaks an unknown stream protocol: its {what} is {value}")
+                write!(
+                    f,
+                    "the peer speaks another stream protocol: its {what} is {value}; run a \
+                     program on streams or rsockets there"
+                )
             }
             Self::UnknownMessage { immediate } => {
                 write!(f, "the peer sent message {immediate:#010x}, which is not in the protocol")
@@ -90,12 +99,27 @@ impl fmt::Display for StreamError {
             Self::TooManyMessages { limit } => {
                 write!(f, "the peer sent more than {limit} messages that are not read yet")
             }
-            Self::Lost => f.write_str("the peer disconnected without closing the stream"),
+            Self::Lost => f.write_str(
+                "the peer disconnected without closing the stream; bytes may be missing",
+            ),
             Self::DeviceRemoved => f.write_str("the device was removed"),
             Self::Failed(failure) => write!(f, "the stream failed: {failure}"),
         }
     }
 }
+
+uverbs::unstable::sentence_in_debug!(
+    enum StreamError {
+        Hello { what, value },
+        UnknownMessage { immediate },
+        ForeignMessage,
+        TooManyBytes { bytes, room },
+        TooManyMessages { limit },
+        Lost,
+        DeviceRemoved,
+        Failed(inner),
+    }
+);
 
 impl std::error::Error for StreamError {}
 

@@ -153,9 +153,14 @@ impl fmt::Display for ConnectionError {
             Kind::AddressUnresolved { errno } => {
                 write!(f, "the address was not resolved{within}: {errno}")
             }
-            Kind::RouteUnresolved { errno } => write!(f, "no path was found{within}: {errno}"),
+            Kind::RouteUnresolved { errno } => {
+                write!(f, "no path was found{within}: {errno}; InfiniBand needs a subnet manager")
+            }
             // Expired in the kernel, whose time limit exceeds most programs' limits.
-            Kind::Unreachable { errno } => write!(f, "the peer did not answer: {errno}"),
+            Kind::Unreachable { errno } => write!(
+                f,
+                "the peer did not answer: {errno}; is its host up, and does UDP port 4791 pass?"
+            ),
             Kind::Failed { errno } => write!(f, "connecting failed: {errno}"),
             Kind::Rejected { reason: Kind::NO_LISTENER, .. } => {
                 f.write_str("rejected: no program listens at this port (reason 8)")
@@ -175,7 +180,7 @@ impl fmt::Display for ConnectionError {
     }
 }
 
-crate::sentence::sentence_in_debug!(struct ConnectionError { kind, attempt });
+crate::sentence_in_debug!(struct ConnectionError { kind, attempt });
 
 impl std::error::Error for ConnectionError {}
 
@@ -222,7 +227,7 @@ impl fmt::Display for NameError {
     }
 }
 
-crate::sentence::sentence_in_debug!(struct NameError { code, errno });
+crate::sentence_in_debug!(struct NameError { code, errno });
 
 impl std::error::Error for NameError {}
 

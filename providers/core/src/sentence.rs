@@ -2,6 +2,8 @@
 
 /// Implements `Debug` of an error: `{:?}` prints the sentence of `Display`, since a `main` that
 /// returns an error prints it so; `{:#?}` prints the fields.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! sentence_in_debug {
     (enum $Type:ident {
         $($Variant:ident $({ $($field:ident),* })? $(($inner:ident))?,)*
@@ -13,7 +15,7 @@ macro_rules! sentence_in_debug {
                 }
                 match self {
                     $(Self::$Variant $({ $($field),* })? $(($inner))? => {
-                        $crate::sentence::sentence_in_debug!(
+                        $crate::sentence_in_debug!(
                             @fields f, $Variant $({ $($field),* })? $(($inner))?
                         )
                     })*
@@ -28,7 +30,7 @@ macro_rules! sentence_in_debug {
                     return std::fmt::Display::fmt(self, f);
                 }
                 let Self { $($field),* } = self;
-                $crate::sentence::sentence_in_debug!(@fields f, $Type { $($field),* })
+                $crate::sentence_in_debug!(@fields f, $Type { $($field),* })
             }
         }
     };
@@ -40,4 +42,3 @@ macro_rules! sentence_in_debug {
         $f.debug_struct(stringify!($name))$(.field(stringify!($field), $field))*.finish()
     };
 }
-pub(crate) use sentence_in_debug;

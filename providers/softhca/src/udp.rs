@@ -98,15 +98,19 @@ impl Udp {
 }
 
 /// Error of a text that is not an address of a device on the network.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BadUdp(String);
+#[derive(Clone, PartialEq, Eq)]
+pub struct BadUdp {
+    text: String,
+}
 
 impl fmt::Display for BadUdp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is no address: 127.0.0.2, 192.0.2.7:4792, [2001:db8::7] or ", self.0)?;
+        write!(f, "{:?} is no address: 127.0.0.2, 192.0.2.7:4792, [2001:db8::7] or ", self.text)?;
         f.write_str("loopback, and ,udp or ,shm behind it")
     }
 }
+
+uverbs_core::sentence_in_debug!(struct BadUdp { text });
 
 impl std::error::Error for BadUdp {}
 
@@ -124,7 +128,7 @@ impl FromStr for Udp {
             None => (text, Carrier::Either),
             Some((at, "udp")) => (at, Carrier::Udp),
             Some((at, "shm")) => (at, Carrier::SharedMemory),
-            Some(_) => return Err(BadUdp(text.to_owned())),
+            Some(_) => return Err(BadUdp { text: text.to_owned() }),
         };
         if at == "loopback" {
             return Ok(Self::loopback().by(carrier));
@@ -133,7 +137,7 @@ impl FromStr for Udp {
         let udp = match (bare.parse(), at.parse()) {
             (Ok(ip), _) => Self::at(ip),
             (_, Ok(address)) => Self { addresses: vec![address], ..Self::loopback() },
-            _ => return Err(BadUdp(text.to_owned())),
+            _ => return Err(BadUdp { text: text.to_owned() }),
         };
         Ok(udp.by(carrier))
     }

@@ -10,7 +10,7 @@ use super::{PAGES, files, read};
 
 /// Enums of errors, with the files that declare them.
 const ENUMS: [(&str, &str); 4] = [
-    ("providers/core/src/error.rs", "Error"),
+    ("providers/core/src/error/mod.rs", "Error"),
     ("providers/core/src/queues/work.rs", "PostError"),
     ("providers/core/src/queues/completion.rs", "Status"),
     ("providers/core/src/connection.rs", "ConnectionErrorKind"),

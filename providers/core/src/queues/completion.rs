@@ -271,6 +271,6 @@ impl fmt::Display for Failure {
     }
 }
 
-crate::sentence::sentence_in_debug!(struct Failure { status, syndrome, vendor_syndrome });
+crate::sentence_in_debug!(struct Failure { status, syndrome, vendor_syndrome });
 
 impl std::error::Error for Failure {}

@@ -365,14 +365,21 @@ impl fmt::Display for PostError {
             Self::InlineTooLong => {
                 "more inline bytes than the queue was created for: raise max_inline_data"
             }
-            Self::MessageTooLong => "longer than the maximum message of 2 GiB",
+            Self::MessageTooLong => {
+                "longer than the maximum message: 2 GiB, or one packet over UD; split it"
+            }
             Self::BadData => {
                 "invalid data: READs and atomics can't be inline, an atomic needs a buffer of \
                  eight bytes, a window at least one byte and only remote rights, a FLUSH a \
                  placement type, an ATOMIC WRITE an address that is a multiple of eight"
             }
-            Self::ForeignBuffer => "the buffer belongs to another protection domain",
-            Self::ForeignAddress => "the address handle belongs to another protection domain",
+            Self::ForeignBuffer => {
+                "the buffer belongs to another protection domain: register it in the queue pair's"
+            }
+            Self::ForeignAddress => {
+                "the address handle belongs to another protection domain: create it in the queue \
+                 pair's"
+            }
             Self::BadOperation => {
                 "the queue pair's transport lacks this operation, or its send queue was created \
                  without it"
@@ -399,7 +406,7 @@ impl fmt::Display for PostError {
     }
 }
 
-crate::sentence::sentence_in_debug!(
+crate::sentence_in_debug!(
     enum PostError {
         Full,
         State,

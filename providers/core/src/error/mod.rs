@@ -1,6 +1,8 @@
 //! Errors. Control path errors name the verb and carry the limit and value, or the errno. Data path
 //! errors convert into them.
 
+mod text;
+
 use std::fmt;
 use std::time::Duration;
 
@@ -9,7 +11,7 @@ use crate::attr::QpState;
 use crate::connection::{ConnectionError, ConnectionErrorKind};
 use crate::queues::completion::{Failure, Status};
 use crate::queues::work::PostError;
-use crate::sentence::sentence_in_debug;
+use crate::sentence_in_debug;
 
 /// A result whose error is [`Error`], unless another is named.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -32,7 +34,18 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// The kernel refused the call.
+    /// The kernel refused the call. Methods list special errnos; these come from many:
+    ///
+    /// | errno | cause | remedy |
+    /// |---|---|---|
+    /// | `EIO` | the device was removed, or its firmware failed | drop its objects, list devices |
+    /// | `ENOMEM` | no memory of kernel or device, `RLIMIT_MEMLOCK` | less; `ulimit -l` |
+    /// | `ENOSPC` | the device has no more of these objects | destroy some |
+    /// | `EBUSY` | another object or call uses it | destroy that first, or retry |
+    /// | `EINVAL` | a value that this driver rejects | compare with the device's limits |
+    /// | `EPERM` | a missing capability | mostly `CAP_NET_RAW` |
+    /// | `EOPNOTSUPP`, `EPROTONOSUPPORT` | device, driver or kernel lacks it | another way |
+    /// | `EMFILE` | no file descriptor is left | `ulimit -n`, or fewer open devices |
     Kernel {
         /// The verb: its C name without the prefix, such as `create_qp`.
         verb: &'static str,
@@ -136,6 +149,16 @@ pub enum Error {
         /// The verb.
         verb: &'static str,
     },
+    /// A software HCA could not be started.
+    SoftHca {
+        /// Its name, with its address if it has one.
+        name: String,
+        /// Errno: `EINVAL` for a malformed address, `EADDRNOTAVAIL` for an address that this host
+        /// lacks, `EADDRINUSE` for one that is taken.
+        errno: Errno,
+        /// Cause.
+        why: String,
+    },
     /// The operating system refused a call other than uverbs (a mapping, a thread, a socket).
     System {
         /// Attempted operation.
@@ -178,7 +201,9 @@ impl Error {
     #[must_use]
     pub fn errno(&self) -> Option<Errno> {
         match self {
-            Self::Kernel { errno, .. } | Self::System { errno, .. } => Some(*errno),
+            Self::Kernel { errno, .. }
+            | Self::SoftHca { errno, .. }
+            | Self::System { errno, .. } => Some(*errno),
             Self::PermissionDenied { .. } => Some(Errno::EACCES),
             Self::Memlock { .. } => Some(Errno::ENOMEM),
             Self::EmptyGid { .. } => Some(Errno::ENODATA),
@@ -209,7 +234,9 @@ impl Error {
     #[must_use]
     pub fn to_errno(&self) -> Errno {
         match self {
-            Self::Kernel { errno, .. } | Self::System { errno, .. } => *errno,
+            Self::Kernel { errno, .. }
+            | Self::SoftHca { errno, .. }
+            | Self::System { errno, .. } => *errno,
             Self::Limit { .. }
             | Self::Invalid { .. }
             | Self::MissingAttribute { .. }
@@ -249,44 +276,14 @@ impl Error {
             | Self::Unmatched { verb, .. }
             | Self::OtherProcess { verb }
             | Self::TimedOut { verb, .. } => Some(verb),
-            Self::NoSuchDevice { .. } | Self::PermissionDenied { .. } => Some("open_device"),
+            Self::NoSuchDevice { .. } | Self::SoftHca { .. } | Self::PermissionDenied { .. } => {
+                Some("open_device")
+            }
             Self::EmptyGid { .. } => Some("query_gid"),
             Self::Post(_) => Some("post"),
             Self::Connection(_) => Some("rdma_connect"),
             Self::System { .. } | Self::Failed(_) | Self::OutOfRange(_) | Self::Endpoint(_) => None,
         }
-    }
-
-    /// Error for the kernel's refusal of `verb`, with the usual cause if known.
-    #[must_use]
-    pub fn kernel(verb: &'static str, errno: Errno) -> Self {
-        let hint = match errno {
-            Errno::EIO => Some("the device is gone or its firmware is in fatal error"),
-            Errno::ENOTTY => Some("the kernel is older than 4.20, which brought uverbs ioctls"),
-            Errno::EPROTONOSUPPORT => {
-                Some("this kernel or driver lacks the method or an attribute")
-            }
-            Errno::ENOSPC => Some("the device is out of this resource"),
-            Errno::EBUSY => Some("another object still uses it"),
-            Errno::ENOMEM => Some("out of memory, or RLIMIT_MEMLOCK (ulimit -l) is too low"),
-            _ => None,
-        };
-        Self::Kernel { verb, errno, hint }
-    }
-
-    /// Error for the connection manager's refusal of `verb`, with the usual cause if known. Kernel
-    /// `ucma.c`, `cma.c`.
-    #[must_use]
-    pub fn cm(verb: &'static str, errno: Errno) -> Self {
-        let hint = match errno {
-            Errno::ENODEV => Some("the address's network interface has no RDMA device"),
-            Errno::EADDRNOTAVAIL => Some("no network interface has this address"),
-            Errno::EADDRINUSE => Some("another listener has this address and port"),
-            Errno::EACCES => Some("ports below 1024 need CAP_NET_BIND_SERVICE"),
-            Errno::ENXIO => Some("the device is gone"),
-            _ => None,
-        };
-        Self::Kernel { verb, errno, hint }
     }
 
     /// Rejects a value above its limit.
@@ -308,73 +305,6 @@ impl Error {
     }
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Kernel { verb, errno, hint } => {
-                write!(f, "{verb}: the kernel returned {errno:?} ({errno})")?;
-                hint.map_or(Ok(()), |hint| write!(f, "; {hint}"))
-            }
-            Self::Limit { verb, what, value, limit } => {
-                let side = if value > limit { "at most" } else { "at least" };
-                write!(f, "{verb}: {what} is {value}, must be {side} {limit}")
-            }
-            Self::Invalid { verb, what, value, why } => {
-                write!(f, "{verb}: {what} is {value}; {why}")
-            }
-            Self::MissingAttribute { verb, attribute } => {
-                write!(f, "{verb}: attribute {attribute} is missing")
-            }
-            Self::State { verb, state, needs } => {
-                write!(f, "{verb}: the queue pair is in {state}, must be in {needs}")
-            }
-            Self::NoSuchDevice { name, .. } if name.is_empty() => f.write_str(
-                "no RDMA device: the kernel has none, or /dev/infiniband is hidden from this \
-                 process; the software HCA is opened by name (softhca0)",
-            ),
-            Self::NoSuchDevice { name, available } if available.is_empty() => {
-                write!(f, "no RDMA device `{name}`: this machine has none")
-            }
-            Self::NoSuchDevice { name, available } => {
-                write!(f, "no RDMA device `{name}`; there are: {}", available.join(", "))
-            }
-            Self::PermissionDenied { path } => {
-                write!(f, "no permission to open {path}; it needs read and write access")
-            }
-            Self::Memlock { verb, wanted, limit } => write!(
-                f,
-                "{verb}: can't pin {wanted} bytes, RLIMIT_MEMLOCK is {limit} bytes; raise it \
-                 (ulimit -l)"
-            ),
-            Self::Unsupported { verb, what } => write!(f, "{verb}: unsupported: {what}"),
-            Self::TimedOut { verb, waited, why } => {
-                write!(f, "{verb}: timed out after {waited:?}")?;
-                why.as_ref().map_or(Ok(()), |why| write!(f, "; {why}"))
-            }
-            Self::DeviceGone { verb } => write!(f, "{verb}: the device is gone"),
-            Self::Unmatched { verb, count } => write!(
-                f,
-                "{verb}: {count} completions named no outstanding work request and were dropped; \
-                 destroy the queue pairs"
-            ),
-            Self::OtherProcess { verb } => {
-                write!(f, "{verb}: the parent process opened the device; open it again here")
-            }
-            Self::System { what, errno } => write!(f, "{what}: {errno:?} ({errno})"),
-            Self::EmptyGid { port, index, used } => {
-                let used: Vec<_> = used.iter().map(u32::to_string).collect();
-                let used = if used.is_empty() { "none".to_owned() } else { used.join(", ") };
-                write!(f, "query_gid: entry {index} of port {port} is empty; in use: {used}")
-            }
-            Self::Post(error) => write!(f, "the work request was not posted: {error}"),
-            Self::Failed(failure) => write!(f, "the work request failed: {failure}"),
-            Self::OutOfRange(error) => error.fmt(f),
-            Self::Endpoint(error) => error.fmt(f),
-            Self::Connection(error) => error.fmt(f),
-        }
-    }
-}
-
 sentence_in_debug!(enum Error {
     Kernel { verb, errno, hint },
     Limit { verb, what, value, limit },
@@ -389,6 +319,7 @@ sentence_in_debug!(enum Error {
     DeviceGone { verb },
     Unmatched { verb, count },
     OtherProcess { verb },
+    SoftHca { name, errno, why },
     System { what, errno },
     EmptyGid { port, index, used },
     Post(inner),
@@ -401,7 +332,9 @@ sentence_in_debug!(enum Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Kernel { errno, .. } | Self::System { errno, .. } => Some(errno),
+            Self::Kernel { errno, .. }
+            | Self::SoftHca { errno, .. }
+            | Self::System { errno, .. } => Some(errno),
             Self::Post(error) => Some(error),
             Self::Failed(failure) => Some(failure),
             Self::OutOfRange(error) => Some(error),
@@ -415,7 +348,11 @@ impl std::error::Error for Error {
 impl fmt::Display for EndpointError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.found.is_empty() {
-            write!(f, "endpoint text has no {}", self.part)
+            write!(
+                f,
+                "endpoint text has no {}; give all that the peer's endpoint prints",
+                self.part
+            )
         } else {
             write!(f, "endpoint field {} is invalid: {:?}", self.part, self.found)
         }
@@ -563,20 +500,5 @@ mod tests {
         ] {
             assert_eq!(Error::from(error).to_errno(), errno);
         }
-    }
-
-    #[test]
-    fn a_wait_in_vain_says_why_where_it_is_known() {
-        let waited = Duration::from_secs(5);
-        let error = Error::TimedOut { verb: "poll_cq", waited, why: Some("it overran".to_owned()) };
-        assert_eq!(error.to_string(), "poll_cq: timed out after 5s; it overran");
-    }
-
-    #[test]
-    fn no_device_at_all_comes_with_advice() {
-        let none = Error::NoSuchDevice { name: String::new(), available: Vec::new() };
-        assert!(none.to_string().contains("/dev/infiniband"), "{none}");
-        assert!(none.to_string().contains("softhca0"), "{none}");
-        assert_eq!(none.to_errno(), Errno::ENODEV);
     }
 }

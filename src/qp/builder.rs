@@ -224,7 +224,9 @@ impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
     /// [`Error::Limit`] for sizes above the device's limits, or for more work requests than a
     /// completion queue has room for (see [`overcommit`](Self::overcommit)); if that queue ignores
     /// overruns, the work requests of its other queue pairs count, too. [`Error::Invalid`] for
-    /// objects of another device; the kernel's refusal.
+    /// objects of another device; [`Error::Kernel`]: `ENOMEM` if kernel or device is out of memory
+    /// or queues exceed `RLIMIT_MEMLOCK`, so ask for shorter queues; `EPERM` for raw packets
+    /// without `CAP_NET_RAW`.
     pub fn build(self) -> Result<QueuePair<P, T>, Error> {
         match self.init.overcommit {
             true => lossless(&self.init)?,
@@ -282,8 +284,13 @@ pub(crate) fn room(init: &QpInit) -> Result<(), Error> {
     };
     if Arc::ptr_eq(&init.send_cq, &init.recv_cq) {
         let both = max_send_wr.saturating_add(max_recv_wr);
-        return fits("max_send_wr + max_recv_wr, of one completion queue,", both, &init.send_cq);
+        let what = "max_send_wr + max_recv_wr (set less, or make their completion queue larger)";
+        return fits(what, both, &init.send_cq);
     }
-    fits("max_send_wr, of its completion queue,", max_send_wr, &init.send_cq)?;
-    fits("max_recv_wr, of its completion queue,", max_recv_wr, &init.recv_cq)
+    let [send, recv] = [
+        "max_send_wr (set less, or make its completion queue larger)",
+        "max_recv_wr (set less, or make its completion queue larger)",
+    ];
+    fits(send, max_send_wr, &init.send_cq)?;
+    fits(recv, max_recv_wr, &init.recv_cq)
 }

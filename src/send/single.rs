@@ -158,8 +158,10 @@ impl<P: Provider, T: Transport> SendQueue<P, T> {
     pub fn explain(&self, error: PostError, asked: usize) -> Error {
         let cap = self.core().cap();
         let (what, limit) = match error {
-            PostError::InlineTooLong => ("inline data", u64::from(cap.max_inline_data)),
-            PostError::TooManySges => ("gather list", u64::from(cap.max_send_sge)),
+            PostError::InlineTooLong => {
+                ("inline data (max_inline_data)", u64::from(cap.max_inline_data))
+            }
+            PostError::TooManySges => ("gather list (max_send_sge)", u64::from(cap.max_send_sge)),
             PostError::MessageTooLong => ("message", 1 << 31),
             _ => return error.into(),
         };

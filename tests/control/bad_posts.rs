@@ -29,7 +29,8 @@ fn a_refused_post_is_explained_with_limit_and_value() {
     assert_eq!(error, PostError::InlineTooLong);
     let explained = client.qp.send_queue().explain(error, data.len());
     let (value, limit) = (data.len() as u64, most as u64);
-    let expected = Error::Limit { verb: "post_send", what: "inline data", value, limit };
+    let what = "inline data (max_inline_data)";
+    let expected = Error::Limit { verb: "post_send", what, value, limit };
     assert_eq!(explained, expected);
     let explained = client.qp.send_queue().explain(PostError::State, 0);
     assert_eq!(explained, Error::Post(PostError::State), "the rest has no number");

@@ -144,7 +144,8 @@ fn one_line(text: &str) -> String {
     let lines = text.lines().map(str::trim);
     let said =
         lines.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more info"));
-    said.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+    let said = said.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
+    said.replace(" tip: ", "; tip: ")
 }
 
 #[cfg(test)]
@@ -167,7 +168,9 @@ mod tests {
             ("perf send bw --rate_limit=5", "--rate_limit is perftest's"),
             ("pingpong -l 3", "-l is ibv_rc_pingpong's, and not in uverbs pingpong: use -S"),
             ("pingpong --ts", "--ts is ibv_rc_pingpong's"),
-            ("pingpong --sise 3", "'--sise'"),
+            ("pingpong --sise 3", "'--sise' found; tip: "),
+            ("rping -S 100 HOST", "-S is rping's, and not in uverbs rping: use -s"),
+            ("rping -C 3", "not provided: <HOST>"),
         ] {
             let words: Vec<String> = "uverbs "
                 .chars()

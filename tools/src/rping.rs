@@ -55,9 +55,10 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "BYTES", value_parser = parse_size)]
     size: Option<u64>,
 
-    /// Number of pings [default: 10]
+    /// Number of pings; rping's letter is -C [default: 10]
     #[arg(
         short = 'n',
+        visible_short_alias = 'C',
         long,
         value_name = "N",
         value_parser = clap::value_parser!(u64).range(1..=1 << 31)

@@ -1,4 +1,4 @@
-//! Options of perftest and of `ibv_*_pingpong` that are missing here. The error names the C
+//! Options of perftest, `ibv_*_pingpong` and `rping` that are missing here. The error names the C
 //! program, and a replacement.
 
 /// Names of an option, and its replacement.
@@ -54,12 +54,24 @@ const PINGPONG: &[Foreign] = &[
     (&["-N", "--new_send"], "leave it out, the peer doesn't notice"),
 ];
 
+/// Options of `rping` (`rping.c`) that are missing here, or have another letter.
+const RPING: &[Foreign] = &[
+    (&["-S"], "use -s or --size"),
+    (&["-c"], "name the server: `uverbs rping HOST`"),
+    (&["-a"], "on the client HOST is an argument; on the server use --bind"),
+    (&["-I"], "use --device"),
+    (&["-v"], "use --text"),
+    (&["-V"], "every ping is verified; leave it out"),
+    (&["-P", "-q"], "the server serves one client; leave it out"),
+];
+
 /// Replacement for an option of a C program that `command` resembles; `None` for unknown options.
 pub(crate) fn instead(command: &str, option: &str) -> Option<String> {
     let option = option.split('=').next().unwrap_or(option);
     let (table, program) = match command {
         "perf" => (PERFTEST, "perftest"),
         "pingpong" => (PINGPONG, "ibv_rc_pingpong"),
+        "rping" => (RPING, "rping"),
         _ => return None,
     };
     let (_, hint) = table.iter().find(|(names, _)| names.contains(&option))?;
@@ -83,7 +95,7 @@ mod tests {
     /// Each name occurs once.
     #[test]
     fn every_name_has_one_answer() {
-        for table in [PERFTEST, PINGPONG] {
+        for table in [PERFTEST, PINGPONG, RPING] {
             let names: Vec<_> = table.iter().flat_map(|(names, _)| names.iter()).collect();
             let set: std::collections::BTreeSet<_> = names.iter().collect();
             assert_eq!(names.len(), set.len());

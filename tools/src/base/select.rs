@@ -124,10 +124,6 @@ fn named(name: &str) -> Result<Two, Error> {
         {
             Ok(loopback(embedded(name)?))
         }
-        Err(uverbs::Error::NoSuchDevice { name, mut available }) => {
-            available.push("softhca (embedded)".to_owned());
-            Err(uverbs::Error::NoSuchDevice { name, available }.into())
-        }
         Err(error) => Err(error.into()),
     }
 }

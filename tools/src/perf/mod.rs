@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 use clap::Subcommand;
-use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
 use crate::base::error::Error;
@@ -302,6 +302,26 @@ fn pin(cpu: usize) -> Result<(), Error> {
     pinned.map_err(|errno| Error::Argument {
         option: "--cpu",
         value: cpu.to_string(),
-        why: format!("this program may not run there ({})", errno.desc()),
+        why: match permitted().as_str() {
+            "" => format!("this program may not run there ({})", errno.desc()),
+            there => format!("this program may run on {there}"),
+        },
     })
+}
+
+/// Processors that this thread may run on, such as `0-3, 8`; empty if the kernel doesn't tell.
+fn permitted() -> String {
+    let Ok(set) = sched_getaffinity(Pid::from_raw(0)) else { return String::new() };
+    let mut ranges: Vec<(usize, usize)> = Vec::new();
+    for cpu in (0..CpuSet::count()).filter(|cpu| set.is_set(*cpu) == Ok(true)) {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == cpu => *last = cpu,
+            _ => ranges.push((cpu, cpu)),
+        }
+    }
+    let text = |(first, last): (usize, usize)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    };
+    ranges.into_iter().map(text).collect::<Vec<_>>().join(", ")
 }

@@ -30,7 +30,7 @@ const CQ_MOD: u32 = 100;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// Measurement to run
-    #[arg(value_enum)]
+    #[arg(value_enum, value_name = "lat|bw")]
     test: Test,
 
     /// Name or address of the server. Without it and without --server, both ends are in this

@@ -12,14 +12,25 @@ use crate::provider::Provider;
 use crate::transport::Transport;
 
 /// Parameters that this side sends when it connects or accepts.
+///
+/// They also decide the peer's rights in memory exposed to it, as the kernel sets them (kernel
+/// `cm.c:cm_init_qp_init_attr`, `iwcm.c:iwcm_init_qp_init_attr`):
+///
+/// | connection | the peer may |
+/// |---|---|
+/// | agreed READs of the peer 0 | WRITE |
+/// | agreed READs of the peer 1 or more | WRITE, READ, atomics |
+/// | iWARP | WRITE, READ |
+///
+/// For fewer rights expose memory with fewer, or set `responder_resources` to 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[doc(alias = "rdma_conn_param")]
 pub struct Param {
     /// Private data for the peer's program: at most 56 bytes of a request (92 by InfiniBand
     /// addresses), 196 of an acceptance (iWARP: 252).
     pub private_data: Vec<u8>,
-    /// READs and atomics of the peer that this side serves at a time; `None` is as many as the
-    /// device can and the peer wants.
+    /// READs and atomics of the peer that this side serves at a time; 0 refuses them. `None` is as
+    /// many as the device can and the peer wants.
     pub responder_resources: Option<u8>,
     /// READs and atomics that this side has outstanding; `None` is as many as the device can and
     /// the peer serves.

@@ -5,44 +5,47 @@ use uverbs_core::attr::{AccessFlags, AckTimeout, Mtu, RnrTimer};
 /// Local half of a connection: attributes to bring a queue pair up with.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Local {
-    /// Port, from 1.
+    /// Port, from 1. Default 1.
     pub port: u8,
-    /// Index into the port's GID table; `None` takes
+    /// Index into the port's GID table. Default `None`: takes
     /// [`Context::best_gid`](crate::Context::best_gid).
     pub gid_index: Option<u32>,
-    /// Index into the port's partition table.
+    /// Index into the port's partition table. Default 0, the full partition of most ports.
     pub pkey_index: u16,
-    /// Rights of the peer in memory exposed to it; none by default. Atomics are left out on a
-    /// device without them ([`DeviceAttr::atomic_cap`](crate::DeviceAttr)).
+    /// Rights of the peer in memory exposed to it. Default none. Atomics are left out on a device
+    /// without them ([`DeviceAttr::atomic_cap`](crate::DeviceAttr)).
     pub access: AccessFlags,
-    /// First PSN, 24 bits; `None` takes a random one.
+    /// First PSN, 24 bits. Default `None`: takes a random one.
     pub psn: Option<u32>,
-    /// Largest packet payload; `None` takes the port's.
+    /// Largest packet payload. Default `None`: takes the port's, and `connect` the smaller of both
+    /// sides'.
     pub mtu: Option<Mtu>,
-    /// READs and atomics outstanding in each direction, as far as the device has them.
+    /// READs and atomics outstanding in each direction, as far as the device has them. Default 16.
     pub rd_atomic: u8,
     /// RNR timer: time that the peer waits before it retries a message without a posted receive.
+    /// Default [`RnrTimer::PATIENT`], 163.84 ms.
     pub min_rnr_timer: RnrTimer,
-    /// Time to wait for an acknowledgement.
+    /// Time to wait for an acknowledgement. Default [`AckTimeout::DEFAULT`], 67 ms.
     pub timeout: AckTimeout,
-    /// Retries after a timeout or a sequence error, 0 to 7.
+    /// Retries after a timeout or a sequence error, 0 to 7. Default 7.
     pub retry_count: u8,
-    /// Retries after receiver-not-ready, 0 to 6; 7 is for ever.
+    /// Retries after receiver-not-ready, 0 to 6; 7 is for ever. Default 6, a second in all with the
+    /// default timer.
     pub rnr_retry: u8,
-    /// Service level, 0 to 15.
+    /// Service level, 0 to 15. Default 0.
     pub service_level: u8,
-    /// Traffic class (DSCP and ECN on RoCE v2).
+    /// Traffic class (DSCP and ECN on RoCE v2). Default 0.
     pub traffic_class: u8,
-    /// Hop limit.
+    /// Hop limit. Default 64.
     pub hop_limit: u8,
-    /// The Q_Key that datagrams must carry to be received; of UD alone.
+    /// The Q_Key that datagrams must carry to be received, UD only. Default `0x1111_1111`.
     pub qkey: u32,
 }
 
 impl Default for Local {
     /// Port 1, the best GID, no remote rights, and retries that end: 67 ms times seven for an
     /// acknowledgement, and for a receive that isn't posted six times 163.84 ms, a second in all.
-    /// Who exposes memory to the peer says so:
+    /// To let the peer write into exposed memory, set `access`:
     ///
     /// ```
     /// # use uverbs::{AccessFlags, Local};

@@ -50,7 +50,7 @@ impl Flow {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal, with the rule, which stays usable.
+    /// [`Error::Kernel`]: `EBUSY` while another call uses the rule; it stays usable, so retry.
     #[doc(alias = "ibv_destroy_flow")]
     pub fn destroy(mut self) -> Result<(), Refused<Self>> {
         match self.core.destroy() {
@@ -93,7 +93,8 @@ impl FlowCounters {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] while no rule counts with them; the kernel's refusal.
+    /// [`Error::Invalid`] while no rule counts with them; [`Error::Kernel`]: `EIO` of a removed
+    /// device.
     #[doc(alias = "ibv_read_counters")]
     pub fn read(&self) -> Result<FlowCount, Error> {
         self.core.read(0)
@@ -115,7 +116,7 @@ impl<P: Provider> Context<P> {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] of a device without; the kernel's refusal.
+    /// [`Error::Unsupported`] of a device without; [`Error::Kernel`]: `ENOMEM`.
     #[doc(alias = "ibv_create_counters")]
     pub fn flow_counters(&self) -> Result<FlowCounters, Error> {
         let core = Arc::new(self.provider().create_counters()?);
@@ -134,9 +135,9 @@ impl<P: Provider> QueuePair<P, RawPacket> {
     ///
     /// [`Error::Invalid`] for a rule that contradicts itself or that the queue pair has already;
     /// [`Error::Limit`] for numbers over their field; [`Error::Unsupported`] of a device without;
-    /// the kernel's refusal: `EPERM` without `CAP_NET_RAW`, `EEXIST` when the same packets have a
-    /// rule with another tag or one that drops them, `ENOMEM` for a priority that the device
-    /// doesn't have.
+    /// [`Error::Kernel`]: `EPERM` without `CAP_NET_RAW`, `EEXIST` when the same packets have a rule
+    /// with another tag or one that drops them, `ENOMEM` for a priority that the device doesn't
+    /// have.
     #[doc(alias = "ibv_create_flow")]
     pub fn steer(&mut self, rule: &FlowRule) -> Result<Flow, Error> {
         self.make_flow(rule, None)

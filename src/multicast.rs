@@ -48,7 +48,8 @@ impl MulticastMembership {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal, with the membership, which is as before.
+    /// [`Error::Kernel`]: `EINVAL` if the device knows no such membership. The membership is as
+    /// before.
     #[doc(alias = "ibv_detach_mcast")]
     pub fn detach(mut self) -> Result<(), Refused<Self>> {
         match self.qp.detach(&self.group) {
@@ -118,7 +119,7 @@ impl<P: Provider> QueuePair<P, Ud> {
     /// # Errors
     ///
     /// [`Error::Invalid`] for a GID of no group, on InfiniBand a LID of none, or a group that it is
-    /// a member of; the kernel's refusal: `ENOMEM` over the device's limits
+    /// a member of; [`Error::Kernel`]: `ENOMEM` over the device's limits
     /// ([`DeviceAttr::max_mcast_qp_attach`](crate::DeviceAttr::max_mcast_qp_attach)).
     #[doc(alias = "ibv_attach_mcast")]
     pub fn attach(&mut self, group: &MulticastGroup) -> Result<MulticastMembership, Error> {

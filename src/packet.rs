@@ -53,8 +53,8 @@ impl<P: Provider> QueuePair<P, RawPacket> {
     ///
     /// # Errors
     ///
-    /// [`Error::State`] from another state than RESET; the kernel's refusal: `EINVAL` for a port
-    /// that doesn't exist.
+    /// [`Error::State`] from another state than RESET; [`Error::Kernel`]: `EINVAL` for a port that
+    /// doesn't exist.
     pub fn bring_up(&mut self, port: u8) -> Result<(), Error> {
         self.init(&RawPacketInitAttr { port })?;
         self.ready_to_receive(&RawPacketRtrAttr)?;

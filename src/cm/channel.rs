@@ -103,7 +103,7 @@ impl EventChannel {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal.
+    /// [`Error::Kernel`]: `ENOMEM`.
     #[doc(alias = "rdma_create_id")]
     pub fn create_id(&self, space: PortSpace) -> Result<Id, Error> {
         Id::create(self.clone(), space)
@@ -113,7 +113,7 @@ impl EventChannel {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal.
+    /// [`Error::Kernel`]: `EIO` of a removed device.
     pub fn try_next(&self) -> Result<Option<Event>, Error> {
         Ok(self.ucma.next_event()?.map(|event| Event::new(event, self)))
     }
@@ -122,7 +122,7 @@ impl EventChannel {
     ///
     /// # Errors
     ///
-    /// [`Error::TimedOut`]; the kernel's refusal.
+    /// [`Error::TimedOut`]; [`Error::Kernel`]: `EIO` of a removed device.
     #[doc(alias = "rdma_get_cm_event")]
     pub fn next(&self, limit: Duration) -> Result<Event, Error> {
         // Waits first: most events are not pending yet, and a read that finds none is a wasted

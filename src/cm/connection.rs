@@ -66,7 +66,7 @@ impl<P: Provider> Connection<P> {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal.
+    /// [`Error::Kernel`]: `ENXIO` of a removed device.
     pub fn peer_addr(&self) -> Result<Option<SocketAddr>, Error> {
         self.id.peer_addr()
     }
@@ -75,7 +75,7 @@ impl<P: Provider> Connection<P> {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal.
+    /// [`Error::Kernel`]: `ENXIO` of a removed device.
     pub fn local_addr(&self) -> Result<Option<SocketAddr>, Error> {
         self.id.local_addr()
     }
@@ -88,7 +88,7 @@ impl<P: Provider> Connection<P> {
     ///
     /// # Errors
     ///
-    /// [`ConnectionErrorKind::DeviceRemoved`]; the kernel's refusal.
+    /// [`ConnectionErrorKind::DeviceRemoved`]; [`Error::Kernel`]: `ENXIO` of a removed device.
     pub fn is_closed(&mut self, limit: Duration) -> Result<bool, Error> {
         let start = Instant::now();
         while !self.closed {
@@ -137,8 +137,8 @@ impl<P: Provider> Connection<P> {
     ///
     /// # Errors
     ///
-    /// With the queue pair: [`Error::TimedOut`] when the peer doesn't answer; the kernel's refusal.
-    /// The connection has ended in any case.
+    /// With the queue pair: [`Error::TimedOut`] when the peer doesn't answer; [`Error::Kernel`]:
+    /// `EINVAL` if the connection is already over. The connection has ended in any case.
     #[doc(alias = "rdma_disconnect")]
     #[allow(clippy::result_large_err, reason = "the error is the queue pair itself, once")]
     pub fn disconnect(mut self, limit: Duration) -> Result<QueuePair<P>, Refused<QueuePair<P>>> {

@@ -136,8 +136,8 @@ impl Connector {
     /// # Errors
     ///
     /// [`Error::Connection`] when nothing leads there; [`Error::TimedOut`]; [`Error::Invalid`] for
-    /// a port space of datagrams; [`Error::Limit`] for a path's values over their fields; the
-    /// kernel's refusal, `EINVAL` for two addresses of different families; as
+    /// a port space of datagrams; [`Error::Limit`] for a path's values over their fields;
+    /// [`Error::Kernel`]: `EINVAL` for two addresses of different families; as
     /// [`EventChannel::open`].
     #[doc(alias = "rdma_resolve_addr")]
     #[doc(alias = "rdma_create_ep")]
@@ -224,7 +224,7 @@ impl Route {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal.
+    /// [`Error::Kernel`]: `ENXIO` of a removed device.
     pub fn port(&self) -> Result<u8, Error> {
         self.id.port()
     }
@@ -239,7 +239,8 @@ impl Route {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal.
+    /// [`Error::Kernel`]: `EINVAL` for a queue pair in another state than RESET, `EIO` of a removed
+    /// device.
     pub fn init<P: Provider>(&self, qp: &mut QueuePair<P>) -> Result<(), Error> {
         self.id.init(qp)
     }
@@ -251,7 +252,8 @@ impl Route {
     ///
     /// Returns the queue pair in its current state with the error: [`Error::Connection`] when the
     /// peer refuses or doesn't answer; [`Error::TimedOut`]; [`Error::Limit`] for parameters over
-    /// their fields; the kernel's refusal.
+    /// their fields; [`Error::Kernel`]: `EINVAL` if the route was used before, `ENXIO` of a removed
+    /// device.
     #[doc(alias = "rdma_connect")]
     #[allow(clippy::result_large_err, reason = "the error is the queue pair itself, once")]
     pub fn connect<P: Provider>(

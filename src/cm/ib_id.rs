@@ -14,8 +14,8 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal: `ENODEV` where no InfiniBand port has the GID (RoCE ports don't
-    /// count); `EADDRINUSE`.
+    /// [`Error::Kernel`]: `ENODEV` where no InfiniBand port has the GID (RoCE ports don't count);
+    /// `EADDRINUSE`.
     #[doc(alias = "rdma_bind_addr")]
     pub fn bind_ib(&self, addr: &IbAddr) -> Result<(), Error> {
         self.bind_to(Address::Ib(*addr))
@@ -25,7 +25,7 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal: `ENODEV` where no port leads there.
+    /// [`Error::Kernel`]: `ENODEV` where no port leads there.
     #[doc(alias = "rdma_resolve_addr")]
     pub fn resolve_ib_addr(
         &self,
@@ -40,7 +40,7 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal.
+    /// [`Error::Kernel`]: `ENXIO` of a removed device.
     pub fn local_ib_addr(&self) -> Result<Option<IbAddr>, Error> {
         let answer = self.query()?;
         Ok(IbAddr::from_kernel(answer.src_addr.get(..answer.src_size.into()).unwrap_or(&[])))
@@ -51,7 +51,7 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal.
+    /// [`Error::Kernel`]: `ENXIO` of a removed device.
     #[doc(alias = "rdma_query_gid")]
     pub fn gids(&self) -> Result<(Gid, Gid), Error> {
         let answer = self.channel().ucma().query_gid(self.number())?;
@@ -67,7 +67,7 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal.
+    /// [`Error::Kernel`]: `ENXIO` of a removed device.
     pub fn peer_ib_addr(&self) -> Result<Option<IbAddr>, Error> {
         let answer = self.query()?;
         Ok(IbAddr::from_kernel(answer.dst_addr.get(..answer.dst_size.into()).unwrap_or(&[])))

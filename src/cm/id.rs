@@ -135,7 +135,7 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal.
+    /// [`Error::Kernel`]: `ENXIO` of a removed device.
     #[doc(alias = "rdma_migrate_id")]
     pub fn migrate(&mut self, to: &EventChannel) -> Result<(), Error> {
         let (number, from) = (self.number, self.channel.ucma());
@@ -148,8 +148,8 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal: `EADDRINUSE`; `EADDRNOTAVAIL` and `ENODEV` where no interface of an
-    /// RDMA device has the address; `EACCES` for a port below 1024.
+    /// [`Error::Kernel`]: `EADDRINUSE`; `EADDRNOTAVAIL` and `ENODEV` where no interface of an RDMA
+    /// device has the address; `EACCES` for a port below 1024.
     #[doc(alias = "rdma_bind_addr")]
     pub fn bind(&self, addr: SocketAddr) -> Result<(), Error> {
         self.bind_to(Address::Ip(addr))
@@ -171,7 +171,7 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal: `ENETUNREACH` or `EHOSTUNREACH` without a route.
+    /// [`Error::Kernel`]: `ENETUNREACH` or `EHOSTUNREACH` without a route.
     #[doc(alias = "rdma_resolve_addr")]
     pub fn resolve_addr(
         &self,
@@ -197,7 +197,7 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal: `EINVAL` before the address was resolved.
+    /// [`Error::Kernel`]: `EINVAL` before the address was resolved.
     #[doc(alias = "rdma_resolve_route")]
     pub fn resolve_route(&self, limit: Duration) -> Result<(), Error> {
         self.channel.ucma().resolve_route(self.number, milliseconds(limit))
@@ -209,7 +209,7 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal.
+    /// [`Error::Kernel`]: `EADDRINUSE` if another id listens at this port, so take another port.
     #[doc(alias = "rdma_listen")]
     pub fn listen(&self, backlog: u32) -> Result<(), Error> {
         self.channel.ucma().listen(self.number, i32::try_from(backlog).unwrap_or(i32::MAX))
@@ -221,9 +221,9 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for private data or retries over their fields; the kernel's refusal:
-    /// `EINVAL` before the route was resolved, and for more private data than the message has room
-    /// for, `ENOMEM` on siw for deeper READs than its device has; as [`Device::open`].
+    /// [`Error::Limit`] for private data or retries over their fields; [`Error::Kernel`]: `EINVAL`
+    /// before the route was resolved, and for more private data than the message has room for,
+    /// `ENOMEM` on siw for deeper READs than its device has; as [`Device::open`].
     #[doc(alias = "rdma_connect")]
     pub fn connect(&self, qpn: u32, param: &Param) -> Result<(), Error> {
         self.connect_with(qpn, param, self.depths(param)?)
@@ -259,7 +259,7 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal.
+    /// [`Error::Kernel`]: `EINVAL` unless the peer's answer arrived.
     #[doc(alias = "rdma_establish")]
     pub fn establish(&self) -> Result<(), Error> {
         self.channel.ucma().accept(self.number, self.key, None)
@@ -269,8 +269,8 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for private data over 255 bytes; the kernel's refusal: `EINVAL` for more
-    /// than the message's 148.
+    /// [`Error::Limit`] for private data over 255 bytes; [`Error::Kernel`]: `EINVAL` for more than
+    /// the message's 148.
     #[doc(alias = "rdma_reject")]
     pub fn reject(&self, private_data: &[u8]) -> Result<(), Error> {
         self.channel.ucma().reject(self.number, 0, private_data)
@@ -291,7 +291,7 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal.
+    /// [`Error::Kernel`]: `EINVAL` without a connection.
     #[doc(alias = "rdma_disconnect")]
     pub fn disconnect(&self) -> Result<(), Error> {
         self.channel.ucma().disconnect(self.number)
@@ -302,7 +302,7 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal: `EISCONN` if the connection is already established.
+    /// [`Error::Kernel`]: `EISCONN` if the connection is already established.
     #[doc(alias = "rdma_notify")]
     pub fn notify(&self, event: crate::event::AsyncEventKind) -> Result<(), Error> {
         self.channel.ucma().notify(self.number, event.raw())
@@ -324,7 +324,7 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal.
+    /// [`Error::Kernel`]: `ENXIO` of a removed device.
     pub fn is_of(&self, device: &Device) -> Result<bool, Error> {
         let answer = self.query()?;
         // Kernels before 5.8 don't say which, and leave 0.
@@ -364,7 +364,7 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal.
+    /// [`Error::Kernel`]: `ENXIO` of a removed device.
     pub fn port(&self) -> Result<u8, Error> {
         Ok(self.query()?.port_num)
     }
@@ -373,7 +373,7 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal.
+    /// [`Error::Kernel`]: `ENXIO` of a removed device.
     #[doc(alias = "rdma_get_local_addr")]
     pub fn local_addr(&self) -> Result<Option<SocketAddr>, Error> {
         let answer = self.query()?;
@@ -384,7 +384,7 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal.
+    /// [`Error::Kernel`]: `ENXIO` of a removed device.
     #[doc(alias = "rdma_get_peer_addr")]
     pub fn peer_addr(&self) -> Result<Option<SocketAddr>, Error> {
         let answer = self.query()?;
@@ -403,7 +403,7 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal.
+    /// [`Error::Kernel`]: `ENXIO` of a removed device.
     #[doc(alias = "RDMA_OPTION_ID_TOS")]
     pub fn set_type_of_service(&self, tos: u8) -> Result<(), Error> {
         self.set(RDMA_OPTION_ID_TOS, &[tos])
@@ -413,7 +413,7 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal: `EINVAL` for a listener.
+    /// [`Error::Kernel`]: `EINVAL` for a listener.
     #[doc(alias = "RDMA_OPTION_ID_REUSEADDR")]
     pub fn set_reuse_addr(&self, reuse: bool) -> Result<(), Error> {
         self.set(RDMA_OPTION_ID_REUSEADDR, &i32::from(reuse).to_ne_bytes())
@@ -423,7 +423,7 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal: `EINVAL` once it resolved an address or listens.
+    /// [`Error::Kernel`]: `EINVAL` once it resolved an address or listens.
     #[doc(alias = "RDMA_OPTION_ID_AFONLY")]
     pub fn set_v6_only(&self, only: bool) -> Result<(), Error> {
         self.set(RDMA_OPTION_ID_AFONLY, &i32::from(only).to_ne_bytes())
@@ -433,7 +433,7 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal: `EINVAL` unless it is for reliable connections.
+    /// [`Error::Kernel`]: `EINVAL` unless it is for reliable connections.
     #[doc(alias = "RDMA_OPTION_ID_ACK_TIMEOUT")]
     pub fn set_ack_timeout(&self, timeout: crate::AckTimeout) -> Result<(), Error> {
         self.set(RDMA_OPTION_ID_ACK_TIMEOUT, &[timeout.code()])

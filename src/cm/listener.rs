@@ -152,7 +152,8 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// [`Error::TimedOut`]; [`Error::Connection`] when the device is removed; the kernel's refusal.
+    /// [`Error::TimedOut`]; [`Error::Connection`] when the device is removed; [`Error::Kernel`]:
+    /// `ENXIO` of a removed device.
     #[doc(alias = "rdma_get_request")]
     pub fn next(&self, limit: Duration) -> Result<ConnectionRequest, Error> {
         self.id.channel().next_of(limit, |event| self.request(event))
@@ -187,7 +188,7 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal.
+    /// [`Error::Kernel`]: `ENXIO` of a removed device.
     pub fn local_addr(&self) -> Result<Option<SocketAddr>, Error> {
         self.id.local_addr()
     }
@@ -232,7 +233,7 @@ impl ConnectionRequest {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal.
+    /// [`Error::Kernel`]: `ENXIO` of a removed device.
     pub fn peer_addr(&self) -> Result<Option<SocketAddr>, Error> {
         self.id.peer_addr()
     }
@@ -256,7 +257,8 @@ impl ConnectionRequest {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal.
+    /// [`Error::Kernel`]: `EINVAL` for a queue pair in another state than RESET, `EIO` of a removed
+    /// device.
     pub fn init<P: Provider>(&self, qp: &mut QueuePair<P>) -> Result<(), Error> {
         self.id.init(qp)
     }
@@ -267,8 +269,8 @@ impl ConnectionRequest {
     /// # Errors
     ///
     /// Returns the queue pair in its current state with the error: [`Error::Connection`] when the
-    /// peer gave up; [`Error::TimedOut`]; [`Error::Limit`] for parameters over their fields; the
-    /// kernel's refusal.
+    /// peer gave up; [`Error::TimedOut`]; [`Error::Limit`] for parameters over their fields;
+    /// [`Error::Kernel`]: `EINVAL` if the request is over.
     #[doc(alias = "rdma_accept")]
     #[allow(clippy::result_large_err, reason = "the error is the queue pair itself, once")]
     pub fn accept<P: Provider>(
@@ -335,8 +337,8 @@ impl ConnectionRequest {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for more than 255 bytes; the kernel's refusal. The request is gone in any
-    /// case.
+    /// [`Error::Limit`] for more than 255 bytes; [`Error::Kernel`]: `EINVAL` if the request is
+    /// over. The request is gone in any case.
     #[doc(alias = "rdma_reject")]
     pub fn reject(self, private_data: &[u8]) -> Result<(), Error> {
         self.id.reject(private_data)

@@ -90,8 +90,8 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal: `EINVAL` for another id, or an address of no group; `EADDRNOTAVAIL`
-    /// and others before the id has a device. IPv6 groups need InfiniBand: on RoCE v2 Linux answers
+    /// [`Error::Kernel`]: `EINVAL` for another id, or an address of no group; `EADDRNOTAVAIL` and
+    /// others before the id has a device. IPv6 groups need InfiniBand: on RoCE v2 Linux answers
     /// with its number 524, which has no name.
     #[doc(alias = "rdma_join_multicast")]
     #[doc(alias = "rdma_join_multicast_ex")]

@@ -150,8 +150,8 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for a value over its field; the kernel's refusal: `EINVAL` unless the
-    /// address was resolved and the route wasn't.
+    /// [`Error::Limit`] for a value over its field; [`Error::Kernel`]: `EINVAL` unless the address
+    /// was resolved and the route wasn't.
     #[doc(alias = "RDMA_OPTION_IB_PATH")]
     pub fn set_path(&self, path: &PathRecord) -> Result<(), Error> {
         let value = path.to_kernel()?;
@@ -163,7 +163,7 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal.
+    /// [`Error::Kernel`]: `ENXIO` of a removed device.
     #[doc(alias = "rdma_query_path")]
     pub fn paths(&self) -> Result<Vec<PathRecord>, Error> {
         let bytes = self.channel().ucma().query_path(self.number())?;

@@ -96,8 +96,8 @@ impl Id {
     /// # Errors
     ///
     /// [`Error::Unsupported`] on older kernels, and on RoCE and iWARP; [`Error::Limit`] for a name
-    /// that is too long; the kernel's refusal: `EINVAL` for an id that isn't bound to a device, or
-    /// has resolved something already.
+    /// that is too long; [`Error::Kernel`]: `EINVAL` for an id that isn't bound to a device, or has
+    /// resolved something already.
     #[doc(alias = "rdma_resolve_addrinfo")]
     pub fn resolve_service(&self, service: ServiceKey<'_>) -> Result<(), Error> {
         self.channel().ucma().resolve_ib_service(self.number(), &service.to_kernel()?)
@@ -109,8 +109,7 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] on older kernels; the kernel's refusal: `ENODATA` where none was
-    /// found.
+    /// [`Error::Unsupported`] on older kernels; [`Error::Kernel`]: `ENODATA` where none was found.
     #[doc(alias = "rdma_query_addrinfo")]
     pub fn service_records(&self) -> Result<Vec<ServiceRecord>, Error> {
         let records = self.channel().ucma().query_ib_service(self.number())?;
@@ -137,8 +136,8 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] on older kernels; the kernel's refusal: `EINVAL` for the id of a
-    /// request that isn't accepted.
+    /// [`Error::Unsupported`] on older kernels; [`Error::Kernel`]: `EINVAL` for the id of a request
+    /// that isn't accepted.
     #[doc(alias = "rdma_write_cm_event")]
     pub fn write_event(&self, status: i32, argument: u64) -> Result<(), Error> {
         self.channel().ucma().write_event(self.number(), USER, status, argument)

@@ -25,7 +25,7 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal: `EINVAL` before the address was resolved.
+    /// [`Error::Kernel`]: `EINVAL` before the address was resolved.
     #[doc(alias = "rdma_init_qp_attr")]
     pub fn init<P: Provider>(&self, qp: &mut QueuePair<P>) -> Result<(), Error> {
         self.note_able(Depths::able(qp));
@@ -41,7 +41,7 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal: `EINVAL` before the address was resolved.
+    /// [`Error::Kernel`]: `EINVAL` before the address was resolved.
     #[doc(alias = "rdma_create_qp")]
     pub fn bring_up_datagrams<P: Provider>(&self, qp: &mut QueuePair<P, Ud>) -> Result<(), Error> {
         self.note_able(Depths::able(qp));
@@ -61,7 +61,7 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal: `EINVAL` before the peer's message arrived.
+    /// [`Error::Kernel`]: `EINVAL` before the peer's message arrived.
     #[doc(alias = "rdma_init_qp_attr")]
     pub fn ready<P: Provider>(
         &self,

@@ -78,7 +78,7 @@ impl<P: Provider> CompletionQueueBuilder<P> {
     ///
     /// [`Error::Unsupported`] for compressed entries of 128 bytes, and from soft-RoCE;
     /// [`Error::Invalid`] for a channel of another context; [`Error::Limit`] for 0 entries or more
-    /// than the device has, and for a vector that it lacks; the kernel's refusal: `EOPNOTSUPP` for
+    /// than the device has, and for a vector that it lacks; [`Error::Kernel`]: `EOPNOTSUPP` for
     /// ignored overruns from soft-RoCE.
     #[doc(alias = "ibv_create_cq_ex")]
     pub fn build(self) -> Result<CompletionQueue<P>, Error> {

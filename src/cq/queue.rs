@@ -101,8 +101,8 @@ impl<P: Provider> CompletionQueue<P> {
     /// # Errors
     ///
     /// [`Error::Limit`] for 0 entries, for more than the device's limit, and for fewer than the
-    /// completions that one of its queue pairs may have outstanding; the kernel's refusal: `EINVAL`
-    /// if the unpolled completions don't fit. The queue is unchanged.
+    /// completions that one of its queue pairs may have outstanding; [`Error::Kernel`]: `EINVAL` if
+    /// the unpolled completions don't fit. The queue is unchanged.
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;
@@ -123,8 +123,8 @@ impl<P: Provider> CompletionQueue<P> {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for a period over 65535 microseconds; the kernel's refusal: `EOPNOTSUPP`
-    /// from a device without moderation (soft-RoCE), `EINVAL` for a period over
+    /// [`Error::Limit`] for a period over 65535 microseconds; [`Error::Kernel`]: `EOPNOTSUPP` from
+    /// a device without moderation (soft-RoCE), `EINVAL` for a period over
     /// [`DeviceAttr::max_cq_moderation_period`](crate::DeviceAttr::max_cq_moderation_period).
     ///
     /// ```

@@ -65,7 +65,8 @@ impl<P: Provider> Context<P> {
     ///
     /// [`Error::Limit`] for a shared receive queue with more receives than the completion queue has
     /// room for; [`Error::Invalid`] for objects of another open device; [`Error::Unsupported`] on a
-    /// device without dynamic connections; the kernel's refusal.
+    /// device without dynamic connections; [`Error::Kernel`]: `ENOMEM` if kernel or device is out
+    /// of memory.
     pub fn dc_target(
         &self,
         pd: &ProtectionDomain,
@@ -139,7 +140,8 @@ impl<P: Provider> DcTarget<P> {
     ///
     /// # Errors
     ///
-    /// [`Error::State`] from another state; the kernel's refusal.
+    /// [`Error::State`] from another state; [`Error::Kernel`]: `EINVAL` for a P_Key index that the
+    /// port lacks.
     #[doc(alias = "ibv_modify_qp")]
     pub fn init(&mut self, attr: &DctInitAttr) -> Result<(), Error> {
         self.core.bring(attr)
@@ -149,8 +151,8 @@ impl<P: Provider> DcTarget<P> {
     ///
     /// # Errors
     ///
-    /// [`Error::State`] from another state; [`Error::Limit`] for values over their field; the
-    /// kernel's refusal.
+    /// [`Error::State`] from another state; [`Error::Limit`] for values over their field;
+    /// [`Error::Kernel`]: `EINVAL` for a value that the device lacks.
     #[doc(alias = "ibv_modify_qp")]
     pub fn ready_to_receive(&mut self, attr: &DctRtrAttr) -> Result<u32, Error> {
         // The number is in the mlx5 driver's answer, and no other driver makes targets.
@@ -161,7 +163,7 @@ impl<P: Provider> DcTarget<P> {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal, with the target, which stays usable.
+    /// [`Error::Kernel`]: `EBUSY` while another call uses the target; it stays usable, so retry.
     #[doc(alias = "ibv_destroy_qp")]
     pub fn destroy(self) -> Result<(), Refused<Self>> {
         // SAFETY: nothing is ever posted to it.

@@ -97,7 +97,7 @@ impl<P: Provider> Context<P> {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal.
+    /// [`Error::Kernel`]: `EIO` of a removed device.
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;
@@ -115,7 +115,7 @@ impl<P: Provider> Context<P> {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal: `EINVAL` for a port that doesn't exist.
+    /// [`Error::Kernel`]: `EINVAL` for a port that doesn't exist.
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;
@@ -135,7 +135,8 @@ impl<P: Provider> Context<P> {
     /// # Errors
     ///
     /// [`Error::Unsupported`] of an older kernel, or a driver that doesn't tell (soft-RoCE);
-    /// [`Error::Limit`] for a port that doesn't exist; the kernel's refusal.
+    /// [`Error::Limit`] for a port that doesn't exist; [`Error::Kernel`]: `EIO` of a removed
+    /// device.
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;
@@ -152,7 +153,7 @@ impl<P: Provider> Context<P> {
     /// # Errors
     ///
     /// [`Error::Limit`] for an index over the table's end; [`Error::EmptyGid`], which names the
-    /// entries in use, for an empty entry; the kernel's refusal.
+    /// entries in use, for an empty entry; [`Error::Kernel`]: `EIO` of a removed device.
     #[doc(alias = "ibv_query_gid")]
     #[doc(alias = "ibv_query_gid_ex")]
     pub fn query_gid(&self, port: u8, index: u32) -> Result<GidEntry, Error> {
@@ -180,7 +181,7 @@ impl<P: Provider> Context<P> {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal.
+    /// [`Error::Kernel`]: `EIO` of a removed device.
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;
@@ -240,7 +241,8 @@ impl<P: Provider> Context<P> {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal; [`Error::Unsupported`] on an Ethernet port without any GID.
+    /// [`Error::Kernel`]: `EIO` of a removed device; [`Error::Unsupported`] on an Ethernet port
+    /// without any GID.
     pub fn best_gid(&self, port: u8) -> Result<Option<GidEntry>, Error> {
         self.best_gid_on(port, self.query_port(port)?.link_layer)
     }
@@ -263,7 +265,7 @@ impl<P: Provider> Context<P> {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal, for a port that doesn't exist [`Error::Kernel`] with `EINVAL`;
+    /// [`Error::Kernel`]: `EINVAL` for a port that doesn't exist;
     /// [`Error::Limit`] or [`Error::EmptyGid`] for a GID index that doesn't exist;
     /// [`Error::Unsupported`] on an Ethernet port without GIDs.
     pub fn local_port(&self, local: &Local) -> Result<LocalPort, Error> {

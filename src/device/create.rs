@@ -13,7 +13,7 @@ impl<P: Provider> Context<P> {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal.
+    /// [`Error::Kernel`]: `ENOMEM` if the device has no more.
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;
@@ -34,7 +34,8 @@ impl<P: Provider> Context<P> {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for 0 entries or more than the device has; the kernel's refusal.
+    /// [`Error::Limit`] for 0 entries or more than the device has; [`Error::Kernel`]: `ENOMEM` if
+    /// kernel or device is out of memory or the queue exceeds `RLIMIT_MEMLOCK`.
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;
@@ -60,7 +61,7 @@ impl<P: Provider> Context<P> {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal: `EMFILE`.
+    /// [`Error::Kernel`]: `EMFILE`.
     #[doc(alias = "ibv_create_comp_channel")]
     pub fn create_comp_channel(&self) -> Result<CompletionChannel, Error> {
         Channel::create(self.provider().core()).map(CompletionChannel::new)

@@ -40,7 +40,7 @@ const VERB: &str = "import_device";
 ///
 /// [`Error::Invalid`] for a descriptor of no device, [`Error::NoSuchDevice`] for a device that this
 /// process doesn't see; [`Error::Unsupported`] for soft-RoCE, and for a context that a program
-/// opened without dynamic doorbell pages; the kernel's refusal: `EIO` of a device that is gone.
+/// opened without dynamic doorbell pages; [`Error::Kernel`]: `EIO` of a device that is gone.
 ///
 /// ```
 /// let context = uverbs::device("softhca0")?.open()?;

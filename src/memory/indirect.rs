@@ -29,7 +29,7 @@ impl<P: Provider> Context<P> {
     ///
     /// [`Error::Unsupported`] on a device without indirect keys (soft-RoCE); [`Error::Limit`] for
     /// more parts than fit in a work request (ConnectX: 52); [`Error::Invalid`] for a protection
-    /// domain of another context; the kernel's refusal.
+    /// domain of another context; [`Error::Kernel`]: `ENOMEM` if the device has no more keys.
     #[doc(alias = "mlx5dv_create_mkey")]
     pub fn alloc_indirect_key(
         &self,

@@ -89,10 +89,10 @@ impl MemoryRegion {
     /// # Errors
     ///
     /// The region comes back with each error. [`Error::Invalid`] for an empty change or a domain of
-    /// another device, and [`Error::Limit`] for no bytes; the region is unchanged. The kernel's
-    /// refusals are listed at [`ProtectionDomain::register_at`], plus `EOPNOTSUPP` for a change
-    /// that the driver can't make (soft-RoCE: memory). After `EINVAL`, `EFAULT` and `EOPNOTSUPP`
-    /// the region is unchanged; after other errnos it may only be deregistered.
+    /// another device, and [`Error::Limit`] for no bytes; the region is unchanged.
+    /// [`Error::Kernel`]: the errnos of [`ProtectionDomain::register_at`], plus `EOPNOTSUPP` for a
+    /// change that the driver can't make (soft-RoCE: memory). After `EINVAL`, `EFAULT` and
+    /// `EOPNOTSUPP` the region is unchanged; after other errnos it may only be deregistered.
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;
@@ -139,7 +139,7 @@ impl MemoryRegion {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal, with the region, which stays usable: `EBUSY` while a memory window is
+    /// [`Error::Kernel`], with the region, which stays usable: `EBUSY` while a memory window is
     /// bound to it.
     #[doc(alias = "ibv_dereg_mr")]
     pub fn deregister(mut self) -> Result<(), Refused<Self>> {
@@ -209,7 +209,8 @@ impl ProtectionDomain {
     /// # Errors
     ///
     /// [`Error::Limit`] for no frames, empty frames, 2 GiB a frame or more, or more than 2^28
-    /// frames; [`Error::Memlock`]; the kernel's refusal.
+    /// frames; [`Error::Memlock`]; [`Error::Kernel`]: `ENOMEM` if kernel or device is out of
+    /// memory, so register less.
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;
@@ -238,7 +239,7 @@ impl ProtectionDomain {
     ///
     /// [`Error::Limit`] for no bytes; [`Error::Invalid`] for [`AccessFlags::RELAXED_ORDERING`], by
     /// which [`ExposedMemory::load`] could see a flag before what was written ahead of it;
-    /// [`Error::Memlock`]; the kernel's refusal: `EINVAL` for rights that the device lacks.
+    /// [`Error::Memlock`]; [`Error::Kernel`]: `EINVAL` for rights that the device lacks.
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;
@@ -278,7 +279,7 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for no bytes; [`Error::Memlock`]; the kernel's refusal: `EFAULT` for memory
+    /// [`Error::Limit`] for no bytes; [`Error::Memlock`]; [`Error::Kernel`]: `EFAULT` for memory
     /// that isn't mapped or, with local write, not writable; `EINVAL` for remote write or atomic
     /// without local write; [`Error::Unsupported`] for a right to FLUSH that the device lacks.
     ///

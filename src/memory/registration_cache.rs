@@ -22,7 +22,8 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for no bytes; [`Error::Memlock`]; the kernel's refusal.
+    /// [`Error::Limit`] for no bytes; [`Error::Memlock`]; [`Error::Kernel`]: `ENOMEM` if kernel or
+    /// device is out of memory.
     pub fn register_bytes(&self, bytes: &Arc<[u8]>) -> Result<RegisteredBytes, Error> {
         let len = bytes.len() as u64;
         if len == 0 {

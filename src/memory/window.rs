@@ -22,7 +22,7 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal: `EOPNOTSUPP` from a device without windows.
+    /// [`Error::Kernel`]: `EOPNOTSUPP` from a device without windows.
     #[doc(alias = "ibv_alloc_mw")]
     pub fn alloc_window(&self, kind: WindowKind) -> Result<MemoryWindow, Error> {
         MemoryWindow::alloc(self.core().clone(), kind)

@@ -27,7 +27,8 @@ impl<P: Provider, T: Peered> QueuePair<P, T> {
     /// # Errors
     ///
     /// [`Error::Limit`] for a GID index or a port that doesn't exist, an MTU over the port's;
-    /// [`Error::Unsupported`] on an Ethernet port without GIDs; the kernel's refusal.
+    /// [`Error::Unsupported`] on an Ethernet port without GIDs; [`Error::Kernel`]: `EINVAL` for a
+    /// P_Key index that the port lacks.
     pub fn prepare(&mut self, local: &Local) -> Result<Endpoint, Error> {
         self.whole()?;
         let port = self.recv.home.context.local_port(local)?;
@@ -41,7 +42,7 @@ impl<P: Provider, T: Peered> QueuePair<P, T> {
     /// # Errors
     ///
     /// [`Error::Invalid`] for a port of another open device; [`Error::Limit`] for an MTU over the
-    /// port's; the kernel's refusal.
+    /// port's; [`Error::Kernel`]: `EINVAL` for a P_Key index that the port lacks.
     pub fn prepare_on(&mut self, port: &LocalPort) -> Result<Endpoint, Error> {
         self.whole()?;
         self.owns(port)?;
@@ -75,7 +76,9 @@ impl<P: Provider, T: Peered> QueuePair<P, T> {
     ///
     /// [`Error::Invalid`] unless [`prepare`](Self::prepare)d; [`Error::MissingAttribute`] when the
     /// peer gives no GID and this port is Ethernet, which can't do without; [`Error::Invalid`] for
-    /// a GID that can't be reached from this side's; the kernel's refusal.
+    /// a GID that can't be reached from this side's; [`Error::Kernel`]: `ENETUNREACH`,
+    /// `EHOSTUNREACH` or `ETIMEDOUT` if RoCE finds no route or neighbor for the peer's GID, so
+    /// check both sides' network; `EINVAL` for a value that the driver rejects.
     pub fn connect(&mut self, peer: &Endpoint) -> Result<(), Error> {
         let Some(prepared) = self.recv.home.prepared.take() else {
             return Err(Error::Invalid {
@@ -117,7 +120,8 @@ impl<P: Provider> QueuePair<P, Ud> {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a port of another open device; the kernel's refusal.
+    /// [`Error::Invalid`] for a port of another open device; [`Error::Kernel`]: `EINVAL` for a
+    /// P_Key index that the port lacks.
     pub fn bring_up_on(&mut self, at: &LocalPort) -> Result<DatagramEndpoint, Error> {
         self.whole()?;
         self.owns(at)?;

@@ -94,7 +94,7 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal.
+    /// [`Error::Kernel`]: `EIO` of a removed device.
     #[doc(alias = "ibv_query_qp")]
     pub fn query(&self) -> Result<QpAttr, Error> {
         self.core().query()
@@ -215,7 +215,7 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
     ///
     /// # Errors
     ///
-    /// [`Error::State`] from another state; the kernel's refusal: `EINVAL` for a port or partition
+    /// [`Error::State`] from another state; [`Error::Kernel`]: `EINVAL` for a port or partition
     /// that doesn't exist.
     #[doc(alias = "ibv_modify_qp")]
     pub fn init(&mut self, attr: &T::Init) -> Result<(), Error> {
@@ -231,8 +231,9 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for numbers over their field; [`Error::State`] from another state; the
-    /// kernel's refusal.
+    /// [`Error::Limit`] for numbers over their field; [`Error::State`] from another state;
+    /// [`Error::Kernel`]: `ENETUNREACH`, `EHOSTUNREACH` or `ETIMEDOUT` if RoCE finds no route or
+    /// neighbor for the peer's GID; `EINVAL` for a value that the driver rejects.
     #[doc(alias = "ibv_modify_qp")]
     pub fn ready_to_receive(&mut self, attr: &T::Rtr) -> Result<(), Error> {
         self.whole()?;
@@ -247,8 +248,8 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for numbers over their field; [`Error::State`] from another state; the
-    /// kernel's refusal.
+    /// [`Error::Limit`] for numbers over their field; [`Error::State`] from another state;
+    /// [`Error::Kernel`]: `EINVAL` for a value that the driver rejects.
     #[doc(alias = "ibv_modify_qp")]
     pub fn ready_to_send(&mut self, attr: &T::Rts) -> Result<(), Error> {
         self.whole()?;
@@ -274,7 +275,7 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal.
+    /// [`Error::Kernel`]: `EIO` of a removed device.
     pub fn fail(&mut self) -> Result<(), Error> {
         self.whole()?;
         self.core().fail()
@@ -286,8 +287,8 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] when one of its completion queues is not among `cqs`; the kernel's
-    /// refusal.
+    /// [`Error::Invalid`] when one of its completion queues is not among `cqs`; [`Error::Kernel`]:
+    /// `EIO` of a removed device.
     pub fn reset(
         &mut self,
         cqs: &mut [&mut CompletionQueue<P>],
@@ -342,8 +343,9 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal, with the queue pair, which stays usable. If it is dropped then and the
-    /// kernel refuses again, its buffers and rings are leaked.
+    /// [`Error::Kernel`]: `EBUSY` while a multicast group or a flow rule uses the queue pair, which
+    /// stays usable: end these first. If it is dropped then and the kernel refuses again, its
+    /// buffers and rings are leaked.
     #[doc(alias = "ibv_destroy_qp")]
     #[allow(clippy::result_large_err, reason = "the error is the queue pair itself, once")]
     pub fn destroy(mut self) -> Result<Destroyed, Refused<Self>> {

@@ -50,8 +50,8 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
     ///
     /// # Errors
     ///
-    /// [`Error::State`] from another state; [`Error::Limit`] for numbers over their field; the
-    /// kernel's refusal: `EINVAL` for an alternate path, which RoCE doesn't have, and for a rate
+    /// [`Error::State`] from another state; [`Error::Limit`] for numbers over their field;
+    /// [`Error::Kernel`]: `EINVAL` for an alternate path, which RoCE doesn't have, and for a rate
     /// out of the device's range; [`Error::Unsupported`] for a rate if the device limits none.
     #[doc(alias = "ibv_modify_qp")]
     pub fn change(&mut self, attr: &T::Change) -> Result<(), Error> {
@@ -72,9 +72,9 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for RESET, which [`reset`](Self::reset) does; the kernel's refusal:
-    /// `EINVAL` for a change that InfiniBand doesn't have, `EOPNOTSUPP` for an attribute that the
-    /// kernel doesn't know.
+    /// [`Error::Invalid`] for RESET, which [`reset`](Self::reset) does; [`Error::Kernel`]: `EINVAL`
+    /// for a change that InfiniBand doesn't have, `EOPNOTSUPP` for an attribute that the kernel
+    /// doesn't know.
     #[doc(alias = "ibv_modify_qp")]
     pub unsafe fn modify(&mut self, attr: &RawQpAttr, mask: QpAttrMask) -> Result<(), Error> {
         self.whole()?;
@@ -111,7 +111,8 @@ impl<P: Provider, T: Drains> QueuePair<P, T> {
     /// # Errors
     ///
     /// [`Error::State`] from another state; [`Error::Unsupported`] on ConnectX, for which Linux has
-    /// no way into SQD (kernel `hw/mlx5/qp.c:__mlx5_ib_modify_qp`); the kernel's refusal.
+    /// no way into SQD (kernel `hw/mlx5/qp.c:__mlx5_ib_modify_qp`); [`Error::Kernel`]: `EIO` of a
+    /// removed device.
     #[doc(alias = "IBV_QPS_SQD")]
     pub fn drain_sends(&mut self, attr: &DrainAttr) -> Result<(), Error> {
         self.whole()?;
@@ -154,8 +155,8 @@ impl<P: Provider, T: Drains> QueuePair<P, T> {
     ///
     /// # Errors
     ///
-    /// [`Error::State`] from another state; [`Error::Limit`] for numbers over their field; the
-    /// kernel's refusal: `EINVAL` before the queue is [drained](Self::wait_drained).
+    /// [`Error::State`] from another state; [`Error::Limit`] for numbers over their field;
+    /// [`Error::Kernel`]: `EINVAL` before the queue is [drained](Self::wait_drained).
     #[doc(alias = "ibv_modify_qp")]
     pub fn change_drained(&mut self, attr: &T::DrainedChange) -> Result<(), Error> {
         self.whole()?;
@@ -193,7 +194,8 @@ impl<P: Provider, T: Unreliable> QueuePair<P, T> {
     ///
     /// # Errors
     ///
-    /// [`Error::State`] unless the device says that it is in SQE; the kernel's refusal.
+    /// [`Error::State`] unless the device says that it is in SQE; [`Error::Kernel`]: `EIO` of a
+    /// removed device.
     #[doc(alias = "IBV_QPS_SQE")]
     pub fn recover(&mut self, attr: &T::Recovery) -> Result<(), Error> {
         self.whole()?;

@@ -52,7 +52,7 @@ impl<P: Provider> RecvQueue<P> {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal.
+    /// [`Error::Kernel`]: `EIO` of a removed device.
     pub fn fail(&mut self) -> Result<(), Error> {
         self.core.fail()
     }

@@ -282,7 +282,8 @@ impl<P: Provider, U: Use> SharedReceiveQueue<P, U> {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] over [`max_wr`](Self::max_wr); the kernel's refusal.
+    /// [`Error::Limit`] over [`max_wr`](Self::max_wr); [`Error::Kernel`]: `EIO` of a removed
+    /// device.
     #[doc(alias = "ibv_modify_srq")]
     #[doc(alias = "IBV_SRQ_LIMIT")]
     pub fn set_limit(&mut self, limit: u32) -> Result<(), Error> {
@@ -294,8 +295,8 @@ impl<P: Provider, U: Use> SharedReceiveQueue<P, U> {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] where the device can't (mlx5); [`Error::Limit`]; the kernel's
-    /// refusal, also for fewer than are outstanding.
+    /// [`Error::Unsupported`] where the device can't (mlx5); [`Error::Limit`]; [`Error::Kernel`]:
+    /// `EINVAL` for fewer than are outstanding.
     #[doc(alias = "ibv_modify_srq")]
     #[doc(alias = "IBV_SRQ_MAX_WR")]
     pub fn resize(&mut self, max_wr: u32) -> Result<(), Error> {
@@ -310,7 +311,7 @@ impl<P: Provider, U: Use> SharedReceiveQueue<P, U> {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal.
+    /// [`Error::Kernel`]: `EIO` of a removed device.
     #[doc(alias = "ibv_query_srq")]
     pub fn query(&self) -> Result<SrqAttr, Error> {
         Ok(SrqAttr { max_wr: self.max_wr, ..self.core.query()? })
@@ -337,9 +338,9 @@ impl<P: Provider, U: Use> SharedReceiveQueue<P, U> {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal, with the queue, which stays usable: `EBUSY` while a queue pair
-    /// receives from it. A queue for XRC can always be destroyed, and later messages to it fail.
-    /// After a refusal the list of a tag-matching queue takes no more changes.
+    /// [`Error::Kernel`], with the queue, which stays usable: `EBUSY` while a queue pair receives
+    /// from it. A queue for XRC can always be destroyed, and later messages to it fail. After a
+    /// refusal the list of a tag-matching queue takes no more changes.
     #[doc(alias = "ibv_destroy_srq")]
     #[allow(clippy::result_large_err, reason = "the error is the queue itself, once")]
     pub fn destroy(mut self) -> Result<Vec<(u64, Frame)>, Refused<Self>> {

@@ -109,7 +109,8 @@ impl<P: Provider, U: Use> SharedReceiveQueueBuilder<P, U> {
     /// for XRC also needs room in its completion queue for all receives, a queue that matches tags
     /// for all receives, tags (each may complete twice) and changes. [`Error::Unsupported`] for
     /// tags if the device or its port lacks them; [`Error::Invalid`] for objects of another open
-    /// device; the kernel's refusal.
+    /// device; [`Error::Kernel`]: `ENOMEM` if kernel or device is out of memory, so ask for a
+    /// shorter queue.
     #[doc(alias = "ibv_create_srq")]
     pub fn build(self) -> Result<SharedReceiveQueue<P, U>, Error> {
         if let Some((_, cq)) = &self.init.xrc {

@@ -96,7 +96,7 @@ impl<P: Provider> WorkQueue<P> {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal: `EINVAL` from another state.
+    /// [`Error::Kernel`]: `EINVAL` from another state.
     #[doc(alias = "ibv_modify_wq")]
     pub fn start(&mut self) -> Result<(), Error> {
         self.core.start()?;
@@ -109,7 +109,7 @@ impl<P: Provider> WorkQueue<P> {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal: `EINVAL` from another state.
+    /// [`Error::Kernel`]: `EINVAL` from another state.
     #[doc(alias = "ibv_modify_wq")]
     pub fn fail(&mut self) -> Result<(), Error> {
         self.core.fail()
@@ -120,7 +120,8 @@ impl<P: Provider> WorkQueue<P> {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for another completion queue; the kernel's refusal.
+    /// [`Error::Invalid`] for another completion queue; [`Error::Kernel`]: `EIO` of a removed
+    /// device.
     #[doc(alias = "ibv_modify_wq")]
     pub fn reset(&mut self, cq: &mut CompletionQueue<P>) -> Result<Vec<(u64, Frame)>, Error> {
         if !Arc::ptr_eq(cq.core(), self.core.cq()) {
@@ -177,7 +178,7 @@ impl<P: Provider> WorkQueue<P> {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal, with the queue, which stays usable: `EBUSY` while a table has it.
+    /// [`Error::Kernel`], with the queue, which stays usable: `EBUSY` while a table has it.
     #[doc(alias = "ibv_destroy_wq")]
     #[allow(clippy::result_large_err, reason = "the error is the queue itself, once")]
     pub fn destroy(mut self) -> Result<Destroyed, Refused<Self>> {
@@ -228,8 +229,8 @@ impl<P: Provider> WorkQueueBuilder<P> {
     /// [`Error::Unsupported`] of a device without work queues, such as soft-RoCE, and on an
     /// InfiniBand port; [`Error::Limit`] for sizes above the device's limits, and for more receives
     /// than the completion queue has room for (if it ignores overruns, the receives of its other
-    /// queues count, too); [`Error::Invalid`] for objects of another open device; the kernel's
-    /// refusal.
+    /// queues count, too); [`Error::Invalid`] for objects of another open device;
+    /// [`Error::Kernel`]: `ENOMEM` if kernel or device is out of memory.
     #[doc(alias = "ibv_create_wq")]
     pub fn build(self) -> Result<WorkQueue<P>, Error> {
         let (what, room) = ("max_wr of its completion queue", self.init.cq.capacity());

@@ -107,7 +107,7 @@ impl<P: Provider> RssQueuePair<P> {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal, with the queue pair, which stays usable: `EBUSY` while it has rules.
+    /// [`Error::Kernel`], with the queue pair, which stays usable: `EBUSY` while it has rules.
     #[doc(alias = "ibv_destroy_qp")]
     pub fn destroy(self) -> Result<(), Refused<Self>> {
         match self.core.destroy() {
@@ -132,9 +132,9 @@ impl<P: Provider> Context<P> {
     /// # Errors
     ///
     /// [`Error::Invalid`] for another number than a power of two, and for queues of another open
-    /// device; [`Error::Limit`] for more than
-    /// [the device's](crate::rss::RssCaps::max_rwq_indirection_table_size); [`Error::Unsupported`]
-    /// of a device without; the kernel's refusal.
+    /// device; [`Error::Limit`] for more than [the
+    /// device's](crate::rss::RssCaps::max_rwq_indirection_table_size); [`Error::Unsupported`] of a
+    /// device without; [`Error::Kernel`]: `ENOMEM`, or `EINVAL` for queues in RESET.
     #[doc(alias = "ibv_create_rwq_ind_table")]
     pub fn indirection_table(&self, queues: &[&WorkQueue<P>]) -> Result<IndirectionTable, Error> {
         let queues = queues.iter().map(|wq| Arc::clone(wq.core())).collect();
@@ -147,8 +147,8 @@ impl<P: Provider> Context<P> {
     /// # Errors
     ///
     /// [`Error::Invalid`] for fields that don't go together ([`RssHash::check`]), and for objects
-    /// of another open device; the kernel's refusal: `EPERM` without `CAP_NET_RAW`, `EOPNOTSUPP`
-    /// for fields that the device doesn't look at.
+    /// of another open device; [`Error::Kernel`]: `EPERM` without `CAP_NET_RAW`, `EOPNOTSUPP` for
+    /// fields that the device doesn't look at.
     #[doc(alias = "ibv_create_qp_ex")]
     pub fn rss_queue_pair(
         &self,

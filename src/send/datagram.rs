@@ -115,7 +115,7 @@ impl<P: Provider> Context<P> {
     /// [`Error::Invalid`] for a protection domain of another open device;
     /// [`Error::MissingAttribute`] without a global route on a port that needs one;
     /// [`Error::Limit`] for values over their field, and for a port or a GID index that isn't
-    /// there; [`Error::EmptyGid`]; the kernel's refusal: `EHOSTUNREACH` or `ETIMEDOUT` for a peer
+    /// there; [`Error::EmptyGid`]; [`Error::Kernel`]: `EHOSTUNREACH` or `ETIMEDOUT` for a peer
     /// whose MAC address can't be found.
     #[doc(alias = "ibv_create_ah")]
     pub fn create_ah(
@@ -135,7 +135,7 @@ impl<P: Provider> Context<P> {
     /// # Errors
     ///
     /// [`Error::Invalid`] for bytes that are no header although one came, or that were sent to
-    /// another port's GID; the kernel's refusal.
+    /// another port's GID; [`Error::Kernel`]: `EIO` of a removed device.
     #[doc(alias = "ibv_init_ah_from_wc")]
     pub fn sender_address(&self, port: u8, from: Sender, grh: &[u8]) -> Result<AhAttr, Error> {
         const VERB: &str = "init_ah_from_wc";

@@ -64,7 +64,7 @@ impl<P: Provider, T: Transport> SendQueue<P, T> {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal.
+    /// [`Error::Kernel`]: `EIO` of a removed device.
     pub fn fail(&mut self) -> Result<(), Error> {
         self.core.fail()
     }

@@ -67,7 +67,8 @@ impl<P: Provider> Context<P> {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] on a device without XRC; the kernel's refusal.
+    /// [`Error::Unsupported`] on a device without XRC; [`Error::Kernel`]: `ENOMEM` if the device
+    /// has no more.
     #[doc(alias = "ibv_open_xrcd")]
     pub fn xrc_domain(&self) -> Result<XrcDomain, Error> {
         // As C programs ask for it: no file, and O_CREAT.
@@ -80,7 +81,7 @@ impl<P: Provider> Context<P> {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] on a device without XRC; the kernel's refusal: `EAGAIN` for
+    /// [`Error::Unsupported`] on a device without XRC; [`Error::Kernel`]: `EAGAIN` for
     /// [`XrcFile::Existing`] if the domain doesn't exist, `EINVAL` for [`XrcFile::New`] if it does.
     #[doc(alias = "ibv_open_xrcd")]
     pub fn shared_xrc_domain(&self, file: impl AsFd, which: XrcFile) -> Result<XrcDomain, Error> {
@@ -120,8 +121,8 @@ impl XrcDomain {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal, with the domain, which stays usable: `EBUSY` while this open device
-    /// has a target or a queue made from it.
+    /// [`Error::Kernel`], with the domain, which stays usable: `EBUSY` while this open device has a
+    /// target or a queue made from it.
     #[doc(alias = "ibv_close_xrcd")]
     pub fn close(self) -> Result<(), Refused<Self>> {
         match self.core.close() {

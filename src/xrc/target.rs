@@ -47,7 +47,8 @@ impl<P: Provider> Context<P> {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a domain of another open device; the kernel's refusal.
+    /// [`Error::Invalid`] for a domain of another open device; [`Error::Kernel`]: `ENOMEM` if
+    /// kernel or device is out of memory.
     pub fn xrc_target(&self, domain: &XrcDomain) -> Result<XrcTarget<P>, Error> {
         self.owns_domain(domain, "create_qp")?;
         let (id, uverbs) = (unique_id(), self.provider().core().uverbs());
@@ -62,7 +63,7 @@ impl<P: Provider> Context<P> {
     /// # Errors
     ///
     /// [`Error::Invalid`] for a domain of another open device; [`Error::Limit`] for a number over
-    /// 24 bits; the kernel's refusal: `EINVAL` for a number that no target of the domain has.
+    /// 24 bits; [`Error::Kernel`]: `EINVAL` for a number that no target of the domain has.
     #[doc(alias = "ibv_open_qp")]
     pub fn open_xrc_target(&self, domain: &XrcDomain, qpn: u32) -> Result<XrcTarget<P>, Error> {
         self.owns_domain(domain, "open_qp")?;
@@ -147,7 +148,7 @@ impl<P: Provider> XrcTarget<P> {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal.
+    /// [`Error::Kernel`]: `EIO` of a removed device.
     #[doc(alias = "ibv_query_qp")]
     pub fn query(&self) -> Result<QpAttr, Error> {
         let none = QpCap {
@@ -201,8 +202,7 @@ impl<P: Provider> XrcTarget<P> {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal: `EINVAL` from another state, or for a port or partition that isn't
-    /// there.
+    /// [`Error::Kernel`]: `EINVAL` from another state, or for a port or partition that isn't there.
     #[doc(alias = "ibv_modify_qp")]
     pub fn init(&mut self, attr: &InitAttr) -> Result<(), Error> {
         self.bring(attr)
@@ -212,7 +212,7 @@ impl<P: Provider> XrcTarget<P> {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for numbers over their field; the kernel's refusal: `EINVAL` from another
+    /// [`Error::Limit`] for numbers over their field; [`Error::Kernel`]: `EINVAL` from another
     /// state.
     #[doc(alias = "ibv_modify_qp")]
     pub fn ready_to_receive(&mut self, attr: &RtrAttr) -> Result<(), Error> {
@@ -223,7 +223,7 @@ impl<P: Provider> XrcTarget<P> {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for numbers over their field; the kernel's refusal: `EINVAL` from another
+    /// [`Error::Limit`] for numbers over their field; [`Error::Kernel`]: `EINVAL` from another
     /// state.
     #[doc(alias = "ibv_modify_qp")]
     pub fn ready_to_send(&mut self, attr: &XrcTargetRtsAttr) -> Result<(), Error> {
@@ -234,8 +234,8 @@ impl<P: Provider> XrcTarget<P> {
     ///
     /// # Errors
     ///
-    /// [`Error::State`] from another state; [`Error::Limit`] for numbers over their field; the
-    /// kernel's refusal: `EINVAL` for an alternate path, which RoCE doesn't have.
+    /// [`Error::State`] from another state; [`Error::Limit`] for numbers over their field;
+    /// [`Error::Kernel`]: `EINVAL` for an alternate path, which RoCE doesn't have.
     #[doc(alias = "ibv_modify_qp")]
     pub fn change(&mut self, attr: &RcChange) -> Result<(), Error> {
         self.bring(attr)
@@ -245,7 +245,7 @@ impl<P: Provider> XrcTarget<P> {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal: `EINVAL` from RESET.
+    /// [`Error::Kernel`]: `EINVAL` from RESET.
     pub fn fail(&mut self) -> Result<(), Error> {
         // SAFETY: not to RESET, and there are no rings.
         unsafe { self.object.end(QpState::Error) }
@@ -255,7 +255,7 @@ impl<P: Provider> XrcTarget<P> {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal.
+    /// [`Error::Kernel`]: `EIO` of a removed device.
     pub fn reset(&mut self) -> Result<(), Error> {
         self.prepared = None;
         // SAFETY: there are no rings.
@@ -272,7 +272,7 @@ impl<P: Provider> XrcTarget<P> {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal, with the target, which stays usable.
+    /// [`Error::Kernel`]: `EBUSY` while another call uses the target; it stays usable, so retry.
     #[doc(alias = "ibv_destroy_qp")]
     #[allow(clippy::result_large_err, reason = "the error is the target itself, once")]
     pub fn destroy(self) -> Result<(), Refused<Self>> {

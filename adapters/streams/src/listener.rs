@@ -121,7 +121,7 @@ impl RdmaListener {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal.
+    /// `ENXIO` of a removed device.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()?.ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
     }

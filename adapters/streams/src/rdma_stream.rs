@@ -351,7 +351,8 @@ impl RdmaStream {
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::InvalidInput`] for an address that isn't mapped; the kernel's refusal.
+    /// [`io::ErrorKind::InvalidInput`] for an address that isn't mapped; `EBUSY` while a
+    /// memory window uses the region.
     #[doc(alias = "riounmap")]
     pub fn unmap(&self, addr: u64, len: usize) -> io::Result<()> {
         match self.waiting.look(|engine| engine.take_back(addr, len)) {

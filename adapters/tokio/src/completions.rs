@@ -47,7 +47,7 @@ impl Channel {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal; [`Error::System`] where tokio can't watch it.
+    /// [`Error::Kernel`]: `EMFILE`; [`Error::System`] where tokio can't watch it.
     ///
     /// # Panics
     ///

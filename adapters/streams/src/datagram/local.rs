@@ -79,7 +79,7 @@ impl Local {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal: `EADDRNOTAVAIL` or `ENODEV` if no device has the address; errors of
+    /// `EADDRNOTAVAIL` or `ENODEV` if no device has the address; errors of
     /// making queues.
     pub(super) fn open(
         cm: &EventChannel,

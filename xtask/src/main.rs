@@ -111,8 +111,8 @@ enum Chore {
         #[arg(long)]
         bless: bool,
     },
-    /// Check the book in docs/book: what pages include, where they lead, and the diagrams; then
-    /// build it.
+    /// Check the book in docs/book: what pages include, where they lead, and the diagrams; build
+    /// it; type its commands and the README's.
     ///
     /// mdBook is the machine's, or fetched with pip to the target folder.
     Book {

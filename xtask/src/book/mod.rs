@@ -1,7 +1,8 @@
-//! `cargo xtask book`: checks the links, names and diagrams of the book in docs/book, and builds it
-//! with mdBook.
+//! `cargo xtask book`: checks the links, names and diagrams of the book in docs/book, builds it
+//! with mdBook, and types its commands and the README's.
 
 mod build;
+mod commands;
 mod draw;
 mod names;
 mod pages;
@@ -22,6 +23,7 @@ pub(crate) fn steps(steps: &mut Steps, bless: bool) {
     }
     steps.step("book", || outcome(check()));
     steps.step("book, built", build::build);
+    steps.step("book, commands", commands::check);
 }
 
 fn check() -> Result<String, String> {

@@ -57,6 +57,7 @@ impl Side {
     }
 }
 
+// ANCHOR: pair
 /// Connects two devices. The control sets the faults of what the client sends.
 fn connected() -> Result<(Side, Side, FaultControl)> {
     let fabric = Fabric::new();
@@ -77,6 +78,7 @@ fn connected() -> Result<(Side, Side, FaultControl)> {
     server.qp.connect(&client_at)?;
     Ok((client, server, control))
 }
+// ANCHOR_END: pair
 
 /// Messages arrive in order, though a fifth of the packets are lost.
 fn loss() -> Result<String> {
@@ -93,6 +95,7 @@ fn loss() -> Result<String> {
     Ok("50 messages arrived in order".to_owned())
 }
 
+// ANCHOR: dead
 /// The sender learns that its peer is gone, and its queue pair is in the error state.
 fn dead_peer() -> Result<String> {
     let (mut client, server, _control) = connected()?;
@@ -104,6 +107,7 @@ fn dead_peer() -> Result<String> {
     assert_eq!(client.failure()?.status, Status::Flushed);
     Ok(failure.to_string())
 }
+// ANCHOR_END: dead
 
 /// A full queue refuses a work request, and gives its frame back.
 fn full_queue() -> Result<String> {

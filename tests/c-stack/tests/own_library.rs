@@ -117,6 +117,19 @@ fn operations_and_threads() {
     }
 }
 
+/// The book's C programs print what their ports in Rust print. The preloaded device has no
+/// connection manager.
+#[test]
+fn programs_beside_their_ports() {
+    let Some(stack) = c_stack::unpacked() else { return };
+    let Some(program) = stack.compile("porting") else { return };
+    let ports = include_str!("../../../examples/output/porting.txt");
+    assert_eq!(c_stack::run(&mut stack.on_ours(&program, "softhca0")).ok().stdout, ports);
+    let theirs = c_stack::run(stack.command(&program).arg("verbs")).ok().stdout;
+    assert_eq!(Some(theirs.as_str()), ports.strip_suffix("cm      connected by address\n"));
+    std::fs::remove_file(program).unwrap();
+}
+
 /// Our library passes the same checks as C's: queues whose lock the program holds, objects
 /// left undestroyed, a queue shared by threads.
 #[test]

@@ -149,8 +149,11 @@ fn removal() -> Result<String> {
     Ok(format!("{error}; {refused}"))
 }
 
+/// A scenario, which says how it ended.
+type Scenario = fn() -> Result<String>;
+
 /// Fault, and the scenario that meets it.
-const SCENARIOS: [(&str, fn() -> Result<String>); 4] =
+const SCENARIOS: [(&str, Scenario); 4] =
     [("loss", loss), ("dead peer", dead_peer), ("full queue", full_queue), ("removal", removal)];
 
 fn main() -> Result<()> {

@@ -49,8 +49,7 @@ impl Bench {
             Kind::Scattered => qp.scatter_to_cqe().build()?,
             Kind::Whole | Kind::Compressed => qp.build()?,
         };
-        let endpoint = qp.prepare(&uverbs::Local::default())?;
-        qp.connect(&endpoint)?;
+        qp.connect_to_self(&uverbs::Local::default())?;
         let slab = pd.slab(64, COUNT as usize)?;
         Ok(Self { hca, qp, sends, receives, slab, _pd: pd, _context: context })
     }

@@ -19,8 +19,7 @@ impl<P: Provider> Context<P> {
     /// # let pd = context.alloc_pd()?;
     /// # let mut cq = context.create_cq(256)?;
     /// # let mut qp = context.queue_pair(&pd, &cq).build()?;
-    /// # let endpoint = qp.prepare(&Default::default())?;
-    /// # qp.connect(&endpoint)?;
+    /// # qp.connect_to_self(&Default::default())?;
     /// # qp.post_recv(1, pd.slab(64, 1)?.take().expect("free"))?;
     /// # qp.post_send_inline(2, b"now")?;
     /// let clock = context.clock()?;

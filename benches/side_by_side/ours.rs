@@ -125,8 +125,7 @@ impl<P: Bench> Side<P> {
                 .doorbell(shape.doorbell)
                 .overcommit()
                 .build()?;
-            let endpoint = qp.prepare(&Local::default())?;
-            qp.connect(&endpoint)?;
+            qp.connect_to_self(&Local::default())?;
             let raw = P::sq(qp.send_queue().provider()).raw_parts();
             numbers.push((raw.user_index, raw.qpn));
             qps.push(qp);

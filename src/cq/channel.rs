@@ -26,8 +26,7 @@ use crate::provider::Provider;
 /// let channel = context.create_comp_channel()?;
 /// let mut cq = context.completion_queue(256).channel(&channel).build()?;
 /// # let mut qp = context.queue_pair(&pd, &cq).build()?;
-/// # let endpoint = qp.prepare(&Default::default())?;
-/// # qp.connect(&endpoint)?;
+/// # qp.connect_to_self(&Default::default())?;
 /// # qp.post_recv(1, pd.slab(64, 1)?.take().expect("it is new"))?;
 /// cq.arm(Notify::Any)?;
 /// // What completed before it was armed may raise no event: poll once more.

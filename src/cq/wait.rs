@@ -33,8 +33,7 @@ impl<P: Provider> CompletionQueue<P> {
     /// # let pd = context.alloc_pd()?;
     /// # let mut cq = context.create_cq(256)?;
     /// # let mut qp = context.queue_pair(&pd, &cq).build()?;
-    /// # let endpoint = qp.prepare(&Default::default())?;
-    /// # qp.connect(&endpoint)?;
+    /// # qp.connect_to_self(&Default::default())?;
     /// use std::time::Duration;
     ///
     /// qp.post_recv(1, pd.slab(64, 1)?.take().expect("it is new"))?;
@@ -96,8 +95,7 @@ impl<P: Provider> CompletionQueue<P> {
     /// # let pd = context.alloc_pd()?;
     /// # let mut cq = context.create_cq(256)?;
     /// # let mut qp = context.queue_pair(&pd, &cq).build()?;
-    /// # let endpoint = qp.prepare(&Default::default())?;
-    /// # qp.connect(&endpoint)?;
+    /// # qp.connect_to_self(&Default::default())?;
     /// qp.post_recv(1, pd.slab(64, 1)?.take().expect("it is new"))?;
     /// qp.post_send_inline(2, b"to myself")?;
     /// let mut left = 2;

@@ -66,8 +66,7 @@ pub struct CacheCounts {
 /// # let pd = context.alloc_pd()?;
 /// # let mut cq = context.create_cq(256)?;
 /// # let mut qp = context.queue_pair(&pd, &cq).build()?;
-/// # let endpoint = qp.prepare(&Default::default())?;
-/// # qp.connect(&endpoint)?;
+/// # qp.connect_to_self(&Default::default())?;
 /// use std::sync::Arc;
 /// use uverbs::memory::RegistrationCache;
 ///

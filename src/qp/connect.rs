@@ -61,9 +61,12 @@ impl<P: Provider, T: Peered> QueuePair<P, T> {
     /// # let pd = context.alloc_pd()?;
     /// # let mut cq = context.create_cq(256)?;
     /// # let mut qp = context.queue_pair(&pd, &cq).build()?;
+    /// # let mut peer = context.queue_pair(&pd, &cq).build()?;
+    /// # let peers_text = peer.prepare(&uverbs::Local::default())?.to_string();
     /// let here = qp.prepare(&uverbs::Local::default())?;
+    /// println!("{here}");
     /// // Both sides tell each other, as text, over whatever they have.
-    /// let there: uverbs::Endpoint = here.to_string().parse()?; // here the peer is itself
+    /// let there: uverbs::Endpoint = peers_text.parse()?;
     /// qp.connect(&there)?;
     /// # Ok::<(), uverbs::Error>(())
     /// ```
@@ -76,10 +79,37 @@ impl<P: Provider, T: Peered> QueuePair<P, T> {
     ///
     /// [`Error::Invalid`] unless [`prepare`](Self::prepare)d; [`Error::MissingAttribute`] when the
     /// peer gives no GID and this port is Ethernet, which can't do without; [`Error::Invalid`] for
-    /// a GID that can't be reached from this side's; [`Error::Kernel`]: `ENETUNREACH`,
+    /// a GID that can't be reached from this side's, or for this queue pair's own endpoint
+    /// ([`connect_to_self`](Self::connect_to_self)); [`Error::Kernel`]: `ENETUNREACH`,
     /// `EHOSTUNREACH` or `ETIMEDOUT` if RoCE finds no route or neighbor for the peer's GID, so
     /// check both sides' network; `EINVAL` for a value that the driver rejects.
     pub fn connect(&mut self, peer: &Endpoint) -> Result<(), Error> {
+        let own = self.recv.home.prepared.as_ref().map(|prepared| &prepared.endpoint);
+        if own.is_some_and(|own| (own.lid, own.qpn, own.gid) == (peer.lid, peer.qpn, peer.gid)) {
+            return Err(Error::Invalid {
+                verb: "connect",
+                what: "peer",
+                value: peer.to_string(),
+                why: "it is this queue pair itself. Two processes on softhca0 have equal addresses: \
+                      take `softhca` there. `connect_to_self` connects a queue pair to itself",
+            });
+        }
+        self.connect_any(peer)
+    }
+
+    /// Prepares the queue pair, and connects it to itself: its SENDs fill its own receives. For
+    /// tests and measurements on one device.
+    ///
+    /// # Errors
+    ///
+    /// As for [`prepare`](Self::prepare) and [`connect`](Self::connect).
+    pub fn connect_to_self(&mut self, local: &Local) -> Result<Endpoint, Error> {
+        let endpoint = self.prepare(local)?;
+        self.connect_any(&endpoint)?;
+        Ok(endpoint)
+    }
+
+    fn connect_any(&mut self, peer: &Endpoint) -> Result<(), Error> {
         let Some(prepared) = self.recv.home.prepared.take() else {
             return Err(Error::Invalid {
                 verb: "connect",

@@ -46,8 +46,7 @@ impl<P: Provider, T: Transport> SendQueue<P, T> {
     /// # let pd = context.alloc_pd()?;
     /// # let cq = context.create_cq(256)?;
     /// # let mut qp = context.queue_pair(&pd, &cq).build()?;
-    /// # let endpoint = qp.prepare(&Default::default())?;
-    /// # qp.connect(&endpoint)?;
+    /// # qp.connect_to_self(&Default::default())?;
     /// let (send, recv) = qp.split();
     /// let mut send = send.stay_on_thread();
     /// let mut batch = send.batch();

@@ -127,8 +127,7 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
     /// if theirs.vendor != 0 {
     ///     qp.set_ece(theirs)?;
     /// }
-    /// let endpoint = qp.prepare(&uverbs::Local::default())?;
-    /// qp.connect(&endpoint)?;
+    /// qp.connect_to_self(&uverbs::Local::default())?;
     /// println!("agreed on {:#x}", qp.ece().options);
     /// # Ok::<(), uverbs::Error>(())
     /// ```
@@ -176,8 +175,7 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
     /// # let pd = context.alloc_pd()?;
     /// # let mut cq = context.create_cq(256)?;
     /// # let mut qp = context.queue_pair(&pd, &cq).build()?;
-    /// # let endpoint = qp.prepare(&Default::default())?;
-    /// # qp.connect(&endpoint)?;
+    /// # qp.connect_to_self(&Default::default())?;
     /// let slab = pd.slab(64, 1)?;
     /// let (mut sends, mut receives) = qp.split();
     /// let other = std::thread::spawn(move || {

@@ -27,8 +27,7 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
     /// # let pd = context.alloc_pd()?;
     /// # let mut cq = context.create_cq(256)?;
     /// # let mut qp = context.queue_pair(&pd, &cq).build()?;
-    /// # let here = qp.prepare(&Default::default())?;
-    /// # qp.connect(&here)?;
+    /// # qp.connect_to_self(&Default::default())?;
     /// use uverbs::AccessFlags;
     /// use uverbs::attr::RcChange;
     ///

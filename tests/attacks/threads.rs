@@ -92,8 +92,7 @@ impl World {
         let builder =
             if dice.below(2) == 0 { builder.shared_receives(&lock(&self.srq)) } else { builder };
         let mut qp = builder.build().unwrap();
-        let end = qp.prepare(&common::impatient()).unwrap();
-        qp.connect(&end).unwrap();
+        qp.connect_to_self(&common::impatient()).unwrap();
         (qp, at)
     }
 
@@ -176,8 +175,7 @@ impl World {
                 for (_, frame) in frames.unwrap() {
                     drop(self.hold(frame, dice));
                 }
-                let end = qp.prepare(&local()).unwrap();
-                qp.connect(&end).unwrap();
+                qp.connect_to_self(&local()).unwrap();
                 self.post(&mut qp, dice);
                 drop(qp);
             }

@@ -28,8 +28,7 @@ impl Loop {
         let cq = context.completion_queue(64).entry_size(entries).build().unwrap();
         let qp = context.queue_pair(&pd, &cq).scatter_to_cqe().max_send_wr(16).max_recv_wr(16);
         let mut qp = qp.max_send_sge(8).max_recv_sge(8).build().unwrap();
-        let endpoint = qp.prepare(&local()).unwrap();
-        qp.connect(&endpoint).unwrap();
+        qp.connect_to_self(&local()).unwrap();
         Self { qp, cq, pd, context }
     }
 
@@ -317,8 +316,7 @@ fn other_queue_pairs_complete_between_them() {
     let mut both = Loop::new(context, CqeSize::Bytes64);
     let qp = both.context.queue_pair(&both.pd, &both.cq).max_send_wr(8).max_recv_wr(8);
     let mut plain = qp.build().unwrap();
-    let endpoint = plain.prepare(&local()).unwrap();
-    plain.connect(&endpoint).unwrap();
+    plain.connect_to_self(&local()).unwrap();
     let slab = both.pd.slab(64, 8).unwrap();
     for round in 0..50u8 {
         both.qp.post_recv(1, slab.take().unwrap()).unwrap();
@@ -350,8 +348,7 @@ fn a_reset_takes_all_of_it_back() {
         std::thread::sleep(std::time::Duration::from_millis(5));
         both.qp.reset(&mut [&mut both.cq]).unwrap();
         assert!(both.cq.poll(1).next().is_none(), "round {round}");
-        let endpoint = both.qp.prepare(&local()).unwrap();
-        both.qp.connect(&endpoint).unwrap();
+        both.qp.connect_to_self(&local()).unwrap();
         both.qp.post_recv(4, slab.take().unwrap()).unwrap();
         both.qp.post_send_inline(5, b"polled").unwrap();
         assert_eq!(*both.received().frame.unwrap(), b"polled"[..]);

@@ -15,8 +15,8 @@ use uverbs::raw::{Data, Sge};
 use uverbs::unstable::doors::{DeviceRecord, DeviceSource, UverbsDoor};
 use uverbs::unstable::doors::{Faulty, Recorded, Recorder};
 use uverbs::{
-    AccessFlags, Device, Error, GidType, LinkLayer, Local, Mlx5, PortState, QpState, Remote, Rxe,
-    Status, WorkCompletion,
+    AccessFlags, Device, Endpoint, Error, GidType, LinkLayer, Local, Mlx5, PortState, QpState,
+    Remote, Rxe, Status, WorkCompletion,
 };
 
 #[test]
@@ -288,7 +288,8 @@ fn connecting_asks_the_kernel_no_more_than_it_must() {
     calls();
     let here = qps[0].prepare(&common::local()).unwrap();
     assert_eq!(calls(), [looked(QUERY_GID_TABLE), vec![MODIFY_QP]].concat());
-    qps[0].connect(&here).unwrap();
+    let elsewhere = |here: Endpoint| Endpoint { qpn: here.qpn ^ 1, ..here };
+    qps[0].connect(&elsewhere(here)).unwrap();
     assert_eq!(calls(), [MODIFY_QP; 2]);
     // A port that was looked at before serves any number of queue pairs.
     let gid_index = (link == LinkLayer::Ethernet).then_some(0);
@@ -298,7 +299,7 @@ fn connecting_asks_the_kernel_no_more_than_it_must() {
     assert_eq!(port.gid().map(|entry| entry.index), gid_index);
     for qp in &mut qps[1..] {
         let here = qp.prepare_on(&port).unwrap();
-        qp.connect(&here).unwrap();
+        qp.connect(&elsewhere(here)).unwrap();
         assert_eq!(calls(), [MODIFY_QP; 3]);
     }
 }
@@ -483,4 +484,25 @@ fn errors_become_io_errors() {
     assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
     let error: std::io::Error = Error::PermissionDenied { path: "x".into() }.into();
     assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
+}
+
+/// Two processes whose hermetic devices are alike would each send to itself.
+#[test]
+fn a_queue_pairs_own_endpoint_is_refused_unless_asked_for() {
+    let context = common::device().open().unwrap();
+    let pd = context.alloc_pd().unwrap();
+    let mut cq = context.create_cq(512).unwrap();
+    let [mut qp, mut peer] = [(); 2].map(|()| context.queue_pair(&pd, &cq).build().unwrap());
+    let here = qp.prepare(&common::local()).unwrap();
+    let there = peer.prepare(&common::local()).unwrap();
+    // Another process's text has another PSN.
+    let own = Endpoint { psn: here.psn ^ 1, ..here };
+    let refused = qp.connect(&own).unwrap_err();
+    assert!(matches!(refused, Error::Invalid { verb: "connect", .. }), "{refused:?}");
+    assert!(refused.to_string().contains("connect_to_self"), "{refused}");
+    assert_eq!(qp.state(), QpState::Init);
+    qp.connect(&there).unwrap();
+    qp.reset(&mut [&mut cq]).unwrap();
+    assert_eq!(qp.connect_to_self(&common::local()).unwrap().qpn, qp.qpn());
+    assert_eq!(qp.state(), QpState::ReadyToSend);
 }

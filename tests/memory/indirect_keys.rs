@@ -452,8 +452,7 @@ fn a_key_dropped_with_its_layout_outstanding_is_kept_until_that_is_over() {
     let pd = context.alloc_pd().unwrap();
     let mut cq = context.create_cq(64).unwrap();
     let mut qp = with_keys(context.queue_pair(&pd, &cq)).max_recv_wr(16).build().unwrap();
-    let endpoint = qp.prepare(&local()).unwrap();
-    qp.connect(&endpoint).unwrap();
+    qp.connect_to_self(&local()).unwrap();
     let memory = pd.expose(4096, NOTHING).unwrap();
     let mut key = context.alloc_indirect_key(&pd, 1).unwrap();
     let handle = key.handle();

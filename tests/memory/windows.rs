@@ -409,8 +409,7 @@ fn a_window_dropped_with_its_bind_outstanding_is_kept_until_that_is_over() {
     let pd = context.alloc_pd().unwrap();
     let mut cq = context.create_cq(64).unwrap();
     let mut qp = with_windows(context.queue_pair(&pd, &cq)).max_recv_wr(16).build().unwrap();
-    let endpoint = qp.prepare(&local()).unwrap();
-    qp.connect(&endpoint).unwrap();
+    qp.connect_to_self(&local()).unwrap();
     let memory = pd.expose(4096, AccessFlags::MW_BIND).unwrap();
     let mut window = pd.alloc_window(WindowKind::Type1).unwrap();
     let handle = window.handle();

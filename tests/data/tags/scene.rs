@@ -68,8 +68,7 @@ impl Scene {
         let mut qp = qp.build().expect("create_qp");
         let access = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE;
         let local = Local { access, ..Local::default() };
-        let endpoint = qp.prepare(&local).expect("prepare");
-        qp.connect(&endpoint).expect("connect");
+        qp.connect_to_self(&local).expect("prepare");
         let slab = pd.slab(8192, 64).expect("slab");
         Self { qp, srq, cq, sends, slab, pd, context }
     }

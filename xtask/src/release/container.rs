@@ -15,6 +15,14 @@ use crate::vm::fetch::bookworm;
 const RECIPE: &str = "packaging/Containerfile";
 const PAGE: &str = "docs/book/src/ci.md";
 const LIMIT: Duration = Duration::from_secs(300);
+/// Servers and clients of two processes that meet without an option.
+const PAIRS: [(&str, &str); 5] = [
+    ("uverbs pingpong --server -n 100", "uverbs pingpong 127.0.0.1 -n 100"),
+    ("uverbs perf write bw --server -n 100", "uverbs perf write bw 127.0.0.1 -n 100"),
+    ("uverbs rping --server", "uverbs rping 127.0.0.1"),
+    ("uverbs rstream --server", "uverbs rstream 127.0.0.1"),
+    ("uverbs recv-file --quiet --out /tmp", "uverbs send-file --quiet /usr/bin/uverbs 127.0.0.1"),
+];
 
 /// Installs the packages, uses them, and purges them.
 pub(crate) fn install(debs: &[PathBuf]) -> Outcome {
@@ -27,6 +35,13 @@ fn try_install(debs: &[PathBuf]) -> Result<Outcome, Outcome> {
     says(&root, &["uverbs", "pingpong", "-n", "100", "--json"], "\"verified\": true")?;
     // Debian's program finds our library, which is in no folder of the loader.
     says(&root, &["uverbs", "run", "-d", "softhca", "--", "ibv_devinfo"], "softhca")?;
+    for (server, client) in PAIRS {
+        let words = ["uverbs", "run", "--pair", server, client];
+        output(root.command(&words), LIMIT).map_err(|outcome| match outcome {
+            Outcome::Failed(why) => Outcome::Failed(format!("{server}, {client}: {why}")),
+            other => other,
+        })?;
+    }
     let changed = output(root.command(&["dpkg", "--verify", TOOLS, LIBRARIES]), LIMIT)?;
     if !changed.is_empty() {
         return Err(Outcome::Failed(format!("dpkg --verify: {changed}")));

@@ -249,6 +249,32 @@ fn an_infiniband_address_is_of_no_ethernet_port() {
     assert_eq!((error.verb(), error.to_errno()), (Some("rdma_resolve_addr"), Errno::ENODEV));
 }
 
+/// Ports of both families and of all addresses (`cma.c:cma_check_port`).
+#[test]
+fn ports_are_taken_as_linux_takes_them() {
+    let Some((device, ip)) = device_with_address() else { return };
+    let channel = channel(&device);
+    let bound = |ip: IpAddr, port: u16, v6_only: bool| {
+        let id = channel.create_id(PortSpace::Tcp).unwrap();
+        if v6_only {
+            id.set_v6_only(true).unwrap();
+        }
+        id.bind(SocketAddr::new(ip, port)).map(|()| id).map_err(|error| error.to_errno())
+    };
+    let any: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+    let ipv4 = bound(any[0], 0, false).unwrap();
+    let port = ipv4.local_addr().unwrap().unwrap().port();
+    assert_eq!(bound(any[1], port, false).unwrap_err(), Errno::EADDRNOTAVAIL);
+    let ipv6 = bound(any[1], port, true).unwrap();
+    assert_eq!(bound(ip, port, false).unwrap_err(), Errno::EADDRNOTAVAIL);
+    drop(ipv4);
+    let _own = bound(ip, port, false).unwrap();
+    assert_eq!(bound(ip, port, false).unwrap_err(), Errno::EADDRINUSE);
+    assert_eq!(bound(any[0], port, false).unwrap_err(), Errno::EADDRNOTAVAIL);
+    drop(ipv6);
+    assert_eq!(bound(any[1], port, false).unwrap_err(), Errno::EADDRNOTAVAIL);
+}
+
 #[test]
 fn an_address_is_one_listeners() {
     let Some((device, ip)) = device_with_address() else { return };

@@ -142,7 +142,9 @@ impl Error {
     pub fn cm(verb: &'static str, errno: Errno) -> Self {
         let hint = match errno {
             Errno::ENODEV => Some("the address's network interface has no RDMA device"),
-            Errno::EADDRNOTAVAIL => Some("no network interface has this address"),
+            Errno::EADDRNOTAVAIL => {
+                Some("no network interface has this address, or another id has the port at all")
+            }
             Errno::EADDRINUSE => Some("another listener has this address and port"),
             Errno::EACCES => Some("ports below 1024 need CAP_NET_BIND_SERVICE"),
             Errno::ENXIO => Some("the device is gone"),

@@ -126,7 +126,7 @@ impl Manager {
         if !any && space == RDMA_PS_IPOIB {
             return Err(NO_IPOIB);
         }
-        let addr = self.claim_port(number, space, addr, reuse)?;
+        let addr = self.claim_port(number, addr, reuse)?;
         let id = self.of(file, number)?;
         (id.local, id.state) = (Some(addr), State::Bound);
         Ok(())
@@ -156,11 +156,11 @@ impl Manager {
             return Ok(());
         }
         let mut local = id.local.unwrap_or(SocketAddr::new(source, 0));
-        let (space, reuse) = (id.space, id.reuse);
+        let reuse = id.reuse;
         if self.is_any(local.ip()) {
             local.set_ip(source);
         }
-        let local = self.claim_port(number, space, local, reuse)?;
+        let local = self.claim_port(number, local, reuse)?;
         let id = self.of(file, number)?;
         (id.local, id.peer, id.state) = (Some(local), Some(to), State::AddressResolved);
         let lid = 0;
@@ -252,8 +252,8 @@ impl Manager {
             return Err(Errno::EINVAL);
         }
         // A listener's address can't be shared.
-        let (space, local) = (id.space, id.local.ok_or(Errno::EINVAL)?);
-        self.claim_port(request.id, space, local, false)?;
+        let local = id.local.ok_or(Errno::EINVAL)?;
+        self.claim_port(request.id, local, false)?;
         let id = self.of(file, request.id)?;
         id.backlog = usize::try_from(request.backlog).map_or(BACKLOG, |backlog| match backlog {
             0 => BACKLOG,
@@ -297,10 +297,11 @@ impl Manager {
                 id.reuse = reuse;
             }
             (RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY) => {
-                int()?;
+                let only = int()? != 0;
                 if !matches!(id.state, State::Idle | State::Bound) {
                     return Err(Errno::EINVAL);
                 }
+                id.family_only = Some(only);
             }
             (RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT) if id.service == Service::Connections => {
                 id.ack_timeout = Some(byte()? & 31);

@@ -53,6 +53,8 @@ pub(super) struct Id {
     /// (`cma.c:cma_ib_new_conn_id`).
     pub(super) requested: bool,
     pub(super) reuse: bool,
+    /// RDMA_OPTION_ID_AFONLY, if the program set it.
+    pub(super) family_only: Option<bool>,
     pub(super) ack_timeout: Option<u8>,
     pub(super) tos: u8,
     /// MTU of the path, if the program set it: `enum ib_mtu`.
@@ -99,6 +101,12 @@ pub(super) struct Awaited {
 }
 
 impl Id {
+    /// True if an address of all leaves out the other family. IPv4 does by default, IPv6 where the
+    /// system says so (`cma.c:rdma_bind_addr`), which no system does by itself.
+    pub(super) fn is_family_only(&self, addr: SocketAddr) -> bool {
+        self.family_only.unwrap_or(addr.is_ipv4())
+    }
+
     pub(super) fn new(file: u64, uid: u64, space: u16, service: Service) -> Self {
         Self {
             file,
@@ -110,6 +118,7 @@ impl Id {
             peer: None,
             requested: false,
             reuse: false,
+            family_only: None,
             ack_timeout: None,
             tos: 0,
             path_mtu: None,

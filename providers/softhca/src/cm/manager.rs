@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use uverbs_core::Errno;
@@ -14,7 +15,7 @@ use super::header::{gid, ip};
 use super::held::Held;
 use super::id::{Awaited, Id, IdNumber, Service, State};
 use super::mad::{MAX_RETRIES, Mad, Message, RESPONSE_TIMEOUT};
-use super::queue::{EventQueue, Queued};
+use super::queue::{Bell, EventQueue, Queued};
 use crate::wire::Address;
 
 /// Event numbers of `enum rdma_cm_event_type`.
@@ -114,9 +115,7 @@ impl Manager {
     }
 
     /// Opens a door. Returns its number, and its event file.
-    pub(crate) fn open(
-        &mut self,
-    ) -> Result<(u64, std::sync::Arc<nix::sys::eventfd::EventFd>), Errno> {
+    pub(crate) fn open(&mut self) -> Result<(u64, Arc<Bell>), Errno> {
         let queue = EventQueue::new().map_err(|errno| Errno::from_raw(errno as i32))?;
         let (file, bell) = (self.next_file, queue.bell());
         self.next_file += 1;
@@ -221,44 +220,50 @@ impl Manager {
         addr.is_unspecified() || addr.is_loopback() && !on_loopback()
     }
 
-    /// Claims a port for an address: the requested one, or a free one for 0.
+    /// Claims a port for an id's address: the requested one, or a free one for 0.
     ///
     /// # Errors
     ///
-    /// `EADDRINUSE` if another id has the port.
+    /// `EADDRINUSE` if another id has address and port, `EADDRNOTAVAIL` if one of both addresses
+    /// stands for all.
     pub(super) fn claim_port(
         &mut self,
         of: IdNumber,
-        space: u16,
         addr: SocketAddr,
         reuse: bool,
     ) -> Result<SocketAddr, Errno> {
-        let taken = |manager: &Self, port: u16| {
-            manager.ids.iter().any(|(&number, id)| {
-                let shared = reuse && id.reuse && id.state != State::Listening;
-                number != of
-                    && id.space == space
-                    && !id.requested
-                    && !shared
-                    && id.local.is_some_and(|local| {
-                        local.port() == port
-                            && (manager.is_any(local.ip())
-                                || manager.is_any(addr.ip())
-                                || local.ip() == addr.ip())
-                    })
-            })
-        };
         if addr.port() != 0 {
-            return if taken(self, addr.port()) { Err(Errno::EADDRINUSE) } else { Ok(addr) };
+            return self.conflict(of, addr, reuse).map_or(Ok(addr), Err);
         }
         for _ in EPHEMERAL {
             let port = self.next_port;
             self.next_port = if port == *EPHEMERAL.end() { *EPHEMERAL.start() } else { port + 1 };
-            if !taken(self, port) {
-                return Ok(SocketAddr::new(addr.ip(), port));
+            let addr = SocketAddr::new(addr.ip(), port);
+            if self.conflict(of, addr, reuse).is_none() {
+                return Ok(addr);
             }
         }
         Err(Errno::EADDRNOTAVAIL)
+    }
+
+    /// Reason why an id can't have an address (`cma.c:cma_check_port`).
+    fn conflict(&self, of: IdNumber, addr: SocketAddr, reuse: bool) -> Option<Errno> {
+        let own = self.ids.get(&of)?;
+        let own_family_only = own.is_family_only(addr);
+        let others = self.ids.iter().filter(|&(&number, id)| {
+            let shared = reuse && id.reuse && id.state != State::Listening;
+            number != of && id.space == own.space && !id.requested && !shared
+        });
+        others.filter_map(|(_, id)| Some((id, id.local?))).find_map(|(id, local)| {
+            let apart =
+                own_family_only && id.is_family_only(local) && local.is_ipv4() != addr.is_ipv4();
+            if local.port() != addr.port() || apart {
+                return None;
+            }
+            let all = self.is_any(local.ip()) || self.is_any(addr.ip());
+            let equal = (local.ip() == addr.ip()).then_some(Errno::EADDRINUSE);
+            if all { Some(Errno::EADDRNOTAVAIL) } else { equal }
+        })
     }
 
     /// Finds the listener for a request.
@@ -273,8 +278,8 @@ impl Manager {
                 && id.service == service
                 && id.local.is_some_and(|local| {
                     u64::from(id.space) << 16 | u64::from(local.port()) == service_id
-                        && (self.is_any(local.ip()) && local.is_ipv4() == to.is_ipv4()
-                            || self.is_any(local.ip()) && local.is_ipv6()
+                        && (self.is_any(local.ip())
+                            && (local.is_ipv4() == to.is_ipv4() || !id.is_family_only(local))
                             || local.ip() == to)
                 })
         };

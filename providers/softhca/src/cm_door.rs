@@ -4,18 +4,18 @@ use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use nix::sys::eventfd::EventFd;
 use uverbs_core::Errno;
 use uverbs_core::doors::cm::{CmCommand, CmDoor};
 use uverbs_core::memory::process::Process;
 
+use crate::cm::Bell;
 use crate::handle::Handle;
 
 /// One open door.
 pub(crate) struct CmFile {
     shared: Handle,
     file: u64,
-    bell: Arc<EventFd>,
+    bell: Arc<Bell>,
     process: Process,
 }
 

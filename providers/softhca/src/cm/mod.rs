@@ -42,3 +42,4 @@ pub(crate) mod fuzz;
 mod tests;
 
 pub(crate) use manager::{Host, Manager};
+pub(crate) use queue::Bell;

@@ -3,8 +3,12 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
+use std::time::Duration;
 
-use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::time::TimeSpec;
+use nix::sys::timer::TimerSetTimeFlags;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags};
 use uverbs_kernel_abi::rdma_cm::rdma_ucm_event_resp;
 
 use super::id::IdNumber;
@@ -19,21 +23,28 @@ pub(super) struct Queued {
     pub(super) event: rdma_ucm_event_resp,
 }
 
-/// Unread events, in order. The event file is readable while there are any.
+/// Event file: readable while there are events, and never writable, as the kernel's (`ucma_poll`).
+///
+/// It is a timer: an eventfd would be writable, and a pair of sockets takes two descriptors for
+/// each connection of rsocket.
+pub(crate) type Bell = TimerFd;
+
+/// Unread events, in order.
 #[derive(Debug)]
 pub(super) struct EventQueue {
     events: VecDeque<Queued>,
-    bell: Arc<EventFd>,
+    bell: Arc<Bell>,
 }
 
 impl EventQueue {
     pub(super) fn new() -> nix::Result<Self> {
-        let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
+        let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
+        let bell = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?;
         Ok(Self { events: VecDeque::new(), bell: Arc::new(bell) })
     }
 
     /// Event file.
-    pub(super) fn bell(&self) -> Arc<EventFd> {
+    pub(super) fn bell(&self) -> Arc<Bell> {
         Arc::clone(&self.bell)
     }
 
@@ -48,7 +59,7 @@ impl EventQueue {
 
     pub(super) fn pop(&mut self) -> Option<Queued> {
         let event = self.events.pop_front();
-        self.ring();
+        self.fall_silent();
         event
     }
 
@@ -57,7 +68,7 @@ impl EventQueue {
         let (of, others): (Vec<_>, Vec<_>) =
             self.events.drain(..).partition(|queued| queued.owner == owner);
         self.events = others.into();
-        self.ring();
+        self.fall_silent();
         of
     }
 
@@ -67,13 +78,49 @@ impl EventQueue {
         self.events.iter().filter(of).count()
     }
 
-    /// Makes the event file readable or not, by the queue.
+    /// Makes the event file readable. A waiter by edge is woken for each event.
     fn ring(&self) {
-        // An eventfd is readable while its count isn't 0. Both calls can fail only if the count is
-        // 0 or at its maximum already.
-        let _ = match self.events.is_empty() {
-            true => self.bell.read().map(drop),
-            false => self.bell.write(1).map(drop),
+        let soon = Expiration::OneShot(TimeSpec::from_duration(Duration::from_nanos(1)));
+        // Fails only for values out of range.
+        let _ = self.bell.set(soon, TimerSetTimeFlags::empty());
+        // The timer expires within microseconds. A program may look right after the command.
+        let mut files = [PollFd::new(self.bell.as_fd(), PollFlags::POLLIN)];
+        let _ = poll(&mut files, PollTimeout::from(10_u8));
+    }
+
+    /// Makes the event file unreadable if there are no more events.
+    fn fall_silent(&self) {
+        if self.events.is_empty() {
+            let _ = self.bell.unset();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zerocopy::FromZeros;
+
+    use super::*;
+
+    #[test]
+    fn the_event_file_is_readable_for_events_and_never_writable() {
+        let mut queue = EventQueue::new().unwrap();
+        let bell = queue.bell();
+        let seen = || {
+            let mut files = [PollFd::new(bell.as_fd(), PollFlags::POLLIN | PollFlags::POLLOUT)];
+            poll(&mut files, PollTimeout::ZERO).unwrap();
+            files[0].revents().unwrap()
         };
+        let event = rdma_ucm_event_resp::new_zeroed();
+        let queued = Queued { owner: 1, request: None, event };
+        assert_eq!(seen(), PollFlags::empty());
+        for _ in 0..2 {
+            queue.push(queued.clone());
+            assert_eq!(seen(), PollFlags::POLLIN);
+        }
+        queue.pop();
+        assert_eq!(seen(), PollFlags::POLLIN);
+        queue.pop();
+        assert_eq!(seen(), PollFlags::empty());
     }
 }

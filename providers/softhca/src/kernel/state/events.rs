@@ -2,15 +2,20 @@
 //! (`drivers/infiniband/core/uverbs_main.c`).
 //!
 //! A file is a pair of connected SEQPACKET sockets, one of which belongs to the client. As with the
-//! kernel's file, `read` returns one whole event, it can be polled and made non-blocking, and a
-//! descriptor passed back is identified by its inode. Unread events can be taken back when their
+//! kernel's file, `read` returns one whole event, it can be polled and made non-blocking, it is
+//! never writable (`ib_uverbs_event_poll`), and a descriptor passed back is identified by its
+//! inode. Unread events can be taken back when their
 //! object is destroyed, as the kernel does (`ib_uverbs_release_ucq`, `ib_uverbs_release_uevent`).
 
 use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use nix::errno::Errno;
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::sockopt::SndBuf;
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockType, recv, send, setsockopt, socketpair,
+};
 use nix::unistd::close;
 use uverbs_kernel_abi::event::{ib_uverbs_async_event_desc, ib_uverbs_comp_event_desc};
 use uverbs_kernel_abi::objects::{UVERBS_OBJECT_ASYNC_EVENT, UVERBS_OBJECT_COMP_CHANNEL};
@@ -21,6 +26,9 @@ use crate::kernel::user::{dup_if_same, fd_identity};
 /// Events kept while the socket is full; more are lost. Each object has few outstanding events, so
 /// only a client that never reads reaches this limit.
 const BACKLOG: usize = 1 << 16;
+/// Bytes that fill the client's direction, whose buffer is set to the system's smallest. A socket
+/// is writable while less than a quarter of its buffer is used (`unix_writable`).
+const FILLING: [u8; 2048] = [0; 2048];
 
 #[derive(Debug)]
 struct EventFile {
@@ -55,9 +63,9 @@ impl EventFile {
 
     /// True if the client has closed all its descriptors of the file.
     fn is_closed(&self) -> bool {
-        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
-        // The client never sends: end of file, or a reset because it left events unread.
-        !matches!(recv(self.ours.as_raw_fd(), &mut [0], flags), Err(Errno::EAGAIN | Errno::EINTR))
+        let mut files = [PollFd::new(self.ours.as_fd(), PollFlags::empty())];
+        poll(&mut files, PollTimeout::ZERO)
+            .is_ok_and(|_| files[0].revents().is_some_and(|seen| seen.contains(PollFlags::POLLHUP)))
     }
 
     /// Takes back the unread events for which `doomed` is true. Returns their number.
@@ -83,6 +91,13 @@ impl EventFile {
     }
 }
 
+impl Drop for EventFile {
+    fn drop(&mut self) {
+        // With unread bytes here, the client would get a reset in place of an end of file.
+        let _ = recv(self.ours.as_raw_fd(), &mut [0], MsgFlags::MSG_DONTWAIT);
+    }
+}
+
 /// The event files of one open device file.
 #[derive(Debug, Default)]
 pub(crate) struct EventFiles {
@@ -104,6 +119,8 @@ impl EventFiles {
         self.files.retain(|_, file| !file.is_closed());
         let flags = SockFlag::SOCK_CLOEXEC;
         let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
+        setsockopt(&theirs, SndBuf, &0)?;
+        send(theirs.as_raw_fd(), &FILLING, MsgFlags::MSG_DONTWAIT)?;
         let identity = fd_identity(theirs.as_raw_fd()).ok_or(Errno::EBADF)?;
         let file = EventFile {
             kind,
@@ -268,6 +285,30 @@ mod tests {
         // The client closed its end, which is harmless.
         assert!(files.report(Some(number), &async_event(1, 5)));
         assert_eq!(files.retract_async(Some(number), 1, &[5]), 0);
+    }
+
+    #[test]
+    fn an_event_file_is_readable_for_events_and_never_writable() {
+        let mut files = EventFiles::default();
+        let number = files.open(UVERBS_OBJECT_COMP_CHANNEL).unwrap();
+        let fd = files.fd(number).unwrap();
+        let theirs = dup_if_same(fd, fd_identity(fd).unwrap()).unwrap();
+        let seen = || {
+            let mut asked = [PollFd::new(theirs.as_fd(), PollFlags::POLLIN | PollFlags::POLLOUT)];
+            poll(&mut asked, PollTimeout::ZERO).unwrap();
+            asked[0].revents().unwrap()
+        };
+        assert_eq!(seen(), PollFlags::empty());
+        files.report(Some(number), &ib_uverbs_comp_event_desc { cq_handle: 1 });
+        assert_eq!(seen(), PollFlags::POLLIN);
+        assert!(read(fd).is_some());
+        assert_eq!(seen(), PollFlags::empty());
+        files.hang_up();
+        assert!(seen().contains(PollFlags::POLLIN) && read(fd).unwrap().is_empty());
+        // Its end without a device.
+        drop(files);
+        assert!(read(fd).unwrap().is_empty());
+        close(fd).unwrap();
     }
 
     #[test]

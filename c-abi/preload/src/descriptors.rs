@@ -5,7 +5,12 @@
 //! The contracts are those that libc documents for functions of these names.
 #![allow(unsafe_code, reason = "takes the place of C functions")]
 
-use libc::{EBADF, F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, c_int, c_long};
+use libc::{
+    EBADF, F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_SETFL, FIONBIO, FIONREAD, O_NONBLOCK,
+    c_int, c_long, c_ulong,
+};
+
+use std::ptr::with_exposed_provenance;
 
 use crate::rdma::inside;
 use crate::switch::settle;
@@ -110,4 +115,31 @@ unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: c_long)
     }
     // SAFETY: the arguments are the caller's, by libc's contract.
     unsafe { control(real::fcntl64, fd, command, argument) }
+}
+
+/// Requests by number: `FIONBIO` of Python's and libuv's sockets. All others are the open file's,
+/// or the socket's of the system.
+///
+/// # Safety
+///
+/// As `ioctl`: the argument is what the request says.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: c_long) -> c_int {
+    // SAFETY: the arguments are the caller's, by libc's contract.
+    unsafe {
+        match table::get(fd) {
+            Some(Entry { kind: Kind::Rdma, inner }) if request == FIONBIO => {
+                let on = *with_exposed_provenance::<c_int>(argument as usize) != 0;
+                let flags = if on { O_NONBLOCK } else { 0 };
+                inside(|| rdma::rfcntl(inner, F_SETFL, flags.into()))
+            }
+            Some(Entry { kind: Kind::Epoll | Kind::Rdma, .. }) | None => {
+                real::ioctl(fd, request, argument)
+            }
+            Some(Entry { inner, .. }) if [FIONBIO, FIONREAD].contains(&request) => {
+                real::ioctl(inner, request, argument)
+            }
+            Some(_) => real::ioctl(fd, request, argument),
+        }
+    }
 }

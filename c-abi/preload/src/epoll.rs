@@ -1,4 +1,4 @@
-//! `epoll_create`, `epoll_ctl` and `epoll_wait`.
+//! `epoll_create`, `epoll_ctl`, `epoll_wait`, `epoll_pwait` and `epoll_pwait2`.
 //!
 //! Files stay in the system's epoll. When the first socket of librdmacm is added, an epoll of
 //! librdmacm is created, too (`repoll_create`, rdma-core 65). It holds the sockets, and the
@@ -13,9 +13,10 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use libc::{EPOLL_CTL_ADD, EPOLLIN, c_int, epoll_event};
+use libc::{EPOLL_CTL_ADD, EPOLLIN, c_int, epoll_event, sigset_t, timespec};
 
 use crate::rdma::inside;
+use crate::real::{masked, milliseconds};
 use crate::table::{self, Entry, Kind};
 use crate::{rdma, real};
 
@@ -139,6 +140,45 @@ unsafe extern "C-unwind" fn epoll_wait(
                 wait_for_both((epoll, inner), events, most, timeout)
             }
             _ => real::epoll_wait(epoll, events, most, timeout),
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn epoll_pwait(
+    epoll: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    timeout: c_int,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the arguments are the caller's, by libc's contract.
+    unsafe {
+        match table::get(epoll) {
+            Some(Entry { kind: Kind::Epoll, inner }) if most > 0 => {
+                masked(mask, || wait_for_both((epoll, inner), events, most, timeout))
+            }
+            _ => real::epoll_pwait(epoll, events, most, timeout, mask),
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn epoll_pwait2(
+    epoll: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the arguments are the caller's, by libc's contract.
+    unsafe {
+        match table::get(epoll) {
+            Some(Entry { kind: Kind::Epoll, inner }) if most > 0 => {
+                let timeout = milliseconds(timeout);
+                masked(mask, || wait_for_both((epoll, inner), events, most, timeout))
+            }
+            _ => real::epoll_pwait2(epoll, events, most, timeout, mask),
         }
     }
 }

@@ -5,10 +5,10 @@
 //! | file | what |
 //! |---|---|
 //! | `sockets` | `socket`, `bind`, `listen`, `accept`, `connect`, `shutdown`, names and options |
-//! | `descriptors` | `close`, `dup`, `dup2`, `fcntl` |
+//! | `descriptors` | `close`, `dup`, `dup2`, `fcntl`, `ioctl` |
 //! | `transfer` | `read`, `write`, `send`, `recv`, their vector forms, `sendfile` |
-//! | `waiting` | `poll`, `select` |
-//! | `epoll` | `epoll_create`, `epoll_ctl`, `epoll_wait` |
+//! | `waiting` | `poll`, `select`, and with a signal mask |
+//! | `epoll` | `epoll_create`, `epoll_ctl`, `epoll_wait`, and with a signal mask |
 //! | `switch` | forking servers: from TCP to RDMA at the first byte |
 //! | `config` | selection of programs and sockets, queue sizes |
 //! | `table` | descriptors that stand for sockets of librdmacm |
@@ -28,14 +28,14 @@
 //! The file selects the programs and sockets that are taken (`config`).
 //!
 //! Limits, shared with C's library: a descriptor must be closed by `close` (not `fclose` or
-//! `close_range`); `ppoll`, `pselect` and `epoll_pwait` are not intercepted; neither are libc's
-//! checked variants of calls (`__read_chk`); descriptors from 65536 on stay the system's.
+//! `close_range`); libc's checked variants of calls (`__read_chk`) are not intercepted; descriptors
+//! from 65536 on stay the system's.
 //!
 //! # Safety
 //!
 //! The functions have the C signatures of those that they hide, and pass the program's arguments
-//! on untouched. `fcntl` is variadic in C; here it takes the one argument that may follow, which
-//! the calling conventions of Linux on x86-64 and AArch64 pass alike.
+//! on untouched. `fcntl` and `ioctl` are variadic in C; here they take the one argument that may
+//! follow, which the calling conventions of Linux on x86-64 and AArch64 pass alike.
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "a call's arguments are the program's")]
 
 mod config;

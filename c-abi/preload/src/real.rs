@@ -9,12 +9,13 @@
 #![allow(unsafe_code, reason = "calls C functions that are found by name")]
 
 use std::ffi::{CStr, c_void};
+use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{
-    c_int, c_long, epoll_event, fd_set, iovec, msghdr, nfds_t, off_t, pollfd, size_t, sockaddr,
-    socklen_t, ssize_t, timeval,
+    c_int, c_long, c_ulong, epoll_event, fd_set, iovec, msghdr, nfds_t, off_t, pollfd, sigset_t,
+    size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
 };
 
 /// Sets `errno` and returns -1.
@@ -32,6 +33,42 @@ pub(crate) fn errno() -> c_int {
 
 unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+
+/// Runs a wait under the caller's signal mask, if there is one. Unlike in the kernel, a signal may
+/// come between the change of the mask and the wait, which then goes on.
+///
+/// # Safety
+///
+/// The mask is null or valid.
+pub(crate) unsafe fn masked(mask: *const sigset_t, wait: impl FnOnce() -> c_int) -> c_int {
+    if mask.is_null() {
+        return wait();
+    }
+    let mut before = MaybeUninit::uninit();
+    // SAFETY: a mask that the caller vouches for; the old one is written before it is used.
+    unsafe {
+        libc::pthread_sigmask(libc::SIG_SETMASK, mask, before.as_mut_ptr());
+        let answer = wait();
+        let why = errno();
+        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), null_mut());
+        *libc::__errno_location() = why;
+        answer
+    }
+}
+
+/// Milliseconds of a time, rounded up; -1 for null, which is no limit.
+///
+/// # Safety
+///
+/// The time is null or valid.
+pub(crate) unsafe fn milliseconds(time: *const timespec) -> c_int {
+    // SAFETY: by this function's contract.
+    unsafe { time.as_ref() }.map_or(-1, |time| {
+        let whole = time.tv_sec.saturating_mul(1000);
+        let spent = whole.saturating_add((time.tv_nsec + 999_999) / 1_000_000);
+        spent.clamp(0, c_int::MAX.into()) as c_int
+    })
 }
 
 /// Runs a closure with thread cancellation disabled (`PTHREAD_CANCEL_DISABLE`): it has values to
@@ -99,6 +136,7 @@ functions! { libc::RTLD_NEXT =>
         -> c_int = c"setsockopt";
     fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int = c"fcntl";
     fcntl64(fd: c_int, command: c_int, argument: c_long) -> c_int = c"fcntl64";
+    ioctl(fd: c_int, request: c_ulong, argument: c_long) -> c_int = c"ioctl";
     dup2(from: c_int, to: c_int) -> c_int = c"dup2";
     recv(fd: c_int, to: *mut c_void, len: size_t, flags: c_int) -> ssize_t = c"recv";
     recvfrom(fd: c_int, to: *mut c_void, len: size_t, flags: c_int, addr: *mut sockaddr,
@@ -116,6 +154,14 @@ functions! { libc::RTLD_NEXT =>
     poll(files: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int = c"poll";
     select(most: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set,
         timeout: *mut timeval) -> c_int = c"select";
+    ppoll(files: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t)
+        -> c_int = c"ppoll";
+    pselect(most: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set,
+        timeout: *const timespec, mask: *const sigset_t) -> c_int = c"pselect";
+    epoll_pwait(epoll: c_int, events: *mut epoll_event, most: c_int, timeout: c_int,
+        mask: *const sigset_t) -> c_int = c"epoll_pwait";
+    epoll_pwait2(epoll: c_int, events: *mut epoll_event, most: c_int, timeout: *const timespec,
+        mask: *const sigset_t) -> c_int = c"epoll_pwait2";
     epoll_create1(flags: c_int) -> c_int = c"epoll_create1";
     epoll_create(size: c_int) -> c_int = c"epoll_create";
     epoll_ctl(epoll: c_int, what: c_int, fd: c_int, event: *mut epoll_event)

@@ -9,9 +9,9 @@
 use std::ffi::c_void;
 
 use libc::{
-    AF_INET, AF_INET6, EINPROGRESS, F_GETFL, F_SETFD, F_SETFL, FD_CLOEXEC, IPPROTO_TCP, O_CLOEXEC,
-    O_NONBLOCK, O_RDONLY, SO_REUSEADDR, SO_TYPE, SOCK_CLOEXEC, SOCK_DGRAM, SOCK_NONBLOCK,
-    SOCK_STREAM, SOL_SOCKET, TCP_NODELAY, c_int, sockaddr, socklen_t,
+    AF_INET, AF_INET6, EALREADY, EINPROGRESS, EINTR, EISCONN, F_GETFL, F_SETFD, F_SETFL,
+    FD_CLOEXEC, IPPROTO_TCP, O_CLOEXEC, O_NONBLOCK, O_RDONLY, SO_REUSEADDR, SO_TYPE, SOCK_CLOEXEC,
+    SOCK_DGRAM, SOCK_NONBLOCK, SOCK_STREAM, SOL_SOCKET, TCP_NODELAY, c_int, sockaddr, socklen_t,
 };
 
 use crate::config::{bare, config};
@@ -179,7 +179,10 @@ unsafe extern "C-unwind" fn connect(fd: c_int, addr: *const sockaddr, len: sockl
         match entry.kind {
             Kind::Rdma => {
                 let answer = inside(|| rdma::rconnect(entry.inner, addr, len));
-                if answer == 0 || real::errno() == EINPROGRESS {
+                // A socket that connects, or is connected, stays: programs ask once more to learn
+                // the outcome.
+                let stays = [EINPROGRESS, EALREADY, EISCONN, EINTR];
+                if answer == 0 || stays.contains(&real::errno()) {
                     return answer;
                 }
                 match by_tcp(fd, entry) {

@@ -1,4 +1,4 @@
-//! `poll` and `select`.
+//! `poll`, `ppoll`, `select` and `pselect`.
 //!
 //! # Safety
 //!
@@ -6,10 +6,15 @@
 #![allow(unsafe_code, reason = "takes the place of C functions")]
 
 use std::mem::ManuallyDrop;
+use std::ptr::null;
 
-use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, c_int, fd_set, nfds_t, pollfd, timeval};
+use libc::{
+    POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, c_int, fd_set, nfds_t, pollfd, sigset_t, timespec,
+    timeval,
+};
 
 use crate::rdma::inside;
+use crate::real::{masked, milliseconds};
 use crate::table::{self, Entry, Kind};
 use crate::{rdma, real};
 
@@ -44,18 +49,45 @@ fn wait(files: &mut [pollfd], timeout: c_int) -> c_int {
     answer
 }
 
+/// The program's descriptors, if one of them stands for a socket.
+///
+/// # Safety
+///
+/// As `poll`.
+unsafe fn with_ours<'a>(files: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd]> {
+    if count == 0 {
+        return None;
+    }
+    // SAFETY: by libc's contract, `files` has `count` entries.
+    let files = unsafe { std::slice::from_raw_parts_mut(files, count as usize) };
+    files.iter().any(|file| table::get(file.fd).is_some()).then_some(files)
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn poll(files: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
-    let ours = match count {
-        0 => &mut [],
-        // SAFETY: by libc's contract, `files` has `count` entries.
-        _ => unsafe { std::slice::from_raw_parts_mut(files, count as usize) },
-    };
-    if ours.iter().any(|file| table::get(file.fd).is_some()) {
-        return wait(ours, timeout);
-    }
     // SAFETY: the arguments are the caller's, by libc's contract.
-    unsafe { real::poll(files, count, timeout) }
+    unsafe {
+        match with_ours(files, count) {
+            Some(files) => wait(files, timeout),
+            None => real::poll(files, count, timeout),
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn ppoll(
+    files: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the arguments are the caller's, by libc's contract.
+    unsafe {
+        match with_ours(files, count) {
+            Some(files) => masked(mask, || wait(files, milliseconds(timeout))),
+            None => real::ppoll(files, count, timeout, mask),
+        }
+    }
 }
 
 /// Poll events of `select`'s three sets: to wait for, and to report. A closed connection is
@@ -63,18 +95,15 @@ unsafe extern "C-unwind" fn poll(files: *mut pollfd, count: nfds_t, timeout: c_i
 const EVENTS: [(i16, i16); 3] =
     [(POLLIN, POLLIN | POLLHUP | POLLERR), (POLLOUT, POLLOUT | POLLERR), (POLLPRI, POLLPRI)];
 
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn select(
-    most: c_int,
-    read: *mut fd_set,
-    write: *mut fd_set,
-    except: *mut fd_set,
-    timeout: *mut timeval,
-) -> c_int {
-    let sets = [read, write, except];
-    let mut files = ManuallyDrop::new(Vec::new());
-    let range = 0..most.min(libc::FD_SETSIZE as c_int);
-    for fd in range {
+/// Descriptors of three sets, if one of them stands for a socket. Leaked if the thread is cancelled
+/// during the wait.
+///
+/// # Safety
+///
+/// As `select`.
+unsafe fn members(sets: [*mut fd_set; 3], most: c_int) -> Option<ManuallyDrop<Vec<pollfd>>> {
+    let mut files = Vec::new();
+    for fd in 0..most.min(libc::FD_SETSIZE as c_int) {
         let mut events = 0;
         for (set, (wanted, _)) in sets.iter().zip(EVENTS) {
             // SAFETY: by libc's contract, null or a set of `FD_SETSIZE`.
@@ -86,23 +115,21 @@ unsafe extern "C-unwind" fn select(
             files.push(pollfd { fd, events, revents: 0 });
         }
     }
-    if !files.iter().any(|file| table::get(file.fd).is_some()) {
-        drop(ManuallyDrop::into_inner(files));
-        // SAFETY: the arguments are the caller's, by libc's contract.
-        return unsafe { real::select(most, read, write, except, timeout) };
-    }
-    // SAFETY: by libc's contract, null or a valid time.
-    let milliseconds = unsafe { timeout.as_ref() }.map_or(-1, |time| {
-        let spent = time.tv_sec.saturating_mul(1000).saturating_add((time.tv_usec + 999) / 1000);
-        spent.clamp(0, c_int::MAX.into()) as c_int
-    });
-    let answer = wait(&mut files, milliseconds);
-    let files = ManuallyDrop::into_inner(files);
+    let is_ours = files.iter().any(|file| table::get(file.fd).is_some());
+    is_ours.then(|| ManuallyDrop::new(files))
+}
+
+/// Clears what isn't ready, and returns the number of the rest; a negative answer as it is.
+///
+/// # Safety
+///
+/// As `select`, for descriptors that [`members`] found.
+unsafe fn report(files: &[pollfd], sets: [*mut fd_set; 3], answer: c_int) -> c_int {
     if answer < 0 {
         return answer;
     }
     let mut count = 0;
-    for file in &files {
+    for file in files {
         for (set, (wanted, seen)) in sets.iter().zip(EVENTS) {
             if file.events & wanted == 0 {
                 continue;
@@ -116,4 +143,47 @@ unsafe extern "C-unwind" fn select(
         }
     }
     count
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn select(
+    most: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *mut timeval,
+) -> c_int {
+    let sets = [read, write, except];
+    // SAFETY: the arguments are the caller's, by libc's contract: null or a valid time.
+    unsafe {
+        let Some(mut files) = members(sets, most) else {
+            return real::select(most, read, write, except, timeout);
+        };
+        let limit = timeout.as_ref().map(|time| timespec {
+            tv_sec: time.tv_sec,
+            tv_nsec: time.tv_usec.saturating_mul(1000),
+        });
+        let answer = wait(&mut files, milliseconds(limit.as_ref().map_or(null(), |at| at)));
+        report(&ManuallyDrop::into_inner(files), sets, answer)
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn pselect(
+    most: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    let sets = [read, write, except];
+    // SAFETY: the arguments are the caller's, by libc's contract.
+    unsafe {
+        let Some(mut files) = members(sets, most) else {
+            return real::pselect(most, read, write, except, timeout, mask);
+        };
+        let answer = masked(mask, || wait(&mut files, milliseconds(timeout)));
+        report(&ManuallyDrop::into_inner(files), sets, answer)
+    }
 }

@@ -190,3 +190,13 @@ fn netcat_and_iperf3_run_as_they_are() {
     assert!(asked.stdout.contains(&format!("local {client} port")), "{asked:?}");
     assert!(asked.stdout.contains("2.00 MBytes"), "{asked:?}");
 }
+
+/// First on the system's sockets, which say what is right.
+#[test]
+fn waits_and_flags_are_as_of_the_systems_sockets() {
+    let Some(stack) = c_stack::unpacked() else { return };
+    let Some(program) = stack.compile("waits") else { return };
+    let [address, _] = addresses();
+    run(Command::new(&program).arg(&address)).ok();
+    run(preloaded(&program, &address).arg(&address)).ok();
+}

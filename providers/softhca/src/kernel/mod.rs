@@ -82,6 +82,7 @@ impl Kernel {
 
     /// Closes the device file, and destroys all of its objects.
     pub(crate) fn close(&mut self, id: u64) {
+        self.take_doorbells();
         if let Some(file) = self.files.remove(&id) {
             file.close(&mut self.device);
         }
@@ -89,6 +90,7 @@ impl Kernel {
 
     /// Executes one `RDMA_VERBS_IOCTL`.
     pub(crate) fn ioctl(&mut self, id: u64, words: &mut [u64]) -> Result<(), Errno> {
+        self.take_doorbells();
         let file = self.files.get_mut(&id).ok_or(Errno::EBADF)?;
         call::ioctl(&mut self.device, file, &methods::TABLE, words)
     }
@@ -112,16 +114,25 @@ impl Kernel {
         if self.device.gone {
             return false;
         }
-        let mut busy = false;
-        let Device { hca, uars, .. } = &mut self.device;
-        uars.scan(|uar, offset, value| {
-            busy = true;
-            hca.doorbell(UarNumber(uar), offset, value);
-        });
+        let mut busy = self.take_doorbells();
         busy |= self.device.hca.step(now);
         busy |= self.deliver();
         busy |= self.manage(now);
         busy
+    }
+
+    /// Takes the doorbells that were rung. A store into a doorbell page reaches a device before a
+    /// later command does. True if there was one.
+    fn take_doorbells(&mut self) -> bool {
+        let mut rung = false;
+        let Device { hca, uars, gone, .. } = &mut self.device;
+        if !*gone {
+            uars.scan(|uar, offset, value| {
+                rung = true;
+                hca.doorbell(UarNumber(uar), offset, value);
+            });
+        }
+        rung
     }
 
     /// Executes one command of the connection manager's door `file`.

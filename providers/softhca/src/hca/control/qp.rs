@@ -70,11 +70,12 @@ impl Hca {
         }
     }
 
-    /// Destroys a QP in any state. No CQE for it is written afterwards.
+    /// Destroys a QP in any state, after it sent what it can. No CQE for it is written afterwards.
     ///
     /// # Errors
     /// [`HcaError::BadHandle`].
     pub(crate) fn destroy_qp(&mut self, qpn: Qpn) -> Result<(), HcaError> {
+        self.send_rung(qpn);
         let qp = self.qps.remove(&qpn).ok_or(no_qp(qpn))?;
         for cqn in [qp.ctx.send_cq, qp.ctx.recv_cq] {
             if let Ok(cq) = self.common.cqs.get_mut(cqn) {
@@ -113,6 +114,9 @@ impl Hca {
         to: QpTransition,
         attrs: &QpAttrs,
     ) -> Result<(), HcaError> {
+        if matches!(to, QpTransition::ToErr | QpTransition::ToRst) {
+            self.send_rung(qpn);
+        }
         let qp = self.qps.get_mut(&qpn).ok_or(no_qp(qpn))?;
         qp.modify(to, attrs, &self.common.config)?;
         // Also with an empty queue: a drain that is done at once still raises its event.

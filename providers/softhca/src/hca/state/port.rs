@@ -30,6 +30,8 @@ pub(crate) struct Port {
     /// Ports that took no frame for [`WATCHDOG`]. A frame that they refuse is lost, until they take
     /// one.
     stuck: HashSet<Address>,
+    /// Payload may be lent.
+    pub(crate) lending: bool,
     now: Duration,
     counters: PortCounters,
     /// Local addresses; empty until the front sets them.
@@ -47,6 +49,7 @@ impl Port {
             wire,
             held: Vec::new(),
             stuck: HashSet::new(),
+            lending: true,
             now: Duration::ZERO,
             counters: PortCounters::default(),
             addresses,
@@ -130,7 +133,7 @@ impl Port {
 
     /// See [`Wire::lends`].
     pub(crate) fn lends(&self, to: Address) -> bool {
-        self.wire.lends(to)
+        self.lending && self.wire.lends(to)
     }
 
     /// See [`Wire::is_patient`].

@@ -83,6 +83,27 @@ pub(crate) fn are_refused(qp: &mut Qp) -> bool {
     refused
 }
 
+/// Moves the cursor back to the first open loan. Its payload is sent again, as bytes.
+pub(crate) fn take_back(qp: &mut Qp) {
+    let mtu = qp.mtu();
+    let open = qp.requester.queue.iter().find_map(|entry| match entry {
+        Entry::Live(request) => {
+            let (offset, _) = request.lent.iter().find(|(_, lent)| lent.is_open())?;
+            Some(request.first + (*offset / u64::from(mtu)) as u32)
+        }
+        Entry::Failed(..) => None,
+    });
+    let Some(psn) = open else { return };
+    for entry in &mut qp.requester.queue {
+        if let Entry::Live(request) = entry {
+            request.lent.clear();
+        }
+    }
+    if qp.requester.cursor_psn().is_after(psn) {
+        qp.requester.seek(psn);
+    }
+}
+
 impl Hca {
     /// Recalls the loans whose memory is no longer at the lent address, if keys were changed.
     pub(in crate::hca) fn recall(&mut self) {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::hca::context::QpState;
 use crate::hca::device::Hca;
 use crate::hca::engine::completion::flush;
+use crate::hca::engine::local::requests;
 use crate::hca::engine::requester::queue;
 use crate::hca::engine::responder::response_tx;
 use crate::hca::engine::scheduler::patience;
@@ -21,6 +22,9 @@ const LATE_STEPS: u32 = 15;
 const QPS_PER_STEP: usize = 64;
 /// Time until the next attempt to send on a full wire.
 const FULL_WIRE_RETRY: Duration = Duration::from_micros(10);
+
+/// Maximum turns of a QP before it stops: a program waits for the command.
+const LAST_TURNS: u32 = 256;
 
 impl Hca {
     /// Runs one bounded slice of work: packets, timers, queues with doorbells. `now` is monotonic
@@ -145,6 +149,29 @@ impl Hca {
         self.schedule.settle(qp);
         self.exchange();
         answers.done || requests.done || flushed.done
+    }
+
+    /// Sends the packets that a QP may send without an answer of the peer, before a command stops
+    /// it. A device with the QP's doorbell sends them before the command arrives: a program may
+    /// disconnect as soon as it posted its last message.
+    pub(in crate::hca) fn send_rung(&mut self, qpn: Qpn) {
+        let Some(qp) = self.qps.get_mut(&qpn) else { return };
+        if !qp.sends() && qp.responder.answers.is_empty() {
+            return;
+        }
+        // The end of a request recalls its loans, so payload leaves as bytes.
+        self.common.port.lending = false;
+        requests::take_back(qp);
+        for _ in 0..LAST_TURNS {
+            let answers = response_tx::transmit(qp, &mut self.common, PACKETS_PER_TURN);
+            let sends = queue::transmit(qp, &mut self.common, PACKETS_PER_TURN);
+            if !(answers.more || sends.more) || !(answers.done || sends.done) {
+                break;
+            }
+        }
+        self.common.port.lending = true;
+        self.exchange();
+        self.common.port.flush();
     }
 
     /// Moves QPs of a dead CQ to error without a CQE (IBTA 11.6.3.2, CQ error; the affiliated QPs

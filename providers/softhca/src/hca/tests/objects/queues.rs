@@ -81,6 +81,29 @@ fn an_arm_fires_once() {
 }
 
 #[test]
+fn a_message_rung_before_a_stop_leaves() {
+    for stop in [Some(QpTransition::ToErr), Some(QpTransition::ToRst), None] {
+        let mut rig = Rig::new(2);
+        let (mut a, mut b) = rig.pair(&Setup::default());
+        let key = rig.hosts[1].key;
+        for _ in 0..3 {
+            rig.receive(&mut b, &[(DST, 8, key)]);
+            rig.post(&mut a, &Wr::new(Opcode::SEND).inline(b"bye"));
+        }
+        let hca = &mut rig.hosts[0].hca;
+        match stop {
+            Some(to) => hca.modify_qp(a.qpn, to, &QpAttrs::default()).unwrap(),
+            None => hca.destroy_qp(a.qpn).unwrap(),
+        }
+        rig.run();
+        assert_eq!(rig.got(&mut b).len(), 3, "{stop:?}");
+        // The peer's answers come too late.
+        let flushed = if stop == Some(QpTransition::ToErr) { 3 } else { 0 };
+        assert_eq!(rig.sent(&mut a).iter().filter(|c| c.syndrome == 5).count(), flushed);
+    }
+}
+
+#[test]
 fn an_arm_of_before_the_event_is_ignored() {
     let mut rig = Rig::new(1);
     let (mut a, _b) = rig.pair(&Setup::default());

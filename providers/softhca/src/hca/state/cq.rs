@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use uverbs_mlx5_prm::cqe::{MINI_CQES, OpOwn, SopDropQpn, mlx5_cqe64};
-use uverbs_mlx5_prm::doorbell::CqArm;
 use zerocopy::transmute_ref;
 
 use crate::hca::context::{CqContext, Moderation};
@@ -14,6 +13,8 @@ use crate::hca::number::{Cqn, Qpn, UarNumber};
 use crate::hca::state::block::{self, Block};
 use crate::hca::state::events::Events;
 use crate::hca::stats::HcaStats;
+
+mod arms;
 
 /// Bytes of a CQE; a 128-byte slot has it at the end (mlx5dv.h, `mlx5_cqe64`).
 pub(crate) const CQE_LEN: usize = 64;
@@ -71,6 +72,8 @@ pub(crate) struct Cq {
     /// Sequence number of the last arm taken, and of the arm that the last event answered.
     sn: u8,
     told_sn: Option<u8>,
+    /// CQEs since the last event.
+    fresh: u32,
     moderation: Moderation,
     /// Completions since the last event, and the time of that event.
     untold: u32,
@@ -324,6 +327,7 @@ impl Cq {
             armed: None,
             sn: 0,
             told_sn: None,
+            fresh: 0,
             moderation: Moderation::default(),
             untold: 0,
             told: Duration::ZERO,
@@ -465,98 +469,6 @@ impl Cq {
     fn held_now(&self, dma: &dyn Dma) -> u32 {
         let word = dma.load_u32(self.ctx.doorbell_record).map_or(self.consumer, u32::from_be);
         self.producer.wrapping_sub(word) & INDEX_MASK
-    }
-
-    #[inline]
-    fn after_push(
-        &mut self,
-        solicited: bool,
-        now: Duration,
-        events: &mut Events,
-        stats: &mut HcaStats,
-    ) {
-        self.untold = self.untold.saturating_add(1);
-        if solicited {
-            self.solicited = Some(self.producer);
-        }
-        let fires = match self.armed {
-            Some(Armed::Any) => true,
-            Some(Armed::Solicited) => solicited,
-            None => false,
-        };
-        if fires {
-            self.bundle(solicited, now, events, stats);
-        }
-    }
-
-    /// True if a solicited arm waits for one of the last `count` CQEs.
-    fn solicited_within(&self, count: u32) -> bool {
-        self.solicited.is_some_and(|at| self.producer.wrapping_sub(at) & INDEX_MASK < count)
-    }
-
-    /// Raises the event of a completion that the arm waits for, or starts the moderation period.
-    fn bundle(
-        &mut self,
-        solicited: bool,
-        now: Duration,
-        events: &mut Events,
-        stats: &mut HcaStats,
-    ) {
-        let Moderation { period, count, from_completion, solicited_breaks } = self.moderation;
-        let many = count != 0 && self.untold >= count.into();
-        let none = count == 0 && period.is_zero();
-        let when = match from_completion {
-            true => now + period,
-            false => self.deadline.unwrap_or(self.told + period),
-        };
-        let late = !period.is_zero() && when <= now;
-        if none || many || late || solicited && solicited_breaks {
-            self.tell(now, events, stats);
-        } else if !period.is_zero() {
-            self.deadline = Some(when);
-        }
-    }
-
-    fn tell(&mut self, now: Duration, events: &mut Events, stats: &mut HcaStats) {
-        (self.armed, self.deadline, self.untold, self.told) = (None, None, 0, now);
-        self.told_sn = Some(self.sn);
-        events.push(HcaEvent::CqCompletion { cqn: self.cqn }, stats);
-    }
-
-    fn arm(&mut self, word: u32, now: Duration, events: &mut Events, stats: &mut HcaStats) {
-        let word = CqArm(word);
-        // Software increments the sequence number with each event that it takes (PRM, "CQ arm",
-        // cmd_sn; rdma-core cq.c, `mlx5_cq_event`; Linux
-        // drivers/net/ethernet/mellanox/mlx5/core/eq.c, `mlx5_eq_comp_int`). The number of the last
-        // event's arm means that software did not take that event yet, so the event answers this
-        // arm, too.
-        if self.armed.is_none() && self.told_sn == Some(word.sn()) {
-            stats.stale_arms += 1;
-            return;
-        }
-        stats.arms += 1;
-        self.sn = word.sn();
-        // Solicited: mlx5dv.h, `MLX5_CQ_DB_REQ_NOT_SOL`.
-        let kind = if word.solicited() { Armed::Solicited } else { Armed::Any };
-        // CQEs written between the driver's last poll and this arm fire at once; otherwise the
-        // driver would sleep on them (PRM, "CQ arm"; IBTA 11.4.2.2 leaves it to the consumer to
-        // poll again).
-        let beyond = self.producer.wrapping_sub(word.ci()) & INDEX_MASK;
-        let entries = 1u32 << self.ctx.log_entries;
-        let pending = beyond != 0 && beyond <= entries;
-        let fires = pending
-            && match kind {
-                Armed::Any => true,
-                Armed::Solicited => self.solicited_within(beyond),
-            };
-        // Another arm restarts the count at the unconsumed CQEs.
-        self.untold = if pending { beyond } else { 0 };
-        self.deadline = None;
-        self.armed = Some(kind);
-        if fires {
-            let solicited = self.solicited_within(beyond);
-            self.bundle(solicited, now, events, stats);
-        }
     }
 }
 

@@ -80,6 +80,33 @@ fn an_arm_fires_once() {
     assert_eq!(rig.hosts[0].events(), completion);
 }
 
+/// The order of calls in the manual of `ibv_get_cq_event`: event, acknowledge, arm, poll.
+#[test]
+fn an_arm_before_the_poll_repeats_no_event() {
+    let mut rig = Rig::new(1);
+    let (mut a, _b) = rig.pair(&Setup::default());
+    let wr = write(&rig);
+    let completion = [HcaEvent::CqCompletion { cqn: a.send_cq.cqn }];
+    arm(&mut rig, &a.send_cq, 0, false);
+    for sn in 1..9 {
+        rig.post(&mut a, &wr);
+        rig.run();
+        assert_eq!(rig.hosts[0].events(), completion);
+        arm(&mut rig, &a.send_cq, sn % 4, false);
+        assert!(rig.hosts[0].events().is_empty(), "the event {sn} was taken");
+        assert_eq!(rig.sent(&mut a).len(), 1);
+    }
+    // A completion between the event and the arm has no event yet.
+    rig.post(&mut a, &wr);
+    rig.run();
+    assert_eq!(rig.hosts[0].events(), completion);
+    rig.post(&mut a, &wr);
+    rig.run();
+    assert!(rig.hosts[0].events().is_empty(), "not armed");
+    arm(&mut rig, &a.send_cq, 1, false);
+    assert_eq!(rig.hosts[0].events(), completion);
+}
+
 #[test]
 fn a_message_rung_before_a_stop_leaves() {
     for stop in [Some(QpTransition::ToErr), Some(QpTransition::ToRst), None] {

@@ -64,8 +64,11 @@ pub(crate) struct Cq {
     cqn: Cqn,
     /// Producer index: CQEs written, modulo 2^32.
     producer: u32,
-    /// SET_CI as last read. It is read again only when the ring looks full.
+    /// CQEs consumed by the record as last read, modulo 2^32. It is read again only when the ring
+    /// looks more than half full.
     consumer: u32,
+    /// SET_CI as last read.
+    set_ci: u32,
     /// Producer index just behind the last CQE that a solicited arm waits for.
     solicited: Option<u32>,
     armed: Option<Armed>,
@@ -184,7 +187,9 @@ impl CqTable {
             return Err(HcaError::BadParam { what: "cq in error", value: cqn.0.into() });
         }
         let entries = 1u32 << self.get(cqn)?.ctx.log_entries;
-        let held = self.get(cqn)?.held_now(dma);
+        let cq = self.get(cqn)?;
+        let consumer = cq.look(dma).map_or(cq.consumer, |(_, consumer)| consumer);
+        let held = cq.producer.wrapping_sub(consumer);
         // One more for the RESIZE_CQ that ends the old ring. All of them must fit the new ring.
         if held >= entries || held + 1 > 1 << to.log_entries {
             return Err(HcaError::Limit { what: "free CQEs", limit: entries.into() });
@@ -323,6 +328,7 @@ impl Cq {
             cqn,
             producer: 0,
             consumer: 0,
+            set_ci: 0,
             solicited: None,
             armed: None,
             sn: 0,
@@ -398,12 +404,8 @@ impl Cq {
     /// Writes a CQE and makes it visible. False if the ring is full.
     fn write(&mut self, dma: &dyn Dma, cqe: &Cqe<'_>) -> Result<bool, DmaFault> {
         let entries = 1u32 << self.ctx.log_entries;
-        if self.held() >= entries && !self.ctx.overrun_ignore {
-            let word = u32::from_be(dma.load_u32(self.ctx.doorbell_record)?);
-            self.consumer = word & INDEX_MASK;
-            if self.held() >= entries {
-                return Ok(false);
-            }
+        if !self.has_room(dma, 1)? {
+            return Ok(false);
         }
         let slot = u64::from(self.producer & (entries - 1)) * u64::from(self.ctx.cqe_size);
         let at = slot + u64::from(self.ctx.cqe_size) - CQE_LEN as u64;
@@ -438,11 +440,8 @@ impl Cq {
     /// Writes CQEs as a title and arrays of mini CQEs. False if the ring is full.
     fn write_block(&mut self, dma: &dyn Dma, all: &[[u8; CQE_LEN]]) -> Result<bool, DmaFault> {
         let entries = 1u32 << self.ctx.log_entries;
-        if self.held() + all.len() as u32 > entries {
-            self.consumer = u32::from_be(dma.load_u32(self.ctx.doorbell_record)?) & INDEX_MASK;
-            if self.held() + all.len() as u32 > entries {
-                return Ok(false);
-            }
+        if !self.has_room(dma, all.len() as u32)? {
+            return Ok(false);
         }
         let place = |index: u32| u64::from(index & (entries - 1)) * CQE_LEN as u64;
         let (title, arrays) = block::compress(all);
@@ -460,15 +459,42 @@ impl Cq {
         Ok(true)
     }
 
-    /// CQEs not consumed, by the consumer index as last read.
-    fn held(&self) -> u32 {
-        self.producer.wrapping_sub(self.consumer) & INDEX_MASK
+    /// Tests for room for `count` CQEs, and reads the record if the ring looks half full.
+    #[inline]
+    fn has_room(&mut self, dma: &dyn Dma, count: u32) -> Result<bool, DmaFault> {
+        let entries = 1u32 << self.ctx.log_entries;
+        if self.ctx.overrun_ignore {
+            return Ok(true);
+        }
+        if self.held() + count > entries / 2 {
+            (self.set_ci, self.consumer) = self.look(dma)?;
+        }
+        Ok(self.held() + count <= entries)
     }
 
-    /// CQEs not consumed, by the doorbell record's current value.
-    fn held_now(&self, dma: &dyn Dma) -> u32 {
-        let word = dma.load_u32(self.ctx.doorbell_record).map_or(self.consumer, u32::from_be);
-        self.producer.wrapping_sub(word) & INDEX_MASK
+    /// Reads SET_CI. Returns it, and the number of CQEs consumed.
+    ///
+    /// A driver may keep fewer bits of the index than the record has (DPDK writes 16), so the
+    /// record is compared modulo the ring's length. Its other bits only tell a ring consumed whole
+    /// from an untouched one.
+    fn look(&self, dma: &dyn Dma) -> Result<(u32, u32), DmaFault> {
+        let set_ci = u32::from_be(dma.load_u32(self.ctx.doorbell_record)?) & INDEX_MASK;
+        let entries = 1u32 << self.ctx.log_entries;
+        // A ring that may overrun has lost the CQEs before its last lap.
+        let held = self.held().min(entries);
+        let consumer = self.producer.wrapping_sub(held);
+        let taken = match set_ci.wrapping_sub(consumer) & (entries - 1) {
+            0 if set_ci != self.set_ci => entries,
+            taken => taken,
+        };
+        // A driver can't have consumed more than the ring has; then the record is invalid.
+        let taken = if taken <= held { taken } else { 0 };
+        Ok((set_ci, consumer.wrapping_add(taken)))
+    }
+
+    /// CQEs not consumed, by the record as last read.
+    fn held(&self) -> u32 {
+        self.producer.wrapping_sub(self.consumer)
     }
 }
 

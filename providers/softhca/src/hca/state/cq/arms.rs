@@ -68,6 +68,14 @@ impl Cq {
         events.push(HcaEvent::CqCompletion { cqn: self.cqn }, stats);
     }
 
+    /// CQEs beyond the consumer index of an arm. A driver may keep fewer bits of the index than the
+    /// 24 of the doorbell.
+    fn unconsumed(&self, ci: u32) -> u32 {
+        let beyond = self.producer.wrapping_sub(ci) & INDEX_MASK;
+        let entries = 1u32 << self.ctx.log_entries;
+        if beyond <= entries { beyond } else { beyond & (entries - 1) }
+    }
+
     pub(super) fn arm(
         &mut self,
         word: u32,
@@ -92,9 +100,7 @@ impl Cq {
         // CQEs written between the driver's last poll and this arm fire at once; otherwise the
         // driver would sleep on them. CQEs from before the last event do not: the driver took that
         // event, and polls after it. IBTA 11.4.2.2 counts later completions only.
-        let beyond = self.producer.wrapping_sub(word.ci()) & INDEX_MASK;
-        let entries = 1u32 << self.ctx.log_entries;
-        let beyond = if beyond <= entries { beyond.min(self.fresh) } else { 0 };
+        let beyond = self.unconsumed(word.ci()).min(self.fresh);
         let fires = beyond != 0
             && match kind {
                 Armed::Any => true,

@@ -107,6 +107,33 @@ fn an_arm_before_the_poll_repeats_no_event() {
     assert_eq!(rig.hosts[0].events(), completion);
 }
 
+/// DPDK writes 16 bits of the index into a record of 24.
+#[test]
+fn a_consumer_index_has_the_bits_of_its_queue() {
+    let mut rig = Rig::new(1);
+    let (mut a, _b) = rig.pair(&Setup { cq_log: 2, ..Setup::default() });
+    let wr = write(&rig);
+    let completion = HcaEvent::CqCompletion { cqn: a.send_cq.cqn };
+    for lap in 0..20 {
+        let short = TestCq { ci: a.send_cq.ci & 7, ..a.send_cq.clone() };
+        arm(&mut rig, &short, lap % 4, false);
+        for _ in 0..3 {
+            rig.post(&mut a, &wr);
+            rig.run();
+        }
+        assert_eq!(rig.hosts[0].events(), [completion], "lap {lap}");
+        assert_eq!(rig.sent(&mut a).len(), 3, "lap {lap}");
+        rig.hosts[0].store(a.send_cq.record, a.send_cq.ci & 7);
+    }
+    // An overrun still shows.
+    for _ in 0..5 {
+        rig.post(&mut a, &wr);
+        rig.run();
+    }
+    assert_eq!(rig.sent(&mut a).len(), 4);
+    assert_eq!(rig.hosts[0].hca.stats().cq_overruns, 1);
+}
+
 #[test]
 fn a_message_rung_before_a_stop_leaves() {
     for stop in [Some(QpTransition::ToErr), Some(QpTransition::ToRst), None] {

@@ -201,13 +201,13 @@ fn errors_are_told_to_the_async_file() {
     let fd = rig.async_fd();
     let path = Loop::new(rig, None);
     let rig = &path.rig;
-    // An unknown key in a receive: the responder's QP fails.
+    // An unknown key in a receive: the responder's QP fails. A shorter message would be in the CQE.
     let at = path.qp.buf;
     let mut segment = path.segment(4096, 64);
     segment.lkey = 0xdead_beef.into();
     rig.arena.write(at, segment.as_bytes());
     path.record(0, 1);
-    path.post_send(0, 0, 5, 0x800);
+    path.post_send(0, 0, 64, 0x800);
     settle(rig);
     assert_eq!(rig.query_qp(path.qp.handle).qp_state, IB_QPS_ERR);
     let first = path.cqe(0).expect("an error CQE").op_own >> 4;

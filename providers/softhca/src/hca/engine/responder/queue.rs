@@ -314,7 +314,6 @@ fn send(
     }
     let who = Who { pd: receive.landing.pd, qpn: qp.qpn };
     let most = common.cqs.room_for_data(receive.landing.cqn, qp.ctx.scatter.responder);
-    // The receive's list was checked when it was taken.
     let in_cqe = !qp.tags
         && offset == 0
         && packet.layout().position.ends()

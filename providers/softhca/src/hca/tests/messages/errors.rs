@@ -136,6 +136,28 @@ fn memory_that_does_not_answer() {
     }
 }
 
+/// The device looks up the keys of a receive when it scatters data to them.
+#[test]
+fn a_message_needs_the_keys_that_it_reaches() {
+    let lists: [(&str, fn(&Rig) -> (u64, u32, Key)); 2] = [
+        ("no such key", |_| (DST, 8, Key(0xdead_be00))),
+        ("beyond the range", |rig| (BUF_LEN - 4, 1 << 20, rig.hosts[1].key)),
+    ];
+    for (name, rest) in lists {
+        for (len, syndrome) in [(0, 0), (3, 0), (8, 0), (16, PROT)] {
+            let (mut rig, mut a, mut b) = pair();
+            let list = [(DST, 8, rig.hosts[1].key), rest(&rig)];
+            rig.receive(&mut b, &list);
+            rig.post(&mut a, &Wr::new(Opcode::SEND).inline(&b"0123456789abcdef"[..len]));
+            rig.run();
+            let got = rig.got(&mut b);
+            assert_eq!((got.len(), got[0].syndrome), (1, syndrome), "{name}, {len} bytes");
+            assert_eq!(got[0].bytes, if syndrome == 0 { len as u32 } else { 0 });
+            assert_eq!(rig.hosts[1].get(DST, len.min(8)), b"01234567"[..len.min(8)]);
+        }
+    }
+}
+
 #[test]
 fn remote_access() {
     type Spoil = fn(&mut Rig) -> (u64, u32);

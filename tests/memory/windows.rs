@@ -364,6 +364,29 @@ fn a_window_bound_outside_of_its_region_is_refused_by_the_device() {
     }
 }
 
+/// As soft-RoCE (`rxe_mw.c`, `rxe_check_bind_mw`).
+#[test]
+#[allow(unsafe_code, reason = "raw posts, over exposed memory that lives until the end")]
+fn a_region_without_mw_bind_takes_no_window() {
+    for kind in KINDS {
+        let (_client, mut server) = pair();
+        let memory = server.pd.expose(4096, BOTH).unwrap();
+        let window = server.pd.alloc_window(kind).unwrap();
+        let (old, lkey) = (window.rkey(), memory.sge(0, 1).lkey);
+        let (new, addr) = (old & !0xff | 0x77, memory.addr());
+        let op = Rekey::Bind { kind, old, new, lkey, addr, len: 64, access: BOTH };
+        let mut batch = server.qp.batch();
+        // SAFETY: the memory lives until the queue pair is gone.
+        unsafe { batch.raw().rekey(50, &op) }.unwrap();
+        batch.ring();
+        let refused = server.wait();
+        match common::is_rxe() {
+            true => assert!(refused.result.is_err()),
+            false => assert_eq!(status(&refused), Some(Status::MemoryWindowBind), "{kind:?}"),
+        }
+    }
+}
+
 #[test]
 fn as_many_binds_as_were_asked_for_fit() {
     let (_client, mut server) = pair();

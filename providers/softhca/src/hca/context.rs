@@ -172,6 +172,10 @@ pub(crate) struct MkeyContext {
     pub qpn: Option<Qpn>,
     /// WQEs may change the key (mkc.umr_en).
     pub umr: bool,
+    /// A memory window. It is bound to one region, which allows that and stays meanwhile.
+    pub window: bool,
+    /// No window may be bound to the key: a region without `IB_ACCESS_MW_BIND`.
+    pub no_windows: bool,
     /// Size of the translation that WQEs may write, in octowords of 16 bytes: two page addresses
     /// each, or one part (mkc.translations_octword_size).
     pub octowords: u32,

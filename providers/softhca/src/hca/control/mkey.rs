@@ -49,6 +49,11 @@ impl Hca {
         self.common.keys.key_at(key).map_err(|_| missing)
     }
 
+    /// Number of memory windows that are bound to a key.
+    pub(crate) fn windows_on(&self, key: Key) -> usize {
+        self.common.keys.windows_on(key)
+    }
+
     /// Destroys a key. Work in flight that uses it ends with an error.
     ///
     /// # Errors

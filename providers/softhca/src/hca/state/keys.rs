@@ -34,6 +34,8 @@ static DUMP_FILL: MkeyContext = MkeyContext {
     free: false,
     qpn: None,
     umr: false,
+    window: false,
+    no_windows: true,
     octowords: 0,
 };
 
@@ -113,6 +115,8 @@ pub(crate) struct KeyTable {
     slots: Vec<Slot>,
     free: VecDeque<u32>,
     live: u32,
+    /// Live keys of memory windows.
+    windows: u32,
     /// Entries that the live keys hold, at most [`MAX_ENTRIES`].
     entries: u64,
     /// Memory of a key may have moved, or the key may be gone.
@@ -145,6 +149,7 @@ impl KeyTable {
         let entry = &mut self.slots[slot as usize];
         entry.variant = variant.unwrap_or(entry.variant.wrapping_add(1));
         entry.dead = ctx.free;
+        self.windows += u32::from(ctx.window);
         entry.key = Some(ctx);
         self.live += 1;
         Ok(Key::new(slot + FIRST_INDEX, entry.variant))
@@ -164,11 +169,27 @@ impl KeyTable {
     /// Ignores the variant, as DESTROY_MKEY does: a window's owner may have changed it.
     pub(crate) fn destroy(&mut self, key: Key) -> Result<(), HcaError> {
         let slot = self.index(key).ok_or(bad_handle(key))?;
-        self.entries -= self.slots[slot].key.take().as_ref().map_or(0, entries);
+        let old = self.slots[slot].key.take();
+        self.entries -= old.as_ref().map_or(0, entries);
+        self.windows -= u32::from(old.is_some_and(|key| key.window));
         self.free.push_back(slot as u32);
         self.live -= 1;
         self.changed = true;
         Ok(())
+    }
+
+    /// Number of windows that are bound to a key.
+    pub(crate) fn windows_on(&self, key: Key) -> usize {
+        if self.windows == 0 {
+            return 0;
+        }
+        let is_on = |window: &MkeyContext| match &window.indirect {
+            Some(Indirect::List(list)) => list.parts().iter().any(|part| part.key == key),
+            _ => false,
+        };
+        let bound =
+            self.slots.iter().filter(|slot| !slot.dead).filter_map(|slot| slot.key.as_ref());
+        bound.filter(|key| key.window && is_on(key)).count()
     }
 
     /// True if a key was changed, destroyed or invalidated since the last call.

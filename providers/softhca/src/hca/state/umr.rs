@@ -336,7 +336,12 @@ fn give_parts(
     let moves = queue.service == Service::Umr && given.is_none();
     let frees = umr.mask & FREE != 0 && umr.free;
     match parts {
-        Some(parts) if !frees && !moves => check_parts(keys, parts, who, (new.len, new.access))?,
+        Some(parts) if !frees && !moves => {
+            check_parts(keys, parts, who, (new.len, new.access))?;
+            if old.window {
+                check_windows(keys, parts)?;
+            }
+        }
         _ => {}
     }
     match given {
@@ -397,6 +402,13 @@ fn give_pages(
 /// Maximum octowords of a key's translation.
 fn room(key: &MkeyContext) -> u64 {
     u64::from(key.octowords).next_multiple_of(UNIT)
+}
+
+/// Checks that every part allows windows (IBTA 10.6.7.2.1; Linux `rxe_mw.c`, `rxe_check_bind_mw`).
+fn check_windows(keys: &KeyTable, parts: &PartList) -> Result<(), KeyFault> {
+    parts.parts().iter().filter(|part| part.len != 0).try_for_each(|part| {
+        if keys.key_at(part.key)?.no_windows { Err(KeyFault::Right) } else { Ok(()) }
+    })
 }
 
 /// Checks that every part is a key of the same domain, and writable if the whole key is (IBTA

@@ -67,8 +67,14 @@ impl File {
     ///
     /// # Errors
     ///
-    /// `EBUSY` while other objects use it, and for a QP in a multicast group (`uverbs_free_qp`).
+    /// `EBUSY` while other objects use it, and for a QP in a multicast group (`uverbs_free_qp`);
+    /// `EINVAL` for a region under a bound window (`rxe_verbs.c`, `rxe_dereg_mr`; IBTA 10.6.7.2.6).
     pub(crate) fn destroy(&mut self, device: &mut Device, handle: u32) -> Result<Destroyed, Errno> {
+        if let Some(Object::Mr(mr)) = self.objects.get(handle)
+            && device.hca.windows_on(mr.key) != 0
+        {
+            return Err(Errno::EINVAL);
+        }
         let in_group = match self.objects.get(handle) {
             Some(Object::Qp(qp)) => !qp.groups.is_empty(),
             _ => false,

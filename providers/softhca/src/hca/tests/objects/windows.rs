@@ -124,6 +124,7 @@ pub(super) fn window(rig: &mut Rig, host: usize) -> u32 {
         indirect: Some(Indirect::default()),
         free: true,
         umr: true,
+        window: true,
         octowords: 4,
         ..MkeyContext::default()
     };
@@ -178,6 +179,25 @@ fn a_window_grants_what_it_names_until_it_is_invalidated() {
     assert_eq!(write(&mut rig, &mut c, 0x5000, Key(rkey), 8), 0x15, "its peer is in error");
     assert_eq!(write(&mut rig, &mut a, 0x5000, Key(rkey), 8), 0x13, "remote access");
     rig.hosts[1].hca.destroy_mkey(Key(key)).unwrap();
+}
+
+#[test]
+fn a_window_is_on_a_region_that_allows_it() {
+    let mut rig = Rig::new(1);
+    let (mut a, _b) = rig.pair(&Setup::default());
+    let (key, base) = (Key(window(&mut rig, 0)), rig.hosts[0].key);
+    let on = |rig: &Rig| rig.hosts[0].hca.windows_on(base);
+    assert_eq!(on(&rig), 0);
+    let bind = Change::bind(0, RW, &[(8, base, IOVA)]);
+    assert_eq!((apply(&mut rig, &mut a, key, &bind), on(&rig)), (0, 1));
+    assert_eq!((apply(&mut rig, &mut a, key, &Change::invalidate()), on(&rig)), (0, 0));
+    assert_eq!((apply(&mut rig, &mut a, key, &bind), on(&rig)), (0, 1));
+    rig.hosts[0].hca.destroy_mkey(key).unwrap();
+    assert_eq!(on(&rig), 0);
+    let ctx = rig.hosts[0].hca.query_mkey(base).unwrap().clone();
+    let shut = rig.hosts[0].hca.create_mkey(MkeyContext { no_windows: true, ..ctx }).unwrap();
+    let (key, bind) = (Key(window(&mut rig, 0)), Change::bind(0, RW, &[(8, shut, IOVA)]));
+    assert_eq!(apply(&mut rig, &mut a, key, &bind), 0x06, "window bind error");
 }
 
 #[test]

@@ -187,6 +187,7 @@ fn mkey(mr: &Mr, pdn: u32) -> MkeyContext {
         iova: mr.iova,
         len: mr.len,
         access: rights(mr.access_flags),
+        no_windows: mr.access_flags & IB_UVERBS_ACCESS_MW_BIND == 0,
         // mlx5_ib leaves remote_invalidate clear in the keys of user memory.
         region: match mr.access_flags & IB_UVERBS_ACCESS_ON_DEMAND {
             0 => Region::Flat { addr: mr.start, len: mr.len },

@@ -37,6 +37,8 @@ fn alloc(call: &mut Call<'_>) -> Result<(), Errno> {
         // The key is free until a WQE binds it; a peer may invalidate type 2.
         free: true,
         umr: true,
+        // The driver asks for parts of an indirect key, which is made by the same command.
+        window: parts == 0,
         remote_invalidate: request.mw_type == IB_MW_TYPE_2,
         indirect: Some(Indirect::default()),
         octowords: parts.max(1).next_multiple_of(UNIT),

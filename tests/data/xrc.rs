@@ -554,7 +554,7 @@ fn an_initiator_posts_only_what_it_may() {
     assert_eq!(error, PostError::InlineTooLong);
     let foreign = one.context.alloc_pd().unwrap().slab(64, 1).unwrap().take().unwrap();
     assert_eq!(batch.send_to(1, foreign, &to).unwrap_err().error, PostError::ForeignBuffer);
-    let op = SendOp::Read(Remote { addr: 0, rkey: 0 });
+    let op = SendOp::FetchAdd { remote: Remote { addr: 0, rkey: 0 }, add: 1 };
     // SAFETY: inline data names no memory.
     let error = unsafe { batch.raw().post_to(1, op, Data::Inline(b"8 bytes!"), &to) };
     assert_eq!(error.unwrap_err(), PostError::BadData);

@@ -361,7 +361,7 @@ static void wrong_pieces(void)
 	begin(qp, 1, IBV_SEND_SIGNALED);
 	ibv_wr_rdma_write(qp, mr->rkey, (uintptr_t)THERE);
 	ibv_wr_set_sge(qp, mr->lkey, (uintptr_t)HERE, 8);
-	ibv_wr_rdma_read(qp, mr->rkey, (uintptr_t)THERE);
+	ibv_wr_atomic_fetch_add(qp, mr->rkey, (uintptr_t)THERE, 1);
 	ibv_wr_set_inline_data(qp, HERE, 8);
 	ibv_wr_rdma_write(qp, mr->rkey, (uintptr_t)THERE);
 	ibv_wr_set_inline_data(qp, HERE, 65);

@@ -113,15 +113,17 @@ pub(crate) fn measure(op: &SendOp, data: &Data<'_>, room: Room) -> Result<u32, P
     measure_behind(head(op), data, room)
 }
 
-/// [`measure`] of a WQE with this head.
+/// [`measure`] of a WQE with this head. As libmlx5 (qp.c, `_mlx5_post_send`), it accepts a list of
+/// more than eight bytes for an atomic, of which the device writes the first eight, and inline data
+/// for a READ, which the device fails.
 #[inline(always)]
 pub(crate) fn measure_behind(head: Head, data: &Data<'_>, room: Room) -> Result<u32, PostError> {
-    let Head { units, answered, atomic } = head;
+    let Head { units, atomic, .. } = head;
     match data {
-        Data::Inline(_) | Data::InlineList(_) if answered => Err(PostError::BadData),
-        Data::One(sge) if atomic && sge.len != 8 => Err(PostError::BadData),
+        Data::Inline(_) | Data::InlineList(_) if atomic => Err(PostError::BadData),
+        Data::One(sge) if atomic && sge.len < 8 => Err(PostError::BadData),
         Data::List(list) if atomic => match measure_list(list, room.max_sge)? {
-            (1, 8) => Ok(units + 1),
+            (count, 8..) => Ok(units + count),
             _ => Err(PostError::BadData),
         },
         _ => measure_data(units, data, room),

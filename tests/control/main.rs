@@ -5,4 +5,5 @@ mod bad_input;
 mod bad_posts;
 mod control;
 mod ece;
+mod limits;
 mod states;

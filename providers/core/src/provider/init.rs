@@ -128,8 +128,8 @@ pub struct QpInit {
     pub streams: Option<DciStreams>,
     /// The queues may have more work outstanding than their completion queues have room for.
     pub overcommit: bool,
-    /// Limits gather lists to the requested length, even if a WQE has room for more. C programs
-    /// expect it.
+    /// Sizes that C programs expect: gather lists of the requested length, even if a WQE has room
+    /// for more, and the send ring that their library makes.
     pub exact_lists: bool,
     /// Allocator of rings and doorbell record; `None`: the open device's pool. soft-RoCE ignores
     /// it: its rings are the kernel's.

@@ -111,6 +111,9 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
     }
     let mut send = SendSize::new(init.qp_type, init.send_ops, &init.cap, &context.limits)?;
     if init.exact_lists {
+        if init.send_ops.is_some_and(|ops| ops.contains(SendOpSet::REKEY)) {
+            send = send.as_libmlx5(&init.cap, &context.limits);
+        }
         send.max_sge = send.max_sge.min(init.cap.max_send_sge);
     }
     let (recv, max_recv_wr) = context.recv_size(init)?;

@@ -174,6 +174,25 @@ impl SendSize {
         })
     }
 
+    /// Ring of a queue for window binds as libmlx5 makes it: with the header of a UMR before the
+    /// data of every WQE, rounded up to a power of two (verbs.c, `mlx5_calc_sq_size`). Programs rely
+    /// on the room. Unchanged if such a ring exceeds the device's limit.
+    pub(crate) fn as_libmlx5(self, cap: &QpCap, limits: &Limits) -> Self {
+        let inline = match cap.max_inline_data {
+            0 => 0,
+            bytes => inline_bytes(bytes as usize) as u32,
+        };
+        let per_wqe = (REKEY + inline.max(cap.max_send_sge * SEGMENT)).div_ceil(UNIT);
+        // No overflow: `new` has checked all three capacities.
+        let units = (cap.max_send_wr * per_wqe).next_power_of_two();
+        if self.units == 0 || units > limits.send_units {
+            return self;
+        }
+        let room = per_wqe * UNIT - REKEY - INLINE_HEADER as u32;
+        let max_inline = self.max_inline.min(room).max(cap.max_inline_data);
+        Self { units, max_wr: units / per_wqe, max_inline, ..self }
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         self.units as usize * MLX5_SEND_WQE_BB
     }
@@ -250,7 +269,8 @@ impl SrqSize {
     pub(crate) fn new(max_wr: u32, max_sge: u32, limits: &Limits) -> Result<Self, Error> {
         // Segments in the largest WQE, whose size is a power of two.
         let room = power_of_two_within(limits.recv_bytes) / SEGMENT;
-        let most = limits.sge.min(room.saturating_sub(1));
+        // `max_srq_sge` of the device; it may exceed `max_sge`, which is for send queues, too.
+        let most = room.saturating_sub(1);
         Error::limit(CREATE_SRQ, "max_sge", max_sge, most)?;
         let limit = limits.shared_entries.saturating_sub(1);
         if max_wr == 0 || max_wr > limit {
@@ -261,7 +281,7 @@ impl SrqSize {
         Ok(Self {
             entries: (max_wr + 1).next_power_of_two(),
             shift: stride.ilog2(),
-            max_sge: (stride / SEGMENT - 1).min(limits.sge),
+            max_sge: stride / SEGMENT - 1,
         })
     }
 
@@ -339,6 +359,16 @@ mod tests {
         assert_eq!(size, SendSize { units: 32, max_wr: 16, max_sge: 4, max_inline: 60 });
         let size = SendSize::new(QpType::Ud, None, &cap(16, 1, 61), &LIMITS).unwrap();
         assert_eq!(size, SendSize { units: 64, max_wr: 21, max_sge: 8, max_inline: 124 });
+        // A queue of libmlx5 for ten has room for sixteen, and as many are made for that number.
+        let ops = Some(SendOpSet::of(QpType::Rc) | SendOpSet::REKEY);
+        let asked = cap(10, 1, 0);
+        let size = SendSize::new(QpType::Rc, ops, &asked, &LIMITS).unwrap();
+        assert_eq!((size.units, size.max_wr), (32, 10));
+        for wr in [10, 16] {
+            let size = size.as_libmlx5(&cap(wr, 1, 0), &LIMITS);
+            assert_eq!((size.units, size.max_wr), (64, 16));
+        }
+        assert_eq!(size.as_libmlx5(&cap(10_000, 1, 0), &LIMITS), size);
         let size = RecvSize::of_qp(&cap(1, 1, 0), &LIMITS).unwrap();
         assert_eq!(size, RecvSize { entries: 4, shift: 4, max_sge: 1 });
         let size = RecvSize::of_qp(&cap(100, 3, 0), &LIMITS).unwrap();

@@ -20,7 +20,7 @@ pub(crate) fn is_the_same(
     let mut own = cases.clone();
     // Our library duplicates descriptors by `fcntl`, which the preloaded library does not see.
     own.import = false;
-    let sizes = own.sizes_of_library(&theirs.way);
+    let sizes = Cases::sizes_of_library(&theirs.way);
     let own = by_program(stack.ours_on_preloaded(program), program, &own, (sizes, &theirs.way));
     let captured = own.cases.iter().filter(|case| case.name != BEFORE).count();
     assert_eq!(captured, cases.len(), "captures");

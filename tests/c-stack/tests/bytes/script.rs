@@ -140,18 +140,18 @@ impl Cases {
     /// Ways to post that libmlx5 is compared in: `post`, `wr`.
     pub(crate) fn ways(&self) -> Vec<&str> {
         let names = self.sizes.iter().map(|(who, _)| who.as_str());
-        names.filter(|who| !who.starts_with("our")).collect()
+        names.filter(|who| *who != "ours").collect()
     }
 
-    /// Name of the sizes that our libibverbs is asked for. Its rings have room for both ways of
-    /// posting, like libmlx5's for `ibv_wr_*`; some files have separate sizes for `ibv_post_send`.
-    pub(crate) fn sizes_of_library(&self, way: &str) -> &'static str {
-        let has = self.sizes.iter().any(|(who, _)| who == "our_library");
-        if has && way == "post" { "our_library" } else { "ours" }
+    /// Name of the sizes that our libibverbs is asked for. For `ibv_post_send` it makes libmlx5's
+    /// rings, except of tag lists.
+    pub(crate) fn sizes_of_library(way: &str) -> &'static str {
+        if way == "post" { "our_library" } else { "ours" }
     }
 
     /// Script for one party, a statement per line.
     pub(crate) fn script(&self, who: &str) -> String {
+        let (who, lists) = if who == "our_library" { ("post", "ours") } else { (who, who) };
         let (_, sizes) = self.sizes.iter().find(|(name, _)| name == who).unwrap();
         let mut script = format!("transport {}\n", self.transport);
         if self.windows {
@@ -175,7 +175,7 @@ impl Cases {
         if self.shared {
             script += "srq\n";
         }
-        for (_, tags) in self.tags.iter().filter(|(name, _)| name == who) {
+        for (_, tags) in self.tags.iter().filter(|(name, _)| name == lists) {
             script += &format!("tags {tags}\n");
         }
         for address in &self.addresses {

@@ -80,7 +80,15 @@ fn to_c(attr: &DeviceAttr, driver: u32) -> ibv_device_attr {
     }
 }
 
-fn to_c_ex(attr: &DeviceAttr, driver: u32) -> ibv_device_attr_ex {
+/// Hash functions and fields of RSS, which the driver reports beside the verbs' query
+/// (providers/mlx5/verbs.c, `mlx5_query_device_ex`).
+fn hashes(context: &Context) -> (u64, u8) {
+    let caps = context.mlx5().and_then(|mlx5| mlx5.driver_caps().ok());
+    let rss = caps.map(|caps| &caps.rss_caps);
+    rss.map_or((0, 0), |rss| (rss.rx_hash_fields_mask, rss.rx_hash_function))
+}
+
+fn to_c_ex(attr: &DeviceAttr, driver: u32, hashes: (u64, u8)) -> ibv_device_attr_ex {
     let odp = &attr.odp;
     ibv_device_attr_ex {
         orig_attr: to_c(attr, driver),
@@ -101,7 +109,8 @@ fn to_c_ex(attr: &DeviceAttr, driver: u32) -> ibv_device_attr_ex {
             supported_qpts: attr.rss.supported_qpts,
             max_rwq_indirection_tables: attr.rss.max_rwq_indirection_tables,
             max_rwq_indirection_table_size: attr.rss.max_rwq_indirection_table_size,
-            ..ibv_rss_caps::default()
+            rx_hash_fields_mask: hashes.0,
+            rx_hash_function: hashes.1,
         },
         max_wq_type_rq: attr.max_wq_type_rq,
         packet_pacing_caps: ibv_packet_pacing_caps::default(),
@@ -175,6 +184,6 @@ pub(crate) unsafe extern "C" fn query_device_ex(
     let driver = context.core().uverbs().driver_id();
     code(context.ops().query_device().map(|found| {
         // SAFETY: C's contract: there is room for `size` bytes.
-        unsafe { write_sized(attr, &to_c_ex(&found, driver), size) };
+        unsafe { write_sized(attr, &to_c_ex(&found, driver, hashes(context)), size) };
     }))
 }

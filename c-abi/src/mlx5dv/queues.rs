@@ -128,6 +128,7 @@ unsafe fn qp_of(qp: *const ibv_qp) -> Option<Mlx5Qp> {
     let qp = unsafe { Qp::of(qp) };
     let (send, recv) = (qp.send().lock(), qp.recv().lock());
     let (SendSide::Mlx5(side), RecvSide::Mlx5(rq)) = (&*send, &*recv) else { return None };
+    side.sq.expect_own_wqes();
     let (sq, rq) = (side.sq.raw_parts(), rq.raw_parts());
     let ring = |buf: *mut u8, bytes: usize, stride: usize| Ring {
         buf: buf.cast(),

@@ -129,6 +129,12 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 impl Sq {
+    /// Notes that the program writes WQEs into the ring itself. Their completions then have the
+    /// work request number 0, where they would count as strays.
+    pub fn expect_own_wqes(&self) {
+        self.shared().send.expect_unrecorded();
+    }
+
     /// Returns addresses and indexes. The pointers are valid while the queue lives.
     #[must_use]
     pub fn raw_parts(&self) -> SqRaw {

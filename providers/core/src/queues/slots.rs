@@ -68,6 +68,8 @@ pub struct SlotTable {
     first: u32,
     /// True if work requests may complete out of order.
     any_order: bool,
+    /// The program writes WQEs into the ring itself, so work requests without a slot complete.
+    unrecorded: AtomicBool,
 }
 
 // loom's atomics are larger.
@@ -107,7 +109,21 @@ impl SlotTable {
             published: AtomicU32::new(0),
             first: 0,
             any_order: false,
+            unrecorded: AtomicBool::new(false),
         }
+    }
+
+    /// Notes that the program writes WQEs into the ring itself.
+    pub fn expect_unrecorded(&self) {
+        self.unrecorded.store(true, Ordering::Relaxed);
+    }
+
+    /// Completion of a WQE that the program [wrote itself](Self::expect_unrecorded), with the
+    /// number 0. The ring's positions belong to the program, so none is retired.
+    #[cold]
+    pub fn take_unrecorded(&self) -> Option<Taken> {
+        let expected = self.unrecorded.load(Ordering::Relaxed);
+        expected.then(|| Taken { wr_id: 0, reach: self.reached(), frame: None })
     }
 
     /// Marks a queue whose work requests complete out of order, each with a completion. See

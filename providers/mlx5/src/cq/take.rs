@@ -11,7 +11,7 @@ use uverbs_core::queues::slots::Taken;
 use crate::cqe::Entry;
 
 /// Takes and retires the send that a CQE completes; `None` if no outstanding send starts there, for
-/// example after a repeated completion.
+/// example after a repeated completion, and the program writes no WQEs itself.
 ///
 /// # Safety
 ///
@@ -20,7 +20,9 @@ use crate::cqe::Entry;
 pub(super) unsafe fn take_send(shared: &QpShared, entry: Entry) -> Option<Taken> {
     // SAFETY: contract of this function. The table has at least one slot, even if the queue has
     // none.
-    let taken = unsafe { shared.send.take_ahead(entry.wqe_counter()) }?;
+    let Some(taken) = (unsafe { shared.send.take_ahead(entry.wqe_counter()) }) else {
+        return shared.send.take_unrecorded();
+    };
     // SAFETY: it was just taken.
     unsafe { shared.send.retire(taken.reach) };
     Some(taken)

@@ -154,6 +154,16 @@ fn packets_and_imports() {
     }
 }
 
+/// Our library and C's pass the same checks: the device's limits, windows, receives, arms.
+#[test]
+fn corners_of_the_device() {
+    let Some(stack) = c_stack::unpacked() else { return };
+    let Some(program) = stack.compile("corners") else { return };
+    c_stack::run(&mut stack.command(&program)).checks(500);
+    c_stack::run(&mut stack.on_ours(&program, "softhca0")).checks(500);
+    std::fs::remove_file(program).unwrap();
+}
+
 /// Indirect mkeys, which C's library creates by a DEVX command.
 #[test]
 fn keys_of_parts() {

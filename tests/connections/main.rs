@@ -5,3 +5,4 @@ mod cm_events;
 mod cm_param;
 mod endpoints;
 mod iwarp;
+mod peer_ends;

@@ -68,6 +68,11 @@ impl Manager {
         self.held.retain(|held| (held.from, held.req.local_id) != (from, local_id));
     }
 
+    /// Drops the waiting requests of a peer that left.
+    pub(super) fn forget_held_of(&mut self, peer: Address) {
+        self.held.retain(|held| held.from != peer);
+    }
+
     /// Rejects requests that waited too long.
     pub(super) fn give_up_held(&mut self) {
         let (due, held) =

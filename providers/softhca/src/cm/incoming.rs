@@ -299,6 +299,32 @@ impl Manager {
         }
     }
 
+    /// Handles the end of the peer's process, which a connection manager in the peer's kernel would
+    /// report by the messages of its ids (`cm.c:cm_destroy_id`).
+    pub(crate) fn peer_left(&mut self, peer: Address) {
+        let of = |id: &Id| id.service == Service::Connections && id.connection.there == peer;
+        let ids = self.ids.iter().filter(|(_, id)| of(id));
+        for number in ids.map(|(&number, _)| number).collect::<Vec<_>>() {
+            let Some(id) = self.ids.get_mut(&number) else { continue };
+            match id.state {
+                State::Established => {
+                    id.state = State::DreqReceived;
+                    self.tell(number, event::DISCONNECTED, 0, Param::None);
+                }
+                State::DreqSent => self.end(number),
+                State::ReqSent | State::RepReceived | State::ReqReceived | State::RepSent => {
+                    id.state = State::Over;
+                    id.connection.awaited = None;
+                    let none = Param::Connection(Default::default());
+                    self.tell(number, event::REJECTED, CONSUMER.into(), none);
+                }
+                _ => {}
+            }
+        }
+        self.forget_held_of(peer);
+        self.find_deadline();
+    }
+
     /// Ends a connection: tells the program, and enters the time-wait state.
     fn end(&mut self, number: IdNumber) {
         self.wait_out(number);

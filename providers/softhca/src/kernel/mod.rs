@@ -156,6 +156,11 @@ impl Kernel {
     fn manage(&mut self, now: Duration) -> bool {
         let Device { hca, cm, .. } = &mut self.device;
         let mut busy = cm.advance(now);
+        // First: a message may come from a successor at the address.
+        while let Some(peer) = hca.next_left() {
+            busy = true;
+            cm.peer_left(peer);
+        }
         while let Some(mad) = hca.next_mad() {
             busy = true;
             cm.receive(mad.from, mad.to, &mad.bytes);

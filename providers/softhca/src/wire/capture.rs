@@ -298,6 +298,9 @@ impl Wire for Captured {
     fn is_past(&self, to: Address, mark: u64) -> bool {
         self.inner.is_past(to, mark)
     }
+    fn next_left(&mut self) -> Option<Address> {
+        self.inner.next_left()
+    }
     fn needs_icrc(&self) -> bool {
         self.inner.needs_icrc()
     }

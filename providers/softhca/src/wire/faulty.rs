@@ -268,6 +268,10 @@ impl<W: Wire> Wire for Faulty<W> {
         self.inner.set_addresses(addresses);
     }
 
+    fn next_left(&mut self) -> Option<Address> {
+        self.inner.next_left()
+    }
+
     fn needs_icrc(&self) -> bool {
         true
     }

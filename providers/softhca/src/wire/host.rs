@@ -182,4 +182,8 @@ impl Wire for HostWire {
     fn is_past(&self, to: Address, mark: u64) -> bool {
         self.shared.is_past(to, mark)
     }
+
+    fn next_left(&mut self) -> Option<Address> {
+        self.shared.next_left()
+    }
 }

@@ -286,6 +286,12 @@ pub trait Wire: Send + fmt::Debug {
         true
     }
 
+    /// Takes the address of an end that has left, once all its frames are received. `None` also if
+    /// the wire does not see ends leave.
+    fn next_left(&mut self) -> Option<Address> {
+        None
+    }
+
     /// Returns `true` if bytes may be corrupted on the way. Only then the sender computes the ICRC
     /// (`PacketBuilder::icrc`). Otherwise the field is 0, which [`Packet::parse`] reads as "not
     /// computed".
@@ -351,6 +357,9 @@ impl<W: Wire + ?Sized> Wire for Box<W> {
     }
     fn is_past(&self, to: Address, mark: u64) -> bool {
         (**self).is_past(to, mark)
+    }
+    fn next_left(&mut self) -> Option<Address> {
+        (**self).next_left()
     }
     fn needs_icrc(&self) -> bool {
         (**self).needs_icrc()

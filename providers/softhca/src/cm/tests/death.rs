@@ -2,6 +2,7 @@
 //! it.
 
 use super::*;
+use crate::wire::Address;
 
 /// Ids of the programs' connection.
 struct Programs {
@@ -33,40 +34,65 @@ impl Programs {
     }
 }
 
-/// Runs until no message or timer is left; a host dies at the step `dies`.
-fn run(world: &mut World, programs: &mut Programs, dies: Option<(usize, u64)>) {
+/// Death of a host at a step.
+#[derive(Clone, Copy)]
+struct Death {
+    host: usize,
+    at: u64,
+    /// The wire sees it.
+    seen: bool,
+}
+
+/// Runs until no message or timer is left.
+fn run(world: &mut World, programs: &mut Programs, death: Option<Death>) {
     let mut steps = 0;
     loop {
-        if let Some((host, at)) = dies
+        if let Some(Death { host, at, seen }) = death
             && steps == at
         {
             world.dead[host] = true;
+            if seen {
+                leave(world, host);
+            }
         }
-        if !world.step() {
-            return;
-        }
+        let mut ends = !world.step();
         steps += 1;
         assert!(steps < 5_000, "it doesn't end");
         for host in 0..2 {
             while !world.dead[host]
                 && let Some(event) = world.next_event(host)
             {
+                ends = false;
                 programs.answer(world, host, &event);
             }
+        }
+        if ends {
+            return;
         }
     }
 }
 
+/// Tells the survivor. Messages to it are lost.
+fn leave(world: &mut World, host: usize) {
+    let left = 1 - host;
+    world.flying.retain(|(_, message)| message.dst.gid != GIDS[left]);
+    world.hosts[left].peer_left(Address { gid: GIDS[host], lid: 0 });
+    world.carry(left);
+}
+
 /// Runs a connection that a death cuts short. Returns the survivor's state.
-fn cut_short(seed: u64, network: Network) -> Option<State> {
+fn cut_short(seed: u64, network: Network, seen: bool) -> Option<State> {
     let mut world = World::new(seed, network);
     world.listen(LISTENS, RDMA_PS_TCP);
     let asks = world.connect(ASKS, RDMA_PS_TCP, 0x11);
     let mut programs = Programs { asks, serves: None };
     let (host, at) = (world.random(2) as usize, world.random(12));
-    run(&mut world, &mut programs, Some((host, at)));
+    run(&mut world, &mut programs, Some(Death { host, at, seen }));
     // If the conversation ended before, the host dies afterwards.
-    world.dead[host] = true;
+    if !std::mem::replace(&mut world.dead[host], true) && seen {
+        leave(&mut world, host);
+        run(&mut world, &mut programs, None);
+    }
     let left = 1 - host;
     let id = programs.id_of(left)?;
     let found = world.hosts[left].ids[&id].state;
@@ -93,11 +119,23 @@ fn whoever_is_left_is_told_once() {
     let mut found = BTreeMap::new();
     for seed in 0..4_000 {
         let network = Network { lost: seed % 4 * 10, twice: seed % 3 * 20, late: seed % 5 * 10 };
-        if let Some(state) = cut_short(seed, network) {
+        if let Some(state) = cut_short(seed, network, false) {
             *found.entry(state).or_insert(0) += 1;
         }
     }
     // Deaths of both kinds: during the conversation, and after it.
     let many = |state| found.get(&state).is_some_and(|count| *count > 400);
     assert!(many(State::Over) && many(State::Established), "{found:?}");
+}
+
+#[test]
+fn whoever_is_left_is_told_at_once_if_the_wire_sees_it() {
+    let mut found = BTreeMap::new();
+    for seed in 0..4_000 {
+        let network = Network { lost: seed % 4 * 10, twice: seed % 3 * 20, late: seed % 5 * 10 };
+        if let Some(state) = cut_short(seed, network, true) {
+            *found.entry(state).or_insert(0) += 1;
+        }
+    }
+    assert_eq!(found.keys().collect::<Vec<_>>(), [&State::Over]);
 }

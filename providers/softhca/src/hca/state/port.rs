@@ -257,6 +257,11 @@ impl Port {
         self.wire.is_past(to, mark)
     }
 
+    /// See [`Wire::next_left`].
+    pub(crate) fn next_left(&mut self) -> Option<Address> {
+        self.wire.next_left()
+    }
+
     /// See [`Wire::flush`].
     pub(crate) fn flush(&mut self) {
         self.wire.flush();

@@ -79,6 +79,8 @@ pub(crate) struct SharedWire {
     /// Keys of `outgoing` that were written to since the last flush.
     written: Vec<u128>,
     incoming: Vec<Incoming>,
+    /// Devices that left.
+    left: Vec<[u8; 16]>,
     /// Index of the next ring to read.
     turn: usize,
     /// Addresses without a device, and the time until which they are not tried.
@@ -141,6 +143,7 @@ impl SharedWire {
             outgoing: BTreeMap::new(),
             written: Vec::new(),
             incoming: Vec::new(),
+            left: Vec::new(),
             turn: 0,
             absent: BTreeMap::new(),
             shared: Arc::default(),
@@ -364,7 +367,13 @@ impl SharedWire {
             // A forked child may hold the socket open.
             let _ = self.epoll.delete(&peer.socket);
             add(&self.shared.counters.left, 1);
+            self.left.extend(peer.left);
         }
+    }
+
+    /// See [`Wire::next_left`](super::Wire::next_left).
+    pub(crate) fn next_left(&mut self) -> Option<Address> {
+        self.left.pop().map(|gid| Address { gid, lid: 0 })
     }
 
     /// Begins or ends the pause of accepting connections.
@@ -398,7 +407,8 @@ impl SharedWire {
                     let event = EpollEvent::new(EpollFlags::EPOLLIN, token);
                     if self.epoll.add(&socket, event).is_ok() {
                         let state = State::Silent(self.now);
-                        self.incoming.push(Incoming { token, socket, to, state });
+                        let left = Vec::new();
+                        self.incoming.push(Incoming { token, socket, to, state, left });
                         self.heard(token);
                     }
                 }
@@ -421,7 +431,8 @@ impl SharedWire {
     /// Handles an event of a connection.
     fn heard(&mut self, token: u64) {
         let counters = &self.shared.counters;
-        if let Some(peer) = self.incoming.iter_mut().find(|peer| peer.token == token) {
+        if let Some(at) = self.incoming.iter().position(|peer| peer.token == token) {
+            let peer = &mut self.incoming[at];
             match std::mem::replace(&mut peer.state, State::Over) {
                 State::Silent(since) => match meeting::hear(&peer.socket, &self.closer) {
                     Ok(None) => peer.state = State::Silent(since),
@@ -434,7 +445,12 @@ impl SharedWire {
                         let lender = Lender::find(pid, identity, &self.shared, &self.closer);
                         memory.take_loans(lender.is_some());
                         let ring = Reader::new(memory, LONGEST);
-                        peer.state = State::Writes(Records { sources, ring, lender });
+                        for earlier in &mut self.incoming {
+                            earlier.supersede(&sources);
+                            self.left.append(&mut earlier.left);
+                        }
+                        let state = State::Writes(Records { sources, ring, lender });
+                        self.incoming[at].state = state;
                     }
                     Err(_) => add(&counters.refused, 1),
                 },

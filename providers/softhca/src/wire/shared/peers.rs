@@ -47,6 +47,8 @@ pub(super) struct Incoming {
     /// Address of this end that it connected to.
     pub(super) to: Address,
     pub(super) state: State,
+    /// Addresses of a device that left, and whose records are read.
+    pub(super) left: Vec<[u8; 16]>,
 }
 
 pub(super) enum State {
@@ -90,6 +92,7 @@ impl Incoming {
                 Ok(Some(record)) => record,
                 Ok(None) if !leaves => return Read::Nothing,
                 Ok(None) => {
+                    self.left = std::mem::take(sources);
                     self.state = State::Over;
                     return Read::Nothing;
                 }
@@ -118,6 +121,16 @@ impl Incoming {
             add(&counters.link_down, 1);
         }
         Read::Lost
+    }
+
+    /// Ends the connection of a device whose successor has one of these addresses. Its records are
+    /// lost: they would be mixed with the successor's.
+    pub(super) fn supersede(&mut self, sources: &[[u8; 16]]) {
+        let (State::Writes(records) | State::Leaves(records)) = &mut self.state else { return };
+        if records.sources.iter().any(|source| sources.contains(source)) {
+            self.left = std::mem::take(&mut records.sources);
+            self.state = State::Over;
+        }
     }
 
     /// True if the device writes frames from this address.

@@ -340,7 +340,8 @@ fn there_are_only_so_many_peers() {
     let mut crowd = Vec::new();
     for count in 0..PEERS + 20 {
         let (_, file) = Memory::create().unwrap();
-        crowd.push(stranger(here, &meeting::message(&[[7; 16]], NOBODY), &[file]));
+        let source = (count as u128).to_be_bytes();
+        crowd.push(stranger(here, &meeting::message(&[source], NOBODY), &[file]));
         until(&mut ours, |stats| stats.joined + stats.refused == count as u64 + 1);
     }
     assert_eq!((ours.incoming.len(), ours.control().stats().refused), (PEERS, 20));
@@ -372,4 +373,41 @@ proptest! {
         }
         prop_assert!(ours.incoming.len() <= 2);
     }
+}
+
+#[test]
+fn an_end_that_left_is_told_after_its_last_frame() {
+    let ((mut ours, here), (mut theirs, there)) = (wire(), wire());
+    send(&mut theirs, frame(there, here, 1, 64));
+    assert!(step(&mut ours).is_some());
+    assert_eq!(ours.next_left(), None);
+    send(&mut theirs, frame(there, here, 2, 64));
+    drop(theirs);
+    ours.tend();
+    assert_eq!(ours.next_left(), None, "a frame is left to read");
+    assert_eq!(step(&mut ours), Some(frame(there, here, 2, 64)));
+    until(&mut ours, |stats| stats.left == 1);
+    assert_eq!((ours.next_left(), ours.next_left()), (Some(there), None));
+}
+
+/// A process holds the socket of its parent, which was killed.
+#[test]
+fn an_end_is_told_when_its_successor_comes() {
+    let ((mut ours, here), (mut theirs, there)) = (wire(), wire());
+    send(&mut theirs, frame(there, here, 1, 64));
+    assert!(step(&mut ours).is_some());
+    // As if it were gone, and its socket open in a child.
+    theirs.endpoints.clear();
+    theirs.closer.settle(LIMIT);
+    let ip = Ipv6Addr::from(there.gid).to_canonical();
+    let address = [SocketAddr::new(ip, 4791)];
+    let mut successor = SharedWire::bind(&address, LIMIT).unwrap();
+    assert!(successor.is_found());
+    send(&mut successor, frame(there, here, 3, 64));
+    ours.tend();
+    assert_eq!((ours.next_left(), ours.next_left()), (Some(there), None));
+    assert_eq!(step(&mut ours), Some(frame(there, here, 3, 64)));
+    drop(theirs);
+    until(&mut ours, |stats| stats.left == 1);
+    assert_eq!(ours.next_left(), None, "the successor is there");
 }

@@ -26,6 +26,11 @@ impl Hca {
         self.common.mads.next_arrived()
     }
 
+    /// Returns the address of a device that has left, after its last datagram.
+    pub(crate) fn next_left(&mut self) -> Option<Address> {
+        self.common.port.next_left()
+    }
+
     /// Sends a management datagram to another port's queue pair 1. Like any datagram it may be
     /// lost.
     pub(crate) fn send_mad(&mut self, src: Address, dst: Address, payload: &[u8]) {

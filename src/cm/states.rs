@@ -81,7 +81,11 @@ impl Id {
             path_mtu: Mtu::from_raw(u8::try_from(attr.path_mtu).unwrap_or(0)),
             path: Path::from_ah(&attr.ah_attr),
             max_dest_rd_atomic: depths.serves,
-            min_rnr_timer: RnrTimer::from_code(attr.min_rnr_timer).unwrap_or(RnrTimer::PATIENT),
+            // The kernel leaves 0, which is 655 ms (`cma.c:rdma_init_qp_attr`).
+            min_rnr_timer: match attr.min_rnr_timer {
+                0 => RnrTimer::DEFAULT,
+                code => RnrTimer::from_code(code).unwrap_or(RnrTimer::DEFAULT),
+            },
         })?;
         let attr = self.init_qp_attr(IB_QPS_RTS)?;
         qp.ready_to_send(&RtsAttr {

@@ -23,14 +23,17 @@ pub struct Local {
     /// READs and atomics outstanding in each direction, as far as the device has them. Default 16.
     pub rd_atomic: u8,
     /// RNR timer: time that the peer waits before it retries a message without a posted receive.
-    /// Default [`RnrTimer::PATIENT`], 163.84 ms.
+    /// Default [`RnrTimer::DEFAULT`], 0.64 ms. A longer one makes a sender sleep where a receiver
+    /// lags for a moment.
     pub min_rnr_timer: RnrTimer,
     /// Time to wait for an acknowledgement. Default [`AckTimeout::DEFAULT`], 67 ms.
     pub timeout: AckTimeout,
     /// Retries after a timeout or a sequence error, 0 to 7. Default 7.
     pub retry_count: u8,
-    /// Retries after receiver-not-ready, 0 to 6; 7 is for ever. Default 6, a second in all with the
-    /// default timer.
+    /// Retries after receiver-not-ready, 0 to 6; 7 is unlimited. Default 7, as perftest and
+    /// librdmacm have it, since six retries of the default timer take 4 ms, less than the time that
+    /// a receiver may wait for a processor. A SEND to a peer that lives and never posts a receive
+    /// stays outstanding; a wait for its completion ends at the wait's limit.
     pub rnr_retry: u8,
     /// Service level, 0 to 15. Default 0.
     pub service_level: u8,
@@ -43,9 +46,8 @@ pub struct Local {
 }
 
 impl Default for Local {
-    /// Port 1, the best GID, no remote rights, and retries that end: 67 ms times seven for an
-    /// acknowledgement, and for a receive that isn't posted six times 163.84 ms, a second in all.
-    /// To let the peer write into exposed memory, set `access`:
+    /// Port 1, the best GID, no remote rights, 67 ms times seven for an acknowledgement, unlimited
+    /// retries each 0.64 ms for a receive that isn't posted. To let the peer write, set `access`:
     ///
     /// ```
     /// # use uverbs::{AccessFlags, Local};
@@ -60,10 +62,10 @@ impl Default for Local {
             psn: None,
             mtu: None,
             rd_atomic: 16,
-            min_rnr_timer: RnrTimer::PATIENT,
+            min_rnr_timer: RnrTimer::DEFAULT,
             timeout: AckTimeout::DEFAULT,
             retry_count: 7,
-            rnr_retry: 6,
+            rnr_retry: 7,
             service_level: 0,
             traffic_class: 0,
             hop_limit: 64,

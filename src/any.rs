@@ -338,6 +338,10 @@ macro_rules! any {
                 }
             }
 
+            fn is_empty(&mut self) -> bool {
+                match self { $(Self::$variant(cq) => cq.is_empty(),)+ }
+            }
+
             #[inline(always)]
             fn strays(&self) -> u64 {
                 match self { $(Self::$variant(cq) => cq.strays(),)+ }

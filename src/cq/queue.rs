@@ -37,6 +37,9 @@ pub struct CompletionQueue<P: Provider = Any> {
 
 impl<P: Provider> CompletionQueue<P> {
     pub(crate) fn new(core: Arc<CqCore>, cq: P::Cq) -> Self {
+        if core.context().uverbs().door().wants_progress() {
+            core.hold();
+        }
         Self { cq, core, left: 0, told: 0 }
     }
 
@@ -92,7 +95,11 @@ impl<P: Provider> CompletionQueue<P> {
     #[inline]
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn arm(&mut self, notify: Notify) -> Result<(), Error> {
-        self.cq.arm(notify)
+        self.cq.arm(notify)?;
+        if self.core.is_held() {
+            self.core.armed();
+        }
+        Ok(())
     }
 
     /// Resizes the queue to `entries` completions. Unpolled completions stay, in order. Needs a
@@ -156,6 +163,9 @@ impl<P: Provider> CompletionQueue<P> {
     /// Up to `budget` completions, decoded in place, one after the other.
     ///
     /// The queue's entries go back to the device when the burst is dropped.
+    ///
+    /// After a few empty polls a software HCA does some of its work on this thread, or else yields
+    /// the processor. So don't poll its queues in a signal handler. Other devices are only polled.
     ///
     /// ```no_run
     /// # fn f(cq: &mut uverbs::CompletionQueue) -> Result<(), uverbs::Failure> {
@@ -326,7 +336,8 @@ pub struct Burst<'q, P: Provider = Any> {
 const MORE: u32 = 1 << 31;
 
 impl<P: Provider> CompletionQueue<P> {
-    /// Begins a long burst, or a burst with deferred work first. Returns its first step.
+    /// Begins a long burst, or a burst with deferred work first, or a burst on a software HCA.
+    /// Returns its first step.
     #[cold]
     #[inline(never)]
     fn begin(&mut self, budget: usize) -> u32 {
@@ -334,6 +345,12 @@ impl<P: Provider> CompletionQueue<P> {
             // Also needed if the queue is never empty: buffers of destroyed queue pairs wait to be
             // freed.
             self.cq.settle();
+        }
+        if self.core.is_held() {
+            match self.cq.is_empty() {
+                true => self.core.found_nothing(),
+                false => self.core.found(),
+            }
         }
         self.left = budget;
         self.next_step()

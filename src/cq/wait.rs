@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use uverbs_core::error::Error;
-use uverbs_core::provider::{CqOps, Notify};
+use uverbs_core::provider::Notify;
 use uverbs_core::queues::completion::Status;
 
 use crate::provider::Provider;
@@ -15,8 +15,7 @@ impl<P: Provider> CompletionQueue<P> {
     /// A queue with a [channel](crate::CompletionQueueBuilder::channel) sleeps: the thread arms the
     /// queue, polls once more, and sleeps on the channel's file until the event comes. A queue
     /// without a channel is polled until a completion comes, which is faster and takes a processor,
-    /// yielded between polls. The software HCA then works on the waiting thread, so don't wait in a
-    /// signal handler.
+    /// yielded between [polls](Self::poll).
     ///
     /// # Errors
     ///
@@ -81,35 +80,9 @@ impl<P: Provider> CompletionQueue<P> {
                 gone = self.core.context().uverbs().is_gone();
                 look = waited + LOOK;
             }
-            self.give_way();
-        }
-    }
-
-    /// Yields the processor, in a program that polled an empty queue.
-    ///
-    /// A software HCA does some of its work on this thread, which saves a thread switch. If it has
-    /// no work, and on other devices, this is a yield. Not for signal handlers.
-    ///
-    /// ```
-    /// # let context = uverbs::device("softhca0")?.open()?;
-    /// # let pd = context.alloc_pd()?;
-    /// # let mut cq = context.create_cq(256)?;
-    /// # let mut qp = context.queue_pair(&pd, &cq).build()?;
-    /// # qp.connect_to_self(&Default::default())?;
-    /// qp.post_recv(1, pd.slab(64, 1)?.take().expect("it is new"))?;
-    /// qp.post_send_inline(2, b"to myself")?;
-    /// let mut left = 2;
-    /// while left > 0 {
-    ///     match cq.poll_with(16, |done| println!("{}", done.id())) {
-    ///         0 => cq.give_way(),
-    ///         count => left -= count,
-    ///     }
-    /// }
-    /// # Ok::<(), uverbs::Error>(())
-    /// ```
-    pub fn give_way(&self) {
-        if !self.core.context().uverbs().door().progress() {
-            std::thread::yield_now();
+            if !self.core.is_held() {
+                std::thread::yield_now();
+            }
         }
     }
 
@@ -121,7 +94,7 @@ impl<P: Provider> CompletionQueue<P> {
             Some(seen) => self.core.sleep(seen, left).map(drop),
             None => {
                 *armed = Some(self.core.events());
-                self.cq.arm(Notify::Any)
+                self.arm(Notify::Any)
             }
         }
     }

@@ -90,10 +90,7 @@ fn latency_of_every_operation() {
         ("send lat -n 300 -s 5000 --check -e -c dc", 300),
         ("read lat -n 100 -s 5000 --check -c DC", 100),
         ("atomic lat -n 300 --check -c DC", 300),
-        (
-            "send lat -n 50 --doorbell non-cached --cpu 0 --busy -m 1024 -u 10 -S 3 -T 8 -c RC -F",
-            50,
-        ),
+        ("send lat -n 50 --doorbell non-cached --cpu 0 -m 1024 -u 10 -S 3 -T 8 -c RC -F", 50),
     ] {
         check_latency(args, samples);
     }

@@ -8,7 +8,7 @@
     sub rsp,0x68
     mov rbx,rdi
     mov rax,[rdi+0x80]
-    mov eax,[rax+0x9C]
+    mov eax,[rax+0xAC]
     mov ebp,0x10
     cmp eax,0xF
     jbe .32

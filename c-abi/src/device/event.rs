@@ -12,6 +12,7 @@ use std::ptr::with_exposed_provenance;
 use uverbs_core::objects::event::{AsyncElement, AsyncEvent};
 use uverbs_kernel_abi::event::{ib_uverbs_async_event_desc, ib_uverbs_comp_event_desc};
 
+use crate::base::answer::aside;
 use crate::base::file::read_event;
 use crate::base::object::{Acks, Named};
 use crate::device::context::Context;
@@ -104,7 +105,13 @@ pub(crate) unsafe extern "C-unwind" fn get_cq_event(
     loop {
         // SAFETY: this function holds references only, so it has nothing to drop.
         let event = unsafe { read_event::<ib_uverbs_comp_event_desc>(file) };
-        let Some(event) = event else { return -1 };
+        let Some(event) = event else {
+            if context.is_embedded() {
+                // A program that polls for events may keep the device's processor.
+                aside(|| context.core().uverbs().door().progress());
+            }
+            return -1;
+        };
         let found = context.names().with(event.cq_handle, |named| match named {
             Named::Cq(at) => {
                 let found: *mut ibv_cq = std::ptr::with_exposed_provenance_mut(at);

@@ -68,8 +68,9 @@ pub(crate) unsafe extern "C" fn poll_cq(
                 count = 1;
             }
             Usual::Nothing => {
-                drop(poll);
-                cq.found_nothing();
+                poll.keep();
+                // SAFETY: this thread holds the lock.
+                unsafe { cq.found_nothing() };
                 return 0;
             }
             Usual::Unusual => {}
@@ -112,9 +113,11 @@ unsafe fn poll_on(cq: &Cq, entries: c_int, wc: *mut ibv_wc, count: c_int) -> c_i
     };
     // SAFETY: this thread holds the lock.
     let found = unsafe { cq.checked(cq.poll().held().strays(), count + found) };
-    cq.poll().release();
     if found == 0 {
-        cq.found_nothing();
+        // SAFETY: this thread holds the lock.
+        unsafe { cq.found_nothing() };
+    } else {
+        cq.poll().release();
     }
     found
 }

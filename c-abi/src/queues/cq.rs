@@ -8,7 +8,7 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use uverbs::provider::AnyCq;
@@ -55,6 +55,8 @@ pub(crate) struct Cq {
     core: Arc<CqCore>,
     /// True if the device is a thread of this process.
     embedded: bool,
+    /// Consumer index at the last empty poll of an embedded device's queue.
+    taken: AtomicU32,
     comp_acks: Acks,
     async_acks: Acks,
     /// Parent domain of the queue, if any.
@@ -85,6 +87,7 @@ impl Cq {
             shown: shown.into(),
             core,
             embedded,
+            taken: AtomicU32::new(0),
             comp_acks: Acks::default(),
             async_acks: Acks::default(),
             parent: None,
@@ -214,22 +217,36 @@ impl Cq {
         self.c.get()
     }
 
-    /// Called after an empty poll, without locks. An embedded device does some work on the thread
-    /// of a program that busy-polls; other devices yield the processor.
+    /// Releases the lock after an empty poll. An embedded device does some work on the thread of a
+    /// program that busy-polls.
+    ///
+    /// # Safety
+    ///
+    /// This thread holds the lock.
     #[inline(always)]
-    pub(crate) fn found_nothing(&self) {
+    pub(crate) unsafe fn found_nothing(&self) {
         if self.embedded {
-            self.help();
+            // SAFETY: by the contract of `found_nothing`.
+            return unsafe { self.help() };
         }
+        self.poll.release();
     }
 
+    /// # Safety
+    ///
+    /// This thread holds the lock.
     #[inline(never)]
-    fn help(&self) {
-        aside(|| {
-            if !self.core.context().uverbs().door().progress() {
-                std::thread::yield_now();
-            }
-        });
+    unsafe fn help(&self) {
+        // SAFETY: by the contract of `help`.
+        let taken = match unsafe { self.poll.held() } {
+            AnyCq::Mlx5(poll) => poll.raw_parts().consumer,
+            _ => 0,
+        };
+        self.poll.release();
+        if self.taken.swap(taken, Ordering::Relaxed) != taken {
+            self.core.found();
+        }
+        aside(|| self.core.found_nothing());
     }
 
     /// Tests for the fast path: no inbox messages, and no extras except the timestamp.
@@ -278,7 +295,11 @@ pub(crate) unsafe extern "C" fn req_notify_cq(cq: *const ibv_cq, solicited_only:
         // C's library writes the doorbell also of a queue without a channel.
         return 0;
     }
-    code((cq.arm)(notify))
+    let armed = (cq.arm)(notify);
+    if cq.embedded {
+        aside(|| cq.core.armed());
+    }
+    code(armed)
 }
 
 /// Resizes a queue to a power of two of entries, as C's provider does.

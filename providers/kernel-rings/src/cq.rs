@@ -142,6 +142,10 @@ unsafe impl<D: Driver> CqOps for Cq<D> {
         None
     }
 
+    fn is_empty(&mut self) -> bool {
+        self.ring.front().is_none()
+    }
+
     fn strays(&self) -> u64 {
         self.strays
     }

@@ -40,6 +40,10 @@ impl CmDoor for CmFile {
         }
         let result = self.shared.change(|kernel| kernel.connection_manager(self.file, command));
         self.shared.send_off();
+        if result == Err(Errno::EAGAIN) {
+            // The program may poll for events. The device's thread, or the peer, needs a processor.
+            self.shared.help();
+        }
         result
     }
 

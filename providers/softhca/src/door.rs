@@ -126,9 +126,23 @@ unsafe impl UverbsDoor for Door {
         self.shared.lock().device.over_memlock(wanted)
     }
 
-    fn progress(&self) -> bool {
+    fn progress(&self) {
         // A forked child has a copy, whose lock may be held for ever.
-        self.process.is_current() && self.shared.help()
+        if self.process.is_current() {
+            self.shared.help();
+        } else {
+            std::thread::yield_now();
+        }
+    }
+
+    fn wants_progress(&self) -> bool {
+        !self.shared.is_stepped()
+    }
+
+    fn will_sleep(&self) {
+        if self.process.is_current() {
+            self.shared.end_nap();
+        }
     }
 }
 

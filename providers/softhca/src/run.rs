@@ -49,6 +49,9 @@ const STORE_NAP: Duration = Duration::from_micros(20);
 /// Maximum time that the thread leaves the lock to ioctls.
 const GIVE_WAY: Duration = Duration::from_millis(1);
 
+/// Time for which a waiting client that found no work looks for no more.
+const MOMENT: Duration = Duration::from_micros(1);
+
 /// Source of the device's time.
 #[derive(Debug)]
 enum Clock {
@@ -71,6 +74,10 @@ pub(crate) struct Shared {
     protected: AtomicBool,
     /// Slices run by waiting clients, and how many of these did work.
     help: [AtomicU64; 2],
+    /// Number of times that a client stopped helping.
+    left: AtomicU64,
+    /// Time in nanoseconds at which a waiting client last found no work.
+    idle_since: AtomicU64,
     /// Last field, dropped after the device's files are closed.
     held: Arc<()>,
 }
@@ -89,6 +96,8 @@ impl Shared {
             sleeper,
             protected: AtomicBool::new(false),
             help: Default::default(),
+            left: AtomicU64::new(0),
+            idle_since: AtomicU64::new(0),
             held: Arc::new(()),
         }
     }
@@ -138,6 +147,11 @@ impl Shared {
         }
     }
 
+    /// True if a test runs the device step by step, so that it has no thread.
+    pub(crate) fn is_stepped(&self) -> bool {
+        self.sleeper.is_none()
+    }
+
     /// Runs one slice of work; true if it did anything.
     pub(crate) fn step(&self) -> bool {
         let mut kernel = self.lock();
@@ -168,10 +182,24 @@ impl Shared {
     }
 
     /// Runs a slice of work on the thread of a waiting client, which saves a switch between
-    /// threads. True if it did anything. Does nothing if another thread is working, or if the
-    /// device is stepped.
-    pub(crate) fn help(&self) -> bool {
-        if self.sleeper.is_none() || self.waiting.load(Ordering::Relaxed) != 0 {
+    /// threads. Yields the processor if there is no work, or another thread works. Does nothing if
+    /// that was so a moment before: a client may poll many queues in turn.
+    pub(crate) fn help(&self) {
+        if self.sleeper.is_none() {
+            return thread::yield_now();
+        }
+        let idle_since = Duration::from_nanos(self.idle_since.load(Ordering::Relaxed));
+        if self.now().saturating_sub(idle_since) < MOMENT || self.slice_for_client() {
+            return;
+        }
+        thread::yield_now();
+        let now = u64::try_from(self.now().as_nanos()).unwrap_or(u64::MAX);
+        self.idle_since.store(now, Ordering::Relaxed);
+    }
+
+    /// Runs a slice, unless another thread works. True if it did anything.
+    fn slice_for_client(&self) -> bool {
+        if self.waiting.load(Ordering::Relaxed) != 0 {
             return false;
         }
         let mut kernel = match self.kernel.try_lock() {
@@ -192,6 +220,14 @@ impl Shared {
         worked
     }
 
+    /// Ends a nap of the device's thread, or prevents the next, since a client stops helping.
+    pub(crate) fn end_nap(&self) {
+        self.left.fetch_add(1, Ordering::SeqCst);
+        if let Some(sleeper) = &self.sleeper {
+            sleeper.end_nap();
+        }
+    }
+
     /// Waits until the wire has taken the connection manager's messages, for as long as a port
     /// keeps unsent packets. The program may end next, and with it the device's thread.
     pub(crate) fn send_off(&self) {
@@ -203,6 +239,10 @@ impl Shared {
             self.step();
             backoff.snooze();
         }
+    }
+
+    fn left(&self) -> u64 {
+        self.left.load(Ordering::SeqCst)
     }
 
     fn helped(&self) -> [u64; 2] {
@@ -322,14 +362,18 @@ impl Thread {
         let mut store_waits = false;
         let may_sleep_early = self.guard.is_some() && self.idle.awake != Duration::MAX;
         let mut helpers = Helpers::default();
+        let mut left = 0;
         while let Some(shared) = self.device.upgrade() {
-            if let Some(nap) = helpers.nap(shared.helped()) {
+            // A client that helped may sleep now.
+            let before = std::mem::replace(&mut left, shared.left());
+            let deserted = left != before;
+            if let Some(nap) = helpers.nap(shared.helped()).filter(|_| !deserted) {
                 // A helper's slice may have ended the sleep just after pages were protected.
                 shared.let_stores_pass();
                 // Dropped while asleep, so that the last handle's drop ends this loop.
                 drop(shared);
                 (store_waits, idle_since) = (false, Instant::now());
-                thread::sleep(nap);
+                self.sleeper.nap(nap);
                 continue;
             }
             // One slice at a time while pages are protected: a client may be stopped.

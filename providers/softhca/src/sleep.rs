@@ -20,13 +20,16 @@ use nix::sys::time::TimeSpec;
 #[derive(Debug)]
 pub(crate) struct Sleeper {
     asleep: AtomicBool,
+    /// The thread naps: only [`end_nap`](Sleeper::end_nap) rings.
+    naps: AtomicBool,
     bell: EventFd,
 }
 
 impl Sleeper {
     pub(crate) fn new() -> io::Result<Self> {
         let flags = EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC;
-        Ok(Self { asleep: AtomicBool::new(false), bell: EventFd::from_flags(flags)? })
+        let [asleep, naps] = [(); 2].map(|()| AtomicBool::new(false));
+        Ok(Self { asleep, naps, bell: EventFd::from_flags(flags)? })
     }
 
     /// Announces the sleep: from now on wakers ring the bell.
@@ -57,6 +60,25 @@ impl Sleeper {
             let _ = self.bell.read();
         }
         second && store.is_some()
+    }
+
+    /// Sleeps for `limit`, or until [`end_nap`](Self::end_nap), while clients do the work.
+    pub(crate) fn nap(&self, limit: Duration) {
+        self.naps.store(true, Ordering::SeqCst);
+        let mut fds = [PollFd::new(self.bell.as_fd(), PollFlags::POLLIN)];
+        // A signal may end the nap early, which is harmless.
+        let _ = ppoll(&mut fds, Some(TimeSpec::from_duration(limit)), None);
+        if !self.naps.swap(false, Ordering::SeqCst) {
+            let _ = self.bell.read();
+        }
+    }
+
+    /// Ends a nap.
+    pub(crate) fn end_nap(&self) {
+        if self.naps.load(Ordering::SeqCst) && self.naps.swap(false, Ordering::SeqCst) {
+            // The write fails only for a saturated count, which is readable, too.
+            let _ = self.bell.write(1);
+        }
     }
 
     /// Wakes the thread if it sleeps or has announced its sleep.
@@ -121,6 +143,24 @@ mod tests {
         sleeper.get_up();
         sleeper.wake();
         assert!(sleeper.bell.read().is_err());
+    }
+
+    #[test]
+    fn a_client_that_stops_ends_a_nap_and_no_waker_does() {
+        let sleeper = Arc::new(Sleeper::new().unwrap());
+        let start = Instant::now();
+        let other = Arc::clone(&sleeper);
+        let client = thread::spawn(move || {
+            while !other.naps.load(Ordering::SeqCst) {
+                thread::yield_now();
+            }
+            Sleeper::wake(&other);
+            assert!(other.naps.load(Ordering::SeqCst));
+            other.end_nap();
+        });
+        sleeper.nap(LONG);
+        assert!(start.elapsed() < LONG);
+        client.join().unwrap();
     }
 
     #[test]

@@ -147,7 +147,15 @@ unsafe impl UverbsDoor for Obliging {
         self.0.export()
     }
 
-    fn progress(&self) -> bool {
-        self.0.progress()
+    fn progress(&self) {
+        self.0.progress();
+    }
+
+    fn wants_progress(&self) -> bool {
+        self.0.wants_progress()
+    }
+
+    fn will_sleep(&self) {
+        self.0.will_sleep();
     }
 }

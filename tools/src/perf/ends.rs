@@ -15,8 +15,8 @@ use crate::base::select::Two;
 use crate::base::sleep::Sleep;
 use crate::link::verify::Who;
 
-/// Empty polls between two looks at the clock, if polls never yield. With yields it is looked at
-/// each time, since other threads may run for milliseconds.
+/// Empty polls between two looks at the clock, if polls never yield. The software HCA's
+/// yield, and then other threads may run for milliseconds: it is looked at each time.
 const PATIENCE: u32 = 256;
 /// Time between two looks at the other process, and at reasons for missing messages.
 const LOOK: Duration = Duration::from_millis(1);
@@ -154,12 +154,6 @@ impl Bench<'_> {
         Self { stop: &NEVER, ..*self }
     }
 
-    /// Returns `true` if a poll that finds nothing yields the processor.
-    #[inline]
-    fn yields(&self) -> bool {
-        self.embedded && !self.shape.busy
-    }
-
     /// Called between two empty polls of all local `sides`.
     #[inline]
     pub(crate) fn idle<'s>(
@@ -167,11 +161,10 @@ impl Bench<'_> {
         sleep: &mut Sleep,
         sides: impl IntoIterator<Item = &'s mut Side>,
     ) -> Result<(), Error> {
-        match self.yields() {
-            _ if self.shape.events => sleep.idle(sides.into_iter().map(Side::queue))?,
-            // A software HCA may need this processor; a real device does not.
-            true => sides.into_iter().for_each(|side| side.queue().give_way()),
-            false => spin_loop(),
+        if self.shape.events {
+            sleep.idle(sides.into_iter().map(Side::queue))?;
+        } else {
+            spin_loop();
         }
         Ok(())
     }
@@ -191,7 +184,7 @@ impl Bench<'_> {
         if self.stopped() {
             return Ok(Waited::Stopped);
         }
-        let patience = if self.shape.events || self.yields() { 1 } else { PATIENCE };
+        let patience = if self.shape.events || self.embedded { 1 } else { PATIENCE };
         let mut fruitless = 0u32;
         let (mut since, mut next) = (None, LOOK);
         let mut sleep = Sleep::default();

@@ -199,10 +199,6 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,
 
-    /// Never yield between polls (default on real devices)
-    #[arg(long, conflicts_with = "events")]
-    busy: bool,
-
     /// Sleep until a completion comes, instead of polling for it
     #[arg(short, long)]
     events: bool,
@@ -318,7 +314,6 @@ impl Options {
             connection: self.connection,
             use_srq: self.use_srq,
             cpu: self.cpu,
-            busy: self.busy,
             events: self.events,
             check: self.check,
             timeout_s: self.timeout.as_secs_f64(),
@@ -553,7 +548,6 @@ mod tests {
             (Family::Send, "lat -c UD -m 1024", "--mtu 1024: datagrams go by the port's"),
             (Family::Write, "bw -c UC -u 10", "--qp-timeout 10: nothing is acknowledged over UC"),
             (Family::Write, "lat -e", "--events given: nothing wakes the end that a WRITE came to"),
-            (Family::Send, "lat -e --busy", "cannot be used with"),
             (Family::Send, "bw -S 16", "16 is not in 0..16"),
             (Family::Send, "jitter", "[possible values: lat, bw]"),
         ] {

@@ -105,7 +105,6 @@ pub(crate) struct Shape {
     #[serde(default)]
     pub(crate) use_srq: bool,
     pub(crate) cpu: Option<usize>,
-    pub(crate) busy: bool,
     /// Sleeps after empty polls.
     #[serde(default)]
     pub(crate) events: bool,

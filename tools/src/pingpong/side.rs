@@ -67,7 +67,6 @@ pub(super) fn shape(config: &Config) -> Shape {
         connection: config.connection,
         use_srq: config.use_srq,
         cpu: None,
-        busy: false,
         events: config.events,
         check: true,
         timeout_s: config.timeout.as_secs_f64(),

@@ -107,12 +107,22 @@ pub unsafe trait UverbsDoor: Send + Sync + fmt::Debug {
         None
     }
 
-    /// Lets an in-process device do some of its work on the caller's thread, which waits anyway.
-    /// True if there was work. Never blocks. Must not be called from a signal handler, which may
-    /// have interrupted this call.
-    fn progress(&self) -> bool {
+    /// For a thread that found nothing and looks again soon: lets an in-process device do some of
+    /// its work on this thread, or yields the processor to whoever has work. Never blocks. Must not
+    /// be called from a signal handler, which may have interrupted this call.
+    fn progress(&self) {
+        std::thread::yield_now();
+    }
+
+    /// True if polls that find nothing call [`progress`](Self::progress): the device is a thread of
+    /// this process, which may need the poller's processor.
+    fn wants_progress(&self) -> bool {
         false
     }
+
+    /// Tells an in-process device that the caller armed a completion queue, and may sleep instead
+    /// of making [`progress`](Self::progress).
+    fn will_sleep(&self) {}
 }
 
 /// Description of a device before it is opened.

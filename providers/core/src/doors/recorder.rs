@@ -196,8 +196,16 @@ unsafe impl UverbsDoor for Recorder {
         self.door.memory(len)
     }
 
-    fn progress(&self) -> bool {
-        self.door.progress()
+    fn progress(&self) {
+        self.door.progress();
+    }
+
+    fn wants_progress(&self) -> bool {
+        self.door.wants_progress()
+    }
+
+    fn will_sleep(&self) {
+        self.door.will_sleep();
     }
 
     fn mmap_read_only(&self, len: usize, offset: u64) -> Result<Pages, Errno> {

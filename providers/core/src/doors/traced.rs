@@ -124,8 +124,16 @@ unsafe impl UverbsDoor for Traced {
         self.door.memory(len)
     }
 
-    fn progress(&self) -> bool {
-        self.door.progress()
+    fn progress(&self) {
+        self.door.progress();
+    }
+
+    fn wants_progress(&self) -> bool {
+        self.door.wants_progress()
+    }
+
+    fn will_sleep(&self) {
+        self.door.will_sleep();
     }
 }
 

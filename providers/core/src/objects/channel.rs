@@ -72,6 +72,8 @@ struct State {
     waiting: VecDeque<u64>,
     /// True while a thread sleeps on the file.
     watched: bool,
+    /// True after a [`Channel::try_next`] that found no event.
+    fruitless: bool,
 }
 
 impl State {
@@ -153,7 +155,16 @@ impl Channel {
     /// [`Error::DeviceGone`]; [`Error::OtherProcess`]; [`Error::Kernel`] with the errno of the
     /// read.
     pub fn try_next(&self) -> Result<Option<u64>, Error> {
-        self.look(&mut self.state(), Wanted::Any)
+        let mut state = self.state();
+        let found = self.look(&mut state, Wanted::Any)?;
+        let idles = std::mem::replace(&mut state.fruitless, found.is_none()) && found.is_none();
+        drop(state);
+        // The second look in vain: the program polls the file.
+        let door = self.context.uverbs().door();
+        if idles && door.wants_progress() {
+            door.progress();
+        }
+        Ok(found)
     }
 
     /// Waits up to `timeout` for the next event.

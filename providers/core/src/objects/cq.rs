@@ -127,7 +127,14 @@ pub struct CqCore {
     destroyed: Mutex<bool>,
     users: Users,
     inbox: Inbox<Message>,
+    /// Empty polls in a row, up to [`FEW`], of a held queue.
+    empty_polls: AtomicU32,
 }
+
+/// Empty polls in a row before further ones do the device's work: a program that polls, arms, polls
+/// once more and sleeps does none. Work on its thread lets the device's thread nap, which would
+/// then find late what comes while the program sleeps.
+const FEW: u32 = 3;
 
 /// Error for arming a queue without a channel.
 #[cold]
@@ -176,6 +183,7 @@ impl CqCore {
             destroyed: Mutex::default(),
             users: Users::default(),
             inbox: Inbox::new(room.lag()),
+            empty_polls: AtomicU32::new(0),
         })
     }
 
@@ -290,11 +298,52 @@ impl CqCore {
     }
 
     /// Completions that a burst may hand out before the polling side does anything else: its
-    /// [`lag`](Self::lag), or 0 while there are messages. One load tells both.
+    /// [`lag`](Self::lag), or 0 while there are messages, or always if [held](Self::hold). One load
+    /// tells all.
     #[inline]
     #[must_use]
     pub fn pace(&self) -> u32 {
         self.inbox.pace()
+    }
+
+    /// Has each poll leave the fast path for good, since the device [wants
+    /// progress](crate::doors::UverbsDoor::wants_progress) from polls that find nothing.
+    pub fn hold(&self) {
+        self.inbox.hold();
+    }
+
+    /// Notes that a poll found completions.
+    pub fn found(&self) {
+        self.empty_polls.store(0, Ordering::Relaxed);
+    }
+
+    /// Called after an empty poll, if the device [wants
+    /// progress](crate::doors::UverbsDoor::wants_progress). After a few in a row it does the
+    /// device's work, or yields the processor.
+    #[cold]
+    #[inline(never)]
+    pub fn found_nothing(&self) {
+        let before = self.empty_polls.load(Ordering::Relaxed);
+        if before < FEW {
+            self.empty_polls.store(before + 1, Ordering::Relaxed);
+        } else {
+            self.context.uverbs().door().progress();
+        }
+    }
+
+    /// Called after the queue was armed, if the device [wants
+    /// progress](crate::doors::UverbsDoor::wants_progress).
+    pub fn armed(&self) {
+        // The program polls once more before it sleeps.
+        let polls = self.empty_polls.load(Ordering::Relaxed).min(FEW - 1);
+        self.empty_polls.store(polls, Ordering::Relaxed);
+        self.context.uverbs().door().will_sleep();
+    }
+
+    /// True after [`hold`](Self::hold).
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.inbox.is_held()
     }
 
     /// User handle that asynchronous events name the queue by.
@@ -362,7 +411,7 @@ impl CqCore {
     #[inline]
     #[must_use]
     pub fn has_messages(&self) -> bool {
-        self.pace() == 0
+        self.inbox.is_unread()
     }
 
     /// Takes the messages, oldest first.

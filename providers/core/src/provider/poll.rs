@@ -47,6 +47,9 @@ pub unsafe trait CqOps: Debug + Send {
         Usual::Unusual
     }
 
+    /// True if [`next`](Self::next) would return `None` without a look at messages.
+    fn is_empty(&mut self) -> bool;
+
     /// Number of completions dropped because they named no outstanding work request. Above 0 the
     /// device or the kernel did something unexpected.
     fn strays(&self) -> u64;

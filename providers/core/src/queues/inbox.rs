@@ -14,8 +14,13 @@ use crate::sync::{AtomicU32, Mutex, MutexGuard};
 pub(crate) struct Inbox<T> {
     content: Mutex<Content<T>>,
     lag: AtomicU32,
-    /// The lag, or 0 while there are messages. Changed only under the lock.
+    /// The lag, or 0 while there are messages, or always if [held](Self::hold). Changed only under
+    /// the lock.
     pace: AtomicU32,
+    /// The lag, or 0 if [held](Self::hold): the pace without messages.
+    rest: AtomicU32,
+    /// 1 while there are messages. Changed only under the lock.
+    unread: AtomicU32,
 }
 
 struct Content<T> {
@@ -27,16 +32,35 @@ impl<T> Inbox<T> {
     /// An empty inbox; its [pace](Self::pace) is `lag`.
     pub(crate) fn new(lag: u32) -> Self {
         let content = Content { messages: Vec::new(), closed: false };
-        Self { content: Mutex::new(content), lag: AtomicU32::new(lag), pace: AtomicU32::new(lag) }
+        let [lag, pace, rest] = [(); 3].map(|()| AtomicU32::new(lag));
+        Self { content: Mutex::new(content), lag, pace, rest, unread: AtomicU32::new(0) }
     }
 
-    /// The lag, or 0 while there are messages.
+    /// The lag, or 0 while there are messages, or always if [held](Self::hold).
     #[inline]
     pub(crate) fn pace(&self) -> u32 {
         self.pace.load(Ordering::Acquire)
     }
 
-    /// The pace of an inbox without messages.
+    /// True if messages may be waiting.
+    #[inline]
+    pub(crate) fn is_unread(&self) -> bool {
+        self.unread.load(Ordering::Acquire) != 0
+    }
+
+    /// Sets the pace to 0 for good: each poll then leaves the fast path.
+    pub(crate) fn hold(&self) {
+        let _content = self.lock();
+        self.rest.store(0, Ordering::Relaxed);
+        self.pace.store(0, Ordering::Relaxed);
+    }
+
+    /// True after [`hold`](Self::hold).
+    pub(crate) fn is_held(&self) -> bool {
+        self.rest.load(Ordering::Relaxed) == 0
+    }
+
+    /// Completions after which a burst publishes the consumer index.
     pub(crate) fn lag(&self) -> u32 {
         self.lag.load(Ordering::Relaxed)
     }
@@ -45,6 +69,10 @@ impl<T> Inbox<T> {
     pub(crate) fn set_lag(&self, lag: u32) {
         let content = self.lock();
         self.lag.store(lag, Ordering::Relaxed);
+        if self.is_held() {
+            return;
+        }
+        self.rest.store(lag, Ordering::Relaxed);
         // While there are messages the pace stays 0.
         if content.messages.is_empty() {
             self.pace.store(lag, Ordering::Relaxed);
@@ -61,22 +89,28 @@ impl<T> Inbox<T> {
             return;
         }
         content.messages.push(message);
-        // Release: pairs with the Acquire in `pace`. The lock orders the contents; this store only
-        // says that there are some.
-        self.pace.store(0, Ordering::Release);
+        self.announce();
     }
 
     /// Makes the poller check the inbox without a message. Called by the poller.
     pub(crate) fn call(&self) {
         let _content = self.lock();
-        // Release: as in `put`.
+        self.announce();
+    }
+
+    /// Has the next poll read the inbox. Called under the lock.
+    fn announce(&self) {
+        // Release: pairs with the Acquire in `pace` and `is_unread`. The lock orders the contents;
+        // these stores only say that there are some.
+        self.unread.store(1, Ordering::Release);
         self.pace.store(0, Ordering::Release);
     }
 
     /// Takes the messages, oldest first, and calls `also` under the lock. Called by the poller.
     pub(crate) fn take(&self, also: impl FnOnce()) -> Vec<T> {
         let mut content = self.lock();
-        self.pace.store(self.lag(), Ordering::Relaxed);
+        self.unread.store(0, Ordering::Relaxed);
+        self.pace.store(self.rest.load(Ordering::Relaxed), Ordering::Relaxed);
         also();
         std::mem::take(&mut content.messages)
     }

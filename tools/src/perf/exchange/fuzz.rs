@@ -44,7 +44,6 @@ fn shape() -> Shape {
         connection: Connection::Rc,
         use_srq: false,
         cpu: None,
-        busy: false,
         events: false,
         check: false,
         timeout_s: 1.0,

@@ -95,7 +95,7 @@ fn device() -> (Device, Arc<Calls>) {
 fn pair(device: &Device) -> [Side; 2] {
     let local = Local::default();
     let mut sides = [(); 2].map(|()| Side::new(device, &local, |builder| builder));
-    let endpoints = [0, 1].map(|at| sides[at].endpoint.clone());
+    let endpoints = [0, 1].map(|at| sides[at].endpoint);
     sides[0].qp.connect(&endpoints[1]).unwrap();
     sides[1].qp.connect(&endpoints[0]).unwrap();
     sides

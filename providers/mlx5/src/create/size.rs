@@ -175,8 +175,8 @@ impl SendSize {
     }
 
     /// Ring of a queue for window binds as libmlx5 makes it: with the header of a UMR before the
-    /// data of every WQE, rounded up to a power of two (verbs.c, `mlx5_calc_sq_size`). Programs rely
-    /// on the room. Unchanged if such a ring exceeds the device's limit.
+    /// data of every WQE, rounded up to a power of two (verbs.c, `mlx5_calc_sq_size`). Programs
+    /// rely on the room. Unchanged if such a ring exceeds the device's limit.
     pub(crate) fn as_libmlx5(self, cap: &QpCap, limits: &Limits) -> Self {
         let inline = match cap.max_inline_data {
             0 => 0,

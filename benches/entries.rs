@@ -49,7 +49,8 @@ impl Bench {
             Kind::Scattered => qp.scatter_to_cqe().build()?,
             Kind::Whole | Kind::Compressed => qp.build()?,
         };
-        qp.connect_to_self(&uverbs::Local::default())?;
+        qp.prepare(&uverbs::Local::default())?;
+        qp.connect_to_self()?;
         let slab = pd.slab(64, COUNT as usize)?;
         Ok(Self { hca, qp, sends, receives, slab, _pd: pd, _context: context })
     }

@@ -97,7 +97,8 @@ fn loopback(context: &Context, pd: &ProtectionDomain) -> (QueuePair, CompletionQ
     let cq = context.create_cq(64).unwrap();
     let builder = context.queue_pair(pd, &cq).max_send_wr(16).max_recv_wr(16);
     let mut qp = builder.build().unwrap();
-    qp.connect_to_self(&local()).unwrap();
+    qp.prepare(&local()).unwrap();
+    qp.connect_to_self().unwrap();
     (qp, cq)
 }
 
@@ -245,7 +246,8 @@ fn events_go_to_whoever_made_the_object() {
     let mut cq = guest.create_cq(64).unwrap();
     let builder = guest.queue_pair(&guest_pd, &cq).shared_receives(&srq);
     let mut qp = builder.max_send_wr(16).build().unwrap();
-    qp.connect_to_self(&local()).unwrap();
+    qp.prepare(&local()).unwrap();
+    qp.connect_to_self().unwrap();
     let slab = guest_pd.slab(64, 4).unwrap();
     for id in 0..2 {
         srq.post(id, slab.take().unwrap()).unwrap();

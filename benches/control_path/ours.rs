@@ -86,8 +86,8 @@ impl Ours {
                 let local = Local { gid_index: Some(3), ..Local::default() };
                 let port = self.port.insert(context.local_port(&local)?);
                 for qp in &mut self.qps {
-                    let here = qp.prepare_on(port)?;
-                    qp.connect(&here)?;
+                    qp.prepare_on(port)?;
+                    qp.connect_to_self()?;
                 }
             }
             Step::DestroyQp => {

@@ -79,7 +79,8 @@ impl Side {
         let builder = context.queue_pair(&pd, &sends).recv_cq(&recvs).shared_receives(&srq);
         let builder = builder.max_send_wr(OPS).max_recv_wr(0).max_inline_data(DATA as u32);
         let mut qp = builder.build()?;
-        qp.connect_to_self(&Local::default())?;
+        qp.prepare(&Local::default())?;
+        qp.connect_to_self()?;
         let memory = pd.expose((LINES * u64::from(PAYLOAD)) as usize, AccessFlags::empty())?;
         let area = Area {
             addr: memory.remote(0).addr,

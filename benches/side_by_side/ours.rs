@@ -125,7 +125,8 @@ impl<P: Bench> Side<P> {
                 .doorbell(shape.doorbell)
                 .overcommit()
                 .build()?;
-            qp.connect_to_self(&Local::default())?;
+            qp.prepare(&Local::default())?;
+            qp.connect_to_self()?;
             let raw = P::sq(qp.send_queue().provider()).raw_parts();
             numbers.push((raw.user_index, raw.qpn));
             qps.push(qp);

@@ -62,7 +62,8 @@ impl<P: Shares> Side<P> {
         let srq = context.shared_receive_queue(&pd).max_wr(DEPTH).build()?;
         let qp = context.queue_pair(&pd, &cq).shared_receives(&srq);
         let mut qp = qp.max_send_wr(1).max_recv_wr(0).build()?;
-        qp.connect_to_self(&Local::default())?;
+        qp.prepare(&Local::default())?;
+        qp.connect_to_self()?;
         let raw = P::cq(cq.provider()).raw_parts();
         let sq = P::sq(qp.send_queue().provider()).raw_parts();
         let shared = P::srq(srq.provider()).raw_parts();

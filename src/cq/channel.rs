@@ -26,7 +26,8 @@ use crate::provider::Provider;
 /// let channel = context.create_comp_channel()?;
 /// let mut cq = context.completion_queue(256).channel(&channel).build()?;
 /// # let mut qp = context.queue_pair(&pd, &cq).build()?;
-/// # qp.connect_to_self(&Default::default())?;
+/// # qp.prepare(&Default::default())?;
+/// # qp.connect_to_self()?;
 /// # qp.post_recv(1, pd.slab(64, 1)?.take().expect("it is new"))?;
 /// cq.arm(Notify::Any)?;
 /// // What completed before it was armed may raise no event: poll once more.

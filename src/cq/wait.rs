@@ -32,7 +32,8 @@ impl<P: Provider> CompletionQueue<P> {
     /// # let pd = context.alloc_pd()?;
     /// # let mut cq = context.create_cq(256)?;
     /// # let mut qp = context.queue_pair(&pd, &cq).build()?;
-    /// # qp.connect_to_self(&Default::default())?;
+    /// # qp.prepare(&Default::default())?;
+    /// # qp.connect_to_self()?;
     /// use std::time::Duration;
     ///
     /// qp.post_recv(1, pd.slab(64, 1)?.take().expect("it is new"))?;

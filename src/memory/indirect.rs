@@ -65,7 +65,8 @@ impl<P: Provider> Context<P> {
 /// let ops = SendOpSet::of(QpType::Rc) | SendOpSet::REKEY;
 /// let mut qp = context.queue_pair(&pd, &cq).max_send_wr(16).send_ops(ops).build()?;
 /// # let access = AccessFlags::REMOTE_WRITE;
-/// # qp.connect_to_self(&uverbs::Local { access, ..Default::default() })?;
+/// # qp.prepare(&uverbs::Local { access, ..Default::default() })?;
+/// # qp.connect_to_self()?;
 /// let matrix = pd.expose(64 * 64, AccessFlags::empty())?;
 /// for row in 0..64 {
 ///     matrix.write(row * 64 + 7, &[row as u8])?;

@@ -66,7 +66,8 @@ pub struct CacheCounts {
 /// # let pd = context.alloc_pd()?;
 /// # let mut cq = context.create_cq(256)?;
 /// # let mut qp = context.queue_pair(&pd, &cq).build()?;
-/// # qp.connect_to_self(&Default::default())?;
+/// # qp.prepare(&Default::default())?;
+/// # qp.connect_to_self()?;
 /// use std::sync::Arc;
 /// use uverbs::memory::RegistrationCache;
 ///

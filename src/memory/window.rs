@@ -43,7 +43,8 @@ impl ProtectionDomain {
 ///
 /// let ops = SendOpSet::of(QpType::Rc) | SendOpSet::REKEY;
 /// let mut qp = context.queue_pair(&pd, &cq).max_send_wr(16).send_ops(ops).build()?;
-/// # qp.connect_to_self(&Default::default())?;
+/// # qp.prepare(&Default::default())?;
+/// # qp.connect_to_self()?;
 /// let memory = pd.expose(8192, AccessFlags::MW_BIND)?; // itself open to nobody
 /// let mut window = pd.alloc_window(WindowKind::Type2)?;
 /// let mut batch = qp.batch();

@@ -199,7 +199,8 @@ impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
     /// # let pd = context.alloc_pd()?;
     /// # let mut cq = context.create_cq(256)?;
     /// # let mut qp = context.queue_pair(&pd, &cq).scatter_to_cqe().build()?;
-    /// # qp.connect_to_self(&Default::default())?;
+    /// # qp.prepare(&Default::default())?;
+    /// # qp.connect_to_self()?;
     /// # let limit = std::time::Duration::from_secs(20);
     /// qp.post_recv(1, pd.slab(64, 1)?.take().expect("it is new"))?;
     /// let mut batch = qp.batch();

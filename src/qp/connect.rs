@@ -90,27 +90,27 @@ impl<P: Provider, T: Peered> QueuePair<P, T> {
                 verb: "connect",
                 what: "peer",
                 value: peer.to_string(),
-                why: "it is this queue pair itself. Two processes on softhca0 have equal addresses: \
-                      take `softhca` there. `connect_to_self` connects a queue pair to itself",
+                why: "it is this queue pair itself (`connect_to_self` connects to that); \
+                      two processes on softhca0 have equal addresses: take `softhca` there",
             });
         }
-        self.connect_any(peer)
+        self.connect_any(Some(peer))
     }
 
-    /// Prepares the queue pair, and connects it to itself: its SENDs fill its own receives. For
-    /// tests and measurements on one device.
+    /// Connects the queue pair to itself: its SENDs fill its own receives. For tests and
+    /// measurements on one device.
     ///
     /// # Errors
     ///
-    /// As for [`prepare`](Self::prepare) and [`connect`](Self::connect).
-    pub fn connect_to_self(&mut self, local: &Local) -> Result<Endpoint, Error> {
-        let endpoint = self.prepare(local)?;
-        self.connect_any(&endpoint)?;
-        Ok(endpoint)
+    /// As for [`connect`](Self::connect).
+    pub fn connect_to_self(&mut self) -> Result<(), Error> {
+        let own = self.recv.home.prepared.as_ref().map(|prepared| prepared.endpoint);
+        self.connect_any(own.as_ref())
     }
 
-    fn connect_any(&mut self, peer: &Endpoint) -> Result<(), Error> {
-        let Some(prepared) = self.recv.home.prepared.take() else {
+    /// `None`: not prepared.
+    fn connect_any(&mut self, peer: Option<&Endpoint>) -> Result<(), Error> {
+        let (Some(prepared), Some(peer)) = (self.recv.home.prepared.take(), peer) else {
             return Err(Error::Invalid {
                 verb: "connect",
                 what: "queue pair",

@@ -46,7 +46,8 @@ impl<P: Provider, T: Transport> SendQueue<P, T> {
     /// # let pd = context.alloc_pd()?;
     /// # let cq = context.create_cq(256)?;
     /// # let mut qp = context.queue_pair(&pd, &cq).build()?;
-    /// # qp.connect_to_self(&Default::default())?;
+    /// # qp.prepare(&Default::default())?;
+    /// # qp.connect_to_self()?;
     /// let (send, recv) = qp.split();
     /// let mut send = send.stay_on_thread();
     /// let mut batch = send.batch();

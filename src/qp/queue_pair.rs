@@ -127,7 +127,8 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
     /// if theirs.vendor != 0 {
     ///     qp.set_ece(theirs)?;
     /// }
-    /// qp.connect_to_self(&uverbs::Local::default())?;
+    /// qp.prepare(&uverbs::Local::default())?;
+    /// qp.connect_to_self()?;
     /// println!("agreed on {:#x}", qp.ece().options);
     /// # Ok::<(), uverbs::Error>(())
     /// ```
@@ -175,7 +176,8 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
     /// # let pd = context.alloc_pd()?;
     /// # let mut cq = context.create_cq(256)?;
     /// # let mut qp = context.queue_pair(&pd, &cq).build()?;
-    /// # qp.connect_to_self(&Default::default())?;
+    /// # qp.prepare(&Default::default())?;
+    /// # qp.connect_to_self()?;
     /// let slab = pd.slab(64, 1)?;
     /// let (mut sends, mut receives) = qp.split();
     /// let other = std::thread::spawn(move || {

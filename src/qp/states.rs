@@ -27,7 +27,8 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
     /// # let pd = context.alloc_pd()?;
     /// # let mut cq = context.create_cq(256)?;
     /// # let mut qp = context.queue_pair(&pd, &cq).build()?;
-    /// # qp.connect_to_self(&Default::default())?;
+    /// # qp.prepare(&Default::default())?;
+    /// # qp.connect_to_self()?;
     /// use uverbs::AccessFlags;
     /// use uverbs::attr::RcChange;
     ///

@@ -108,7 +108,8 @@ impl<'q, P: Provider, Q: RecvOps> RecvBatch<'q, P, Q> {
     /// # let mut qp = context.queue_pair(&pd, &cq).build()?;
     /// # let local =
     /// #     uverbs::Local { access: uverbs::AccessFlags::REMOTE_WRITE, ..Default::default() };
-    /// # qp.connect_to_self(&local)?;
+    /// # qp.prepare(&local)?;
+    /// # qp.connect_to_self()?;
     /// let memory = pd.expose(64, uverbs::AccessFlags::REMOTE_WRITE)?;
     /// let mut batch = qp.recv_batch();
     /// batch.post_empty(1)?;

@@ -41,7 +41,8 @@ use crate::{Any, RecvBatch, Refused, Unposted};
 /// srq.post(1, slab.take().expect("it is new"))?;
 ///
 /// let mut qp = context.queue_pair(&pd, &cq).shared_receives(&srq).build()?;
-/// # qp.connect_to_self(&Default::default())?;
+/// # qp.prepare(&Default::default())?;
+/// # qp.connect_to_self()?;
 /// qp.post_send_inline(2, b"to myself")?;
 /// for _ in 0..2 {
 ///     let done = cq.wait(std::time::Duration::from_secs(20))?;
@@ -120,7 +121,8 @@ pub enum ForXrc {}
 /// srq.add_tag(2, 7, 3, slab.take().expect("it is new"))?;
 ///
 /// let mut qp = context.queue_pair(&pd, &sends).shared_receives(&srq).build()?;
-/// # qp.connect_to_self(&Default::default())?;
+/// # qp.prepare(&Default::default())?;
+/// # qp.connect_to_self()?;
 /// let limit = Duration::from_secs(20);
 /// assert_eq!(cq.wait(limit)?.result?, Completed::TagAdded);
 /// let header = TagMessage { kind: TagMessageKind::Eager, app_ctx: 0, tag: 7 }.to_bytes();

@@ -156,7 +156,8 @@ impl<'q, P: Provider, T: Transport> Batch<'q, P, T> {
     /// # let pd = context.alloc_pd()?;
     /// # let mut cq = context.create_cq(256)?;
     /// # let mut qp = context.queue_pair(&pd, &cq).build()?;
-    /// # qp.connect_to_self(&Default::default())?;
+    /// # qp.prepare(&Default::default())?;
+    /// # qp.connect_to_self()?;
     /// # let slab = pd.slab(64, 2)?;
     /// # for id in 0..2 { qp.post_recv(id, slab.take().unwrap())?; }
     /// let mut batch = qp.batch();

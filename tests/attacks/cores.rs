@@ -164,7 +164,7 @@ fn a_layout_that_was_only_noted_reaches_nothing() {
 /// A raw packet queue and a connection that lays keys out, in one domain.
 fn packets(device: &Device) -> (Side, uverbs::packet::RawPacketQueuePair) {
     let mut side = Side::new(device, &local(), with_keys);
-    side.qp.connect_to_self(&local()).unwrap();
+    side.qp.connect_to_self().unwrap();
     let qp = side.context.queue_pair(&side.pd, &side.cq).max_send_wr(16).raw_packet();
     let mut qp = qp.build().unwrap();
     qp.bring_up(1).unwrap();

@@ -37,7 +37,8 @@ impl Shared {
         let qps = (0..count).map(|_| {
             let qp = context.queue_pair(&pd, &cq).shared_receives(&srq).overcommit();
             let mut qp = qp.build().unwrap();
-            qp.connect_to_self(&local()).unwrap();
+            qp.prepare(&local()).unwrap();
+            qp.connect_to_self().unwrap();
             qp
         });
         let qps = qps.collect();
@@ -74,13 +75,15 @@ fn unpolled_receives_of_a_shared_queue_come_back() {
                 let frames = qp.reset(&mut [&mut it.cq]).unwrap();
                 assert!(frames.is_empty());
                 drop(frames);
-                qp.connect_to_self(&local()).unwrap();
+                qp.prepare(&local()).unwrap();
+                qp.connect_to_self().unwrap();
                 it.qps.insert(0, qp);
             } else {
                 drop(qp.destroy().unwrap());
                 let next = it.context.queue_pair(&it.pd, &it.cq).shared_receives(&it.srq);
                 let mut next = next.overcommit().build().unwrap();
-                next.connect_to_self(&local()).unwrap();
+                next.prepare(&local()).unwrap();
+                next.connect_to_self().unwrap();
                 it.qps.insert(0, next);
             }
             assert!(it.cq.poll(8).next().is_none());
@@ -125,7 +128,8 @@ fn tags_work_on_after_a_refused_end() {
     let srq = context.shared_receive_queue(&pd).max_wr(15).tags(&cq, 8).build();
     let mut srq = srq.unwrap();
     let mut qp = context.queue_pair(&pd, &sends).shared_receives(&srq).build().unwrap();
-    qp.connect_to_self(&local()).unwrap();
+    qp.prepare(&local()).unwrap();
+    qp.connect_to_self().unwrap();
     let slab = pd.slab(64, 8).unwrap();
     srq.add_tag(1, 7, 2, slab.take().unwrap()).unwrap();
     assert_eq!(cq.wait(LIMIT).unwrap().result, Ok(Completed::TagAdded));
@@ -195,7 +199,8 @@ fn batches_that_were_never_rung_lose_no_frame() {
     let frame = || slab.take().unwrap();
     for how in 0..3 {
         let mut qp: QueuePair = context.queue_pair(&pd, &cq).build().unwrap();
-        qp.connect_to_self(&local()).unwrap();
+        qp.prepare(&local()).unwrap();
+        qp.connect_to_self().unwrap();
         let mut batch = qp.batch();
         batch.send(1, frame()).unwrap();
         batch.send(2, frame()).unwrap();
@@ -297,7 +302,8 @@ fn a_queue_that_shrinks_behind_a_forgotten_burst_loses_nothing() {
         let cq = if compressed { cq.compressed() } else { cq };
         let mut cq = cq.build().unwrap();
         let mut qp: QueuePair = context.queue_pair(&pd, &cq).max_send_wr(100).build().unwrap();
-        qp.connect_to_self(&local()).unwrap();
+        qp.prepare(&local()).unwrap();
+        qp.connect_to_self().unwrap();
         let memory = pd.expose(64, AccessFlags::REMOTE_WRITE).unwrap();
         let (mut id, mut next) = (0, 0);
         for round in 0..40_u32 {

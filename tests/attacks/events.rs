@@ -184,7 +184,8 @@ fn a_queue_pair_that_only_seems_connected_gives_its_frames_back() {
         } else {
             assert_eq!(qp.reset(&mut [&mut cq]).unwrap().len(), 3);
             // As new.
-            qp.connect_to_self(&local()).unwrap();
+            qp.prepare(&local()).unwrap();
+            qp.connect_to_self().unwrap();
             qp.post_recv(4, slab.take().unwrap()).unwrap();
             qp.post_send_inline(5, b"x").unwrap();
             assert_eq!([done(&mut cq).id, done(&mut cq).id].iter().sum::<u64>(), 9);

@@ -167,7 +167,8 @@ fn buffers_of_anothers_domain_come_back_from_each_post() {
         let memory = other.pd.expose(64, AccessFlags::MW_BIND).unwrap();
         let own = pd.slab(64, 8).unwrap();
         let mut rc: QueuePair = context.queue_pair(pd, cq).max_send_sge(4).build().unwrap();
-        rc.connect_to_self(&local()).unwrap();
+        rc.prepare(&local()).unwrap();
+        rc.connect_to_self().unwrap();
         let no = PostError::ForeignBuffer;
         assert_eq!(rc.post_recv(1, slab.take().unwrap()).unwrap_err().error, no);
         let mut mixed = own.take().unwrap();

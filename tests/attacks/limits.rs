@@ -191,7 +191,8 @@ fn the_longest_wait_is_no_panic() {
     let mut cq = client.context.completion_queue(8).channel(&channel).build().unwrap();
     let mut qp: QueuePair =
         client.context.queue_pair(&client.pd, &cq).overcommit().build().unwrap();
-    qp.connect_to_self(&local()).unwrap();
+    qp.prepare(&local()).unwrap();
+    qp.connect_to_self().unwrap();
     let memory = client.pd.expose(8, AccessFlags::REMOTE_WRITE).unwrap();
     let post = |qp: &mut QueuePair| {
         let mut batch = qp.batch();

@@ -92,7 +92,8 @@ impl World {
         let builder =
             if dice.below(2) == 0 { builder.shared_receives(&lock(&self.srq)) } else { builder };
         let mut qp = builder.build().unwrap();
-        qp.connect_to_self(&common::impatient()).unwrap();
+        qp.prepare(&common::impatient()).unwrap();
+        qp.connect_to_self().unwrap();
         (qp, at)
     }
 
@@ -175,7 +176,8 @@ impl World {
                 for (_, frame) in frames.unwrap() {
                     drop(self.hold(frame, dice));
                 }
-                qp.connect_to_self(&local()).unwrap();
+                qp.prepare(&local()).unwrap();
+                qp.connect_to_self().unwrap();
                 self.post(&mut qp, dice);
                 drop(qp);
             }

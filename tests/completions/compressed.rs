@@ -34,7 +34,8 @@ impl Compressed {
     ) -> QueuePair {
         let qp = context.queue_pair(pd, sends).recv_cq(receives).overcommit();
         let mut qp = qp.max_send_wr(100).max_recv_wr(100).build().unwrap();
-        qp.connect_to_self(&local()).unwrap();
+        qp.prepare(&local()).unwrap();
+        qp.connect_to_self().unwrap();
         qp
     }
 
@@ -224,7 +225,8 @@ fn compressed_queues_arm_and_tell() {
     let cq = context.completion_queue(256).compressed().channel(&channel).build();
     let mut cq = cq.unwrap();
     let mut qp = context.queue_pair(&pd, &cq).build().unwrap();
-    qp.connect_to_self(&local()).unwrap();
+    qp.prepare(&local()).unwrap();
+    qp.connect_to_self().unwrap();
     let slab = pd.slab(64, 64).unwrap();
     for round in 0..40 {
         for id in 0..32 {

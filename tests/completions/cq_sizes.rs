@@ -81,7 +81,8 @@ fn wide_entries_move_too() {
     let pd = context.alloc_pd().unwrap();
     let mut cq = context.completion_queue(64).entry_size(CqeSize::Bytes128).build().unwrap();
     let mut qp = context.queue_pair(&pd, &cq).max_send_wr(16).max_recv_wr(16).build().unwrap();
-    qp.connect_to_self(&local()).unwrap();
+    qp.prepare(&local()).unwrap();
+    qp.connect_to_self().unwrap();
     let slab = pd.slab(64, 16).unwrap();
     for round in 0..20u64 {
         for number in 0..8 {
@@ -106,7 +107,8 @@ fn an_armed_queue_tells_in_any_size() {
     let channel = context.create_comp_channel().unwrap();
     let mut cq = context.completion_queue(64).channel(&channel).build().unwrap();
     let mut qp = context.queue_pair(&pd, &cq).max_send_wr(16).max_recv_wr(16).build().unwrap();
-    qp.connect_to_self(&local()).unwrap();
+    qp.prepare(&local()).unwrap();
+    qp.connect_to_self().unwrap();
     let slab = pd.slab(64, 4).unwrap();
     for size in [400, 70, 100, 3000] {
         cq.resize(size).unwrap();
@@ -251,7 +253,8 @@ fn an_event_stands_for_many_completions() {
     let channel = context.create_comp_channel().unwrap();
     let mut cq = context.completion_queue(64).channel(&channel).build().unwrap();
     let mut qp = context.queue_pair(&pd, &cq).max_send_wr(16).max_recv_wr(16).build().unwrap();
-    qp.connect_to_self(&local()).unwrap();
+    qp.prepare(&local()).unwrap();
+    qp.connect_to_self().unwrap();
     let memory = pd.expose(8, uverbs::AccessFlags::REMOTE_WRITE).unwrap();
     cq.moderate(3, Duration::ZERO).unwrap();
     cq.arm(Notify::Any).unwrap();

@@ -28,7 +28,8 @@ impl Loop {
         let cq = context.completion_queue(64).entry_size(entries).build().unwrap();
         let qp = context.queue_pair(&pd, &cq).scatter_to_cqe().max_send_wr(16).max_recv_wr(16);
         let mut qp = qp.max_send_sge(8).max_recv_sge(8).build().unwrap();
-        qp.connect_to_self(&local()).unwrap();
+        qp.prepare(&local()).unwrap();
+        qp.connect_to_self().unwrap();
         Self { qp, cq, pd, context }
     }
 
@@ -316,7 +317,8 @@ fn other_queue_pairs_complete_between_them() {
     let mut both = Loop::new(context, CqeSize::Bytes64);
     let qp = both.context.queue_pair(&both.pd, &both.cq).max_send_wr(8).max_recv_wr(8);
     let mut plain = qp.build().unwrap();
-    plain.connect_to_self(&local()).unwrap();
+    plain.prepare(&local()).unwrap();
+    plain.connect_to_self().unwrap();
     let slab = both.pd.slab(64, 8).unwrap();
     for round in 0..50u8 {
         both.qp.post_recv(1, slab.take().unwrap()).unwrap();
@@ -348,7 +350,8 @@ fn a_reset_takes_all_of_it_back() {
         std::thread::sleep(std::time::Duration::from_millis(5));
         both.qp.reset(&mut [&mut both.cq]).unwrap();
         assert!(both.cq.poll(1).next().is_none(), "round {round}");
-        both.qp.connect_to_self(&local()).unwrap();
+        both.qp.prepare(&local()).unwrap();
+        both.qp.connect_to_self().unwrap();
         both.qp.post_recv(4, slab.take().unwrap()).unwrap();
         both.qp.post_send_inline(5, b"polled").unwrap();
         assert_eq!(*both.received().frame.unwrap(), b"polled"[..]);

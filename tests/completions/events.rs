@@ -41,7 +41,8 @@ impl Loop {
     ) -> Self {
         let builder = context.queue_pair(pd, &sent).recv_cq(&received);
         let mut qp = builder.max_send_wr(16).max_recv_wr(16).build().unwrap();
-        qp.connect_to_self(&local()).unwrap();
+        qp.prepare(&local()).unwrap();
+        qp.connect_to_self().unwrap();
         let slab = pd.slab(64, 16).unwrap();
         Self { qp, sent, received, slab }
     }
@@ -173,7 +174,8 @@ fn a_server_of_eight_that_waits_does_nothing_while_nothing_comes() {
         let sent = context.create_cq(64).unwrap();
         let builder = context.queue_pair(&pd, &sent).recv_cq(&received);
         let mut qp = builder.max_send_wr(16).max_recv_wr(16).build().unwrap();
-        qp.connect_to_self(&local()).unwrap();
+        qp.prepare(&local()).unwrap();
+        qp.connect_to_self().unwrap();
         qp.post_recv(id, pd.slab(64, 1).unwrap().take().unwrap()).unwrap();
         sides.push((qp, sent));
     }

@@ -132,7 +132,8 @@ fn a_completion_queue_that_overruns_is_named_with_its_queue_pairs() {
     let small = context.create_cq(2).unwrap();
     let builder = context.queue_pair(&pd, &small).max_send_wr(64).max_recv_wr(1).overcommit();
     let mut qp = builder.build().unwrap();
-    qp.connect_to_self(&local()).unwrap();
+    qp.prepare(&local()).unwrap();
+    qp.connect_to_self().unwrap();
     let memory = pd.expose(64, AccessFlags::REMOTE_WRITE).unwrap();
     for id in 0..64 {
         let mut batch = qp.batch();

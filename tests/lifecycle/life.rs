@@ -138,8 +138,8 @@ fn queue_pair(rig: &mut Rig<'_>, index: usize) {
     match index % 3 {
         0 => drop(qp),
         1 => {
-            let endpoint = qp.prepare_on(&rig.port).unwrap();
-            qp.connect(&endpoint).unwrap();
+            qp.prepare_on(&rig.port).unwrap();
+            qp.connect_to_self().unwrap();
         }
         _ => {
             qp.prepare_on(&rig.port).unwrap();

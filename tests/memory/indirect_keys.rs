@@ -345,8 +345,7 @@ fn bad_layouts_are_refused_at_once() {
 
     // Without room for such work requests.
     let mut plain = Side::new(&common::device(), &local(), |builder| builder);
-    let endpoint = plain.endpoint;
-    plain.qp.connect(&endpoint).unwrap();
+    plain.qp.connect_to_self().unwrap();
     let memory = filled(&plain, 64, 1);
     let mut key = self::key(&plain, 1);
     let mut batch = plain.qp.batch();
@@ -390,8 +389,7 @@ fn as_many_parts_as_there_can_be() {
     let ops = SendOpSet::of(uverbs::attr::QpType::Rc) | SendOpSet::REKEY;
     let mut small =
         Side::new(&common::device(), &local(), |builder| builder.max_send_wr(1).send_ops(ops));
-    let endpoint = small.endpoint;
-    small.qp.connect(&endpoint).unwrap();
+    small.qp.connect_to_self().unwrap();
     let memory = filled(&small, 64, 1);
     let mut key = self::key(&small, 52);
     let parts: Vec<_> = (0..52).map(|_| memory.part(0, 1).unwrap()).collect();
@@ -452,7 +450,8 @@ fn a_key_dropped_with_its_layout_outstanding_is_kept_until_that_is_over() {
     let pd = context.alloc_pd().unwrap();
     let mut cq = context.create_cq(64).unwrap();
     let mut qp = with_keys(context.queue_pair(&pd, &cq)).max_recv_wr(16).build().unwrap();
-    qp.connect_to_self(&local()).unwrap();
+    qp.prepare(&local()).unwrap();
+    qp.connect_to_self().unwrap();
     let memory = pd.expose(4096, NOTHING).unwrap();
     let mut key = context.alloc_indirect_key(&pd, 1).unwrap();
     let handle = key.handle();

@@ -325,8 +325,7 @@ fn bad_binds_are_refused_at_once() {
 
     // Without room for such work requests.
     let mut plain = Side::new(&common::device(), &local(), |builder| builder);
-    let endpoint = plain.endpoint;
-    plain.qp.connect(&endpoint).unwrap();
+    plain.qp.connect_to_self().unwrap();
     let memory = closed(&plain, 64);
     let mut window = plain.pd.alloc_window(WindowKind::Type2).unwrap();
     let mut batch = plain.qp.batch();
@@ -432,7 +431,8 @@ fn a_window_dropped_with_its_bind_outstanding_is_kept_until_that_is_over() {
     let pd = context.alloc_pd().unwrap();
     let mut cq = context.create_cq(64).unwrap();
     let mut qp = with_windows(context.queue_pair(&pd, &cq)).max_recv_wr(16).build().unwrap();
-    qp.connect_to_self(&local()).unwrap();
+    qp.prepare(&local()).unwrap();
+    qp.connect_to_self().unwrap();
     let memory = pd.expose(4096, AccessFlags::MW_BIND).unwrap();
     let mut window = pd.alloc_window(WindowKind::Type1).unwrap();
     let handle = window.handle();

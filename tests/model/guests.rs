@@ -16,7 +16,8 @@ impl World {
         let mut qp = context.queue_pair(&pd, &cq).max_send_wr(8).max_recv_wr(8);
         qp = qp.scatter_to_cqe();
         let mut qp = qp.build().expect("create_qp");
-        qp.connect_to_self(&common::local()).expect("prepare");
+        qp.prepare(&common::local()).expect("prepare");
+        qp.connect_to_self().expect("prepare");
         let slab = pd.slab(64, 8).expect("slab");
         let shared = slab.take().expect("new").share();
         for id in 0..choices.below(6) as u64 {

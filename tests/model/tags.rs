@@ -71,7 +71,8 @@ impl Tags {
         let srq = srq.max_tag_changes(CHANGES).build().expect("create_srq");
         let qp = of.context.queue_pair(&of.pd, &sends).max_send_wr(16).max_inline_data(200);
         let mut qp = qp.shared_receives(&srq).build().expect("create_qp");
-        qp.connect_to_self(&local()).expect("prepare");
+        qp.prepare(&local()).expect("prepare");
+        qp.connect_to_self().expect("prepare");
         let works = &mut world.works;
         let [sq, rq, list] = [(); 3].map(|()| works.new_queue());
         let (tags, changes, sent) = (Vec::new(), VecDeque::new(), VecDeque::new());

@@ -65,7 +65,8 @@ fn a_process_stays_as_it_was() {
     let pd = context.alloc_pd().unwrap();
     let mut cq = context.create_cq(256).unwrap();
     let mut qp = context.queue_pair(&pd, &cq).build().unwrap();
-    qp.connect_to_self(&Default::default()).unwrap();
+    qp.prepare(&Default::default()).unwrap();
+    qp.connect_to_self().unwrap();
     assert_eq!(kept(), before, "opened");
     let (more, threads) = found();
     assert!(!threads.is_empty());

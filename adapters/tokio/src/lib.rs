@@ -15,7 +15,8 @@
 //! let channel = Channel::new(&context)?;
 //! let cq = context.completion_queue(256).channel(channel.inner()).build()?;
 //! # let mut qp = context.queue_pair(&pd, &cq).build()?;
-//! # qp.connect_to_self(&Default::default())?;
+//! # qp.prepare(&Default::default())?;
+//! # qp.connect_to_self()?;
 //! let mut completions = channel.completions(cq)?;
 //! # qp.post_recv(1, pd.slab(64, 1)?.take().expect("it is new"))?;
 //! qp.post_send_inline(2, b"to myself")?;

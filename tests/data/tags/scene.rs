@@ -68,7 +68,8 @@ impl Scene {
         let mut qp = qp.build().expect("create_qp");
         let access = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE;
         let local = Local { access, ..Local::default() };
-        qp.connect_to_self(&local).expect("prepare");
+        qp.prepare(&local).expect("prepare");
+        qp.connect_to_self().expect("prepare");
         let slab = pd.slab(8192, 64).expect("slab");
         Self { qp, srq, cq, sends, slab, pd, context }
     }

@@ -102,7 +102,7 @@ pub(super) struct Awaited {
 
 impl Id {
     /// True if an address of all leaves out the other family. IPv4 does by default, IPv6 where the
-    /// system says so (`cma.c:rdma_bind_addr`), which no system does by itself.
+    /// system says so (`cma.c:rdma_bind_addr`), which is not its default.
     pub(super) fn is_family_only(&self, addr: SocketAddr) -> bool {
         self.family_only.unwrap_or(addr.is_ipv4())
     }

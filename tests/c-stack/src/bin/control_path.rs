@@ -54,8 +54,8 @@ impl Objects {
 
     fn connect(&mut self, at: usize, port: &LocalPort) -> Done {
         let qp = self.qps[at].as_mut().ok_or("no queue pair")?;
-        let here = qp.prepare_on(port)?;
-        Ok(qp.connect(&here)?)
+        qp.prepare_on(port)?;
+        Ok(qp.connect_to_self()?)
     }
 
     fn destroy_qp(&mut self, at: usize) -> Done {

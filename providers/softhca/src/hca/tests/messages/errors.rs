@@ -139,7 +139,8 @@ fn memory_that_does_not_answer() {
 /// The device looks up the keys of a receive when it scatters data to them.
 #[test]
 fn a_message_needs_the_keys_that_it_reaches() {
-    let lists: [(&str, fn(&Rig) -> (u64, u32, Key)); 2] = [
+    type Segment = fn(&Rig) -> (u64, u32, Key);
+    let lists: [(&str, Segment); 2] = [
         ("no such key", |_| (DST, 8, Key(0xdead_be00))),
         ("beyond the range", |rig| (BUF_LEN - 4, 1 << 20, rig.hosts[1].key)),
     ];

@@ -16,14 +16,15 @@ use crate::step::{Outcome, cargo, output, wait};
 use crate::targets::names;
 
 const EXAMPLES: &str = "examples";
-/// Other examples that the README lists.
-const OF_STREAMS: &str = "adapters/streams/examples";
+/// Folders of the examples that the README lists.
+const FOLDERS: [&str; 3] = [EXAMPLES, "adapters/streams/examples", "adapters/tokio/examples"];
 
 /// Examples that also run as a server and a client, and words of the server.
-const TWO_SIDED: [(&str, &[&str]); 5] = [
+const TWO_SIDED: [(&str, &[&str]); 6] = [
     ("connect_by_address", &["server"]),
     ("datagrams", &["server"]),
     ("endpoints", &["server"]),
+    ("http", &["server"]),
     ("rc_tcp", &["server", "127.0.0.1:0"]),
     ("streams", &["server"]),
 ];
@@ -41,12 +42,11 @@ fn try_check(only: Option<&str>, bless: bool) -> Result<Outcome, Outcome> {
     let failed = |path: &Path, error: std::io::Error| {
         Outcome::Failed(format!("{}: {error}", path.display()))
     };
-    let folder = Path::new(EXAMPLES);
     let mut all = BTreeSet::new();
-    for folder in [folder, Path::new(OF_STREAMS)] {
+    for folder in FOLDERS.map(Path::new) {
         all.extend(names(folder).map_err(|error| failed(folder, error))?);
     }
-    let readme = folder.join("README.md");
+    let readme = Path::new(EXAMPLES).join("README.md");
     let page = std::fs::read_to_string(&readme).map_err(|error| failed(&readme, error))?;
     if let Some(missing) = all.iter().find(|name| !lists(&page, name)) {
         return Err(Outcome::Failed(format!("{} doesn't list {missing}", readme.display())));

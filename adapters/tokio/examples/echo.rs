@@ -95,7 +95,7 @@ async fn main() -> Result<(), Error> {
             done = clients.join_next() => match done {
                 Some(time) => {
                     let time = time.expect("no client panics")?;
-                    println!("{ROUNDS} questions answered, {:?} each", time / ROUNDS as u32);
+                    println!("{ROUNDS} questions answered, {:.1?} each", time / ROUNDS as u32);
                 }
                 None => break,
             },

@@ -36,8 +36,8 @@ pub use uverbs_core::queues::placement::{FlushLevel, PlaceOp, PlacementTypes};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 impl<P: Provider, T: Reliable> Batch<'_, P, T> {
-    /// FLUSH: completes when what this queue pair wrote before to the memory that is named is
-    /// placed. It counts among the READs and atomics that may be outstanding, and a fence waits for
+    /// FLUSH: completes when this queue pair's earlier writes to the named memory are placed. It
+    /// counts among the READs and atomics that may be outstanding, and a fence waits for
     /// it. The peer's region and queue pair need
     /// [`AccessFlags::FLUSH_GLOBAL`](crate::AccessFlags::FLUSH_GLOBAL) or
     /// [`FLUSH_PERSISTENT`](crate::AccessFlags::FLUSH_PERSISTENT).

@@ -145,7 +145,7 @@ impl Connector {
         self.resolve_on(EventChannel::open()?)
     }
 
-    /// [`resolve`](Self::resolve) on a channel that serves no other id.
+    /// As [`resolve`](Self::resolve), with the caller's event channel, which no other id may use.
     ///
     /// # Errors
     ///

@@ -149,7 +149,7 @@ impl NewEndpoint<Route> {
         Self::to_on(EventChannel::open()?, info, cap, limit)
     }
 
-    /// [`to`](Self::to) on a channel that serves no other id.
+    /// As [`to`](Self::to), with the caller's event channel, which no other id may use.
     ///
     /// # Errors
     ///
@@ -222,7 +222,7 @@ impl EndpointListener {
         Self::listen_on(EventChannel::open()?, info, cap)
     }
 
-    /// [`listen`](Self::listen) on a channel that serves no other id.
+    /// As [`listen`](Self::listen), with the caller's event channel, which no other id may use.
     ///
     /// # Errors
     ///

@@ -102,7 +102,7 @@ impl ListenerBuilder {
         self.listen_on(EventChannel::open()?)
     }
 
-    /// [`listen`](Self::listen) on a channel that serves no other id.
+    /// As [`listen`](Self::listen), with the caller's event channel, which no other id may use.
     ///
     /// # Errors
     ///

@@ -90,8 +90,8 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`]: `EINVAL` for another id, or an address of no group; `EADDRNOTAVAIL` and
-    /// others before the id has a device. IPv6 groups need InfiniBand: on RoCE v2 Linux answers
+    /// [`Error::Kernel`]: `EINVAL` if the id isn't of `PortSpace::Udp`, or the address isn't a
+    /// multicast address; `EADDRNOTAVAIL` or another errno if the id has no device yet. IPv6 groups need InfiniBand: on RoCE v2 Linux answers
     /// with its number 524, which has no name.
     #[doc(alias = "rdma_join_multicast")]
     #[doc(alias = "rdma_join_multicast_ex")]

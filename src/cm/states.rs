@@ -52,8 +52,9 @@ impl Id {
         qp.ready_to_send(&UnreliableRtsAttr { sq_psn: 0 })
     }
 
-    /// Brings a queue pair from RESET or INIT to RTS, when the peer's request or answer has
-    /// arrived, with its numbers of READs and atomics: served at a time, and outstanding at a time.
+    /// Brings a queue pair from RESET or INIT to RTS. Call it after the peer's request or answer
+    /// has arrived. `responder_resources` is the number of READs and atomics that the queue pair
+    /// serves at a time, `initiator_depth` the number that it may have outstanding.
     /// On iWARP the kernel makes the transition when the connection is established, and takes these
     /// numbers from the connection's parameters and the peer's answer. A client on siw passes the
     /// `responder_resources` of [`Established`](crate::cm::EventKind::Established) as its

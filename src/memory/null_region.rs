@@ -58,7 +58,7 @@ impl<P: Provider> Context<P> {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] of a device without: soft-RoCE, and Linux before 4.19.
+    /// [`Error::Unsupported`] on a device without a null region (soft-RoCE), and before Linux 4.19.
     #[doc(alias = "ibv_alloc_null_mr")]
     pub fn null_region(&self) -> Result<NullRegion, Error> {
         let lkey = self.provider().null_lkey().ok_or_else(|| Error::Unsupported {

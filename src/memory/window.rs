@@ -63,11 +63,12 @@ impl<P: Provider, T: Connected> Batch<'_, P, T> {
     /// must be exposed with [`AccessFlags::MW_BIND`]. Without other rights there, peers reach only
     /// the bound part.
     ///
-    /// Work requests behind it begin when it is carried out. If it isn't (the batch is dropped, or
-    /// it fails), tell the window ([`MemoryWindow::undo`]).
+    /// Later work requests in the queue begin after the bind. If the bind doesn't happen, because
+    /// the batch was dropped or the bind failed, restore the window's key with
+    /// [`MemoryWindow::undo`].
     ///
-    /// The window keeps each memory that it was bound to until it is dropped: the first bind to one
-    /// allocates, and a window that wanders over many keeps them all.
+    /// Until it is dropped, the window keeps all memory that it was ever bound to. The first bind
+    /// to a memory allocates.
     ///
     /// # Errors
     ///
@@ -104,8 +105,8 @@ impl<P: Provider, T: Connected> Batch<'_, P, T> {
         change(self, wr.into(), window.unbind(self.queue.domain)?)
     }
 
-    /// Takes away a key of this side that work requests may change: a window's of type 2. Another
-    /// one fails, and the queue pair with it.
+    /// Invalidates the key of a type 2 window of this side. For any other key the work request
+    /// fails, and the queue pair goes to the error state.
     ///
     /// # Errors
     ///
@@ -119,7 +120,7 @@ impl<P: Provider, T: Connected> Batch<'_, P, T> {
     }
 }
 
-/// Posts what changes a window.
+/// Posts a work request that binds or invalidates a window.
 fn change<P: Provider, T: Transport>(
     batch: &mut Batch<'_, P, T>,
     wr: Wr,

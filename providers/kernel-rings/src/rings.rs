@@ -81,7 +81,7 @@ pub unsafe trait SendRing: Debug + Send {
     /// request.
     unsafe fn write(&mut self, post: &Post<'_, Self::Ah>, token: u64, checked: Self::Checked);
 
-    /// Checks a work request without data. By default the device has none.
+    /// Checks a work request without SGEs and inline data. The default refuses all of them.
     ///
     /// # Errors
     ///

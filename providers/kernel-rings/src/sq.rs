@@ -52,8 +52,8 @@ pub struct Sq<D: Driver> {
     _memory: Arc<dyn Any + Send + Sync>,
 }
 
-/// Elements that may be written behind the published index `pi`: the fewer of those that the kernel
-/// has `left`, and those whose slot is retired. The kernel completes a flushed work request before
+/// Number of elements that may be written from the published index `pi` on: the smaller of `left`,
+/// which the kernel no longer reads, and the number of retired slots. The kernel completes a flushed work request before
 /// it leaves the element (kernel `rxe_comp.c:flush_send_queue`).
 pub(crate) fn room(left: u32, table: &SlotTable, pi: u32, max_wr: u32) -> u32 {
     left.min(max_wr.saturating_sub(pi.wrapping_sub(table.retired())))
@@ -124,9 +124,8 @@ impl<D: Driver> Sq<D> {
         Ok(Token { user_index, queue: Queue::Send, index }.pack())
     }
 
-    /// Writes a work request. Out of line, and of a copy: a program that posts through the enum
-    /// over all providers keeps cursor and work request in registers, because this does not take
-    /// their addresses.
+    /// Writes a work request. Not inlined, and takes a copy of the work request, so that a program
+    /// that posts through the enum over all providers keeps cursor and work request in registers.
     ///
     /// # Safety
     ///

@@ -140,8 +140,8 @@ unsafe impl uverbs_kernel_rings::CqRing for CqRing {
         self.ring.consume(self.ci);
     }
 
-    /// Receives of a shared queue are told by the queue pair's number, which the kernel gives out
-    /// anew only when it has been through all of them.
+    /// Receives of a shared queue are recognized by their queue pair's number. The kernel reuses a
+    /// number only after it has given out all others.
     fn sweep(&mut self, known: &Known, user_index: u32) {
         let of_shared = known.shared_receives(user_index);
         self.sweep_where(|entry| {

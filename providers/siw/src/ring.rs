@@ -65,8 +65,8 @@ impl<E: Element> Ring<E> {
     ///
     /// # Safety
     ///
-    /// So many are valid there to read and write, and aligned to a page, for as long as the ring is
-    /// used.
+    /// `start` is aligned to a page, and `elements` elements there are valid to read and write
+    /// while the ring is used.
     pub(crate) unsafe fn new(start: *mut u8, elements: u32) -> Self {
         Self { start: start.cast(), mask: elements - 1, of: PhantomData }
     }

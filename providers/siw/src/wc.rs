@@ -85,7 +85,7 @@ impl Wc<'_> {
         Self { entry, is_recv, _queue: PhantomData }
     }
 
-    /// Fields of the entry as the header has them. `id` is the provider's token.
+    /// The entry in the layout of `siw-abi.h`. `id` is the provider's token.
     #[must_use]
     pub fn abi(&self) -> siw_cqe {
         // SAFETY: see `Entry::new`.

@@ -10,8 +10,8 @@ use std::cell::Cell;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
-use common::{Side, device, is_rxe, pair, pair_on, soft};
-use uverbs::softhca::SoftHca;
+use common::{Side, device, is_rxe, pair_on, soft};
+use uverbs::softhca::{Idle, SoftHca};
 use uverbs::{AccessFlags, ExposedMemory, Frame, Wr};
 
 /// Exit status of a child that succeeded.
@@ -86,8 +86,18 @@ fn round(
     assert!(left > 0, "stuck");
 }
 
+/// Two sides on the test's device, or on a software HCA with these settings.
+fn pair_of(change: impl FnOnce(&mut Idle)) -> (Side, Side) {
+    let device = match std::env::var_os("UVERBS_TEST_DEVICE") {
+        Some(_) => device(),
+        None => soft(&SoftHca::builder().idle(change).build().expect("a device")),
+    };
+    pair_on(&device, &device, &common::local(), |builder| builder)
+}
+
 fn work(checked: impl FnOnce(&mut dyn FnMut())) {
-    work_on(pair(), checked);
+    // An empty poll of a software HCA does the device's work, which isn't the library's.
+    work_on(pair_of(|idle| idle.helped = false), checked);
 }
 
 fn work_on((mut client, mut server): (Side, Side), checked: impl FnOnce(&mut dyn FnMut())) {
@@ -222,10 +232,8 @@ fn posting_and_polling_meet_no_page_fault() {
     // The software HCA's thread sleeps when a busy machine leaves no work for it, and the doorbell
     // that wakes it is a fault by intent. Faults of the library's own making are counted here, so
     // the device stays awake.
-    let awake = || SoftHca::builder().idle(|idle| idle.protect = false).build().expect("a device");
-    let real = std::env::var_os("UVERBS_TEST_DEVICE").is_some();
-    let device = if real { device() } else { soft(&awake()) };
-    work_on(pair_on(&device, &device, &common::local(), |builder| builder), |rounds| {
+    let awake = |idle: &mut Idle| (idle.protect, idle.helped) = (false, false);
+    work_on(pair_of(awake), |rounds| {
         // The system may take a page away at any time (NUMA balancing, reclaim). A fault of the
         // library itself would occur in each run.
         let mut faults = || {

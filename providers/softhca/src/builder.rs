@@ -304,7 +304,8 @@ impl SoftHcaBuilder {
         let guard = guard.map(Arc::new);
         device.uars = guard.clone().map_or_else(UarSet::default, UarSet::guarded);
         let woken_by_stores = guard.is_some();
-        let shared = Handle::new(Shared::new(Kernel::new(device), sleeper.clone()));
+        let shared =
+            Handle::new(Shared::new(Kernel::new(device), sleeper.clone(), self.idle.helped));
         if let Some(sleeper) = sleeper {
             let (device, idle) = (shared.downgrade(), self.idle);
             run::spawn(

@@ -136,7 +136,7 @@ unsafe impl UverbsDoor for Door {
     }
 
     fn wants_progress(&self) -> bool {
-        !self.shared.is_stepped()
+        self.shared.is_helped()
     }
 
     fn will_sleep(&self) {

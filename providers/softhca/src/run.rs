@@ -70,6 +70,7 @@ pub(crate) struct Shared {
     clock: Clock,
     /// The device's thread; a stepped device has none.
     sleeper: Option<Arc<Sleeper>>,
+    helped: bool,
     /// Client stores fault: the thread sleeps, or is about to.
     protected: AtomicBool,
     /// Slices run by waiting clients, and how many of these did work.
@@ -84,7 +85,8 @@ pub(crate) struct Shared {
 
 impl Shared {
     /// Creates a device. Its thread sleeps in `sleeper`; `None`: stepped.
-    pub(crate) fn new(kernel: Kernel, sleeper: Option<Arc<Sleeper>>) -> Self {
+    /// `helped`: see [`Idle::helped`](crate::Idle::helped).
+    pub(crate) fn new(kernel: Kernel, sleeper: Option<Arc<Sleeper>>, helped: bool) -> Self {
         let clock = match sleeper {
             None => Clock::Virtual(AtomicU64::new(0)),
             Some(_) => Clock::Real(Instant::now()),
@@ -93,6 +95,7 @@ impl Shared {
             kernel: Mutex::new(kernel),
             waiting: AtomicUsize::new(0),
             clock,
+            helped: helped && sleeper.is_some(),
             sleeper,
             protected: AtomicBool::new(false),
             help: Default::default(),
@@ -147,9 +150,10 @@ impl Shared {
         }
     }
 
-    /// True if a test runs the device step by step, so that it has no thread.
-    pub(crate) fn is_stepped(&self) -> bool {
-        self.sleeper.is_none()
+    /// True if empty polls of the program do the device's work. They do not if a test runs the
+    /// device step by step.
+    pub(crate) fn is_helped(&self) -> bool {
+        self.helped
     }
 
     /// Runs one slice of work; true if it did anything.

@@ -96,22 +96,36 @@ fn a_pair_fails_with_either_side_and_at_its_limit_and_leaves_no_process() {
         let run = pair(server, client, "1.5");
         assert_eq!(run.status, Some(1), "{run:?}");
         assert!(run.stderr.ends_with(&format!("uverbs: {why}\n")), "{run:?}");
-        let sleeper = sleep.replace(' ', "\0") + "\0";
-        let processes = std::fs::read_dir("/proc").unwrap().flatten();
-        let lines = processes.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
-        assert_eq!(lines.filter(|line| line == sleeper.as_bytes()).count(), 0, "{server}");
+        assert_eq!(running(&sleep), 0, "{server}");
     }
+}
+
+/// Number of processes with this command line.
+fn running(words: &str) -> usize {
+    let line = words.replace(' ', "\0") + "\0";
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = processes.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    lines.filter(|other| other == line.as_bytes()).count()
 }
 
 #[test]
 fn a_pair_ends_with_its_runner() {
     let folder = folder("ended");
     let path = folder.to_str().unwrap();
-    let sleep = "sleep 1112";
-    let words = ["run", "--libraries", path, "-d", "softhca", "--pair", sleep, sleep];
-    let child = command(&words).spawn().unwrap();
-    common::interrupt(&child, std::time::Duration::from_millis(100));
-    let ended = child.wait_with_output().unwrap();
-    assert_eq!(ended.status.code(), Some(1));
-    assert_eq!(String::from_utf8(ended.stderr).unwrap(), "uverbs: both sides: interrupted\n");
+    for (at, signal) in ["-INT", "-TERM"].into_iter().enumerate() {
+        let sleep = format!("sleep {}", 200_000 + at as u32 + 2 * std::process::id());
+        let words = ["run", "--libraries", path, "-d", "softhca", "--pair", &sleep, &sleep];
+        let child = command(&words).spawn().unwrap();
+        let start = std::time::Instant::now();
+        while running(&sleep) < 2 {
+            assert!(start.elapsed().as_secs() < 60);
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let mut kill = std::process::Command::new("kill");
+        assert!(kill.args([signal, &child.id().to_string()]).status().unwrap().success());
+        let ended = child.wait_with_output().unwrap();
+        assert_eq!(ended.status.code(), Some(1));
+        assert_eq!(String::from_utf8(ended.stderr).unwrap(), "uverbs: both sides: interrupted\n");
+        assert_eq!(running(&sleep), 0);
+    }
 }

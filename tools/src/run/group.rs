@@ -1,12 +1,15 @@
 //! Process group of a side: a shell's command with all its children, in the terminal's background.
+//! A child that leaves the group (setsid(1), timeout(1)) is neither seen nor ended.
 
+use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 use procfs::net::{TcpNetEntry, TcpState};
 use procfs::process::{FDTarget, Process, all_processes};
@@ -15,15 +18,32 @@ use procfs::process::{FDTarget, Process, all_processes};
 const GRACE: Duration = Duration::from_secs(2);
 /// Time for the last lines of output, if a process outside the group holds the pipe.
 const LAST_LINES: Duration = Duration::from_secs(1);
+/// Longest line, in bytes.
+const LINE: u64 = 1 << 16;
 /// Interval of looking.
 pub(super) const STEP: Duration = Duration::from_millis(20);
+
+/// End of a shell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Exit(i32),
+    Signal(Signal),
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exit(code) => write!(f, "exit status: {code}"),
+            Self::Signal(signal) => write!(f, "ended by {signal}"),
+        }
+    }
+}
 
 /// Running side. Its processes are killed on drop.
 pub(super) struct Group {
     name: &'static str,
     child: Child,
     id: Pid,
-    status: Option<ExitStatus>,
     readers: Vec<JoinHandle<()>>,
 }
 
@@ -40,19 +60,21 @@ impl Group {
         if let Some(pipe) = child.stderr.take() {
             readers.push(thread::spawn(move || copy(name, pipe, io::stderr())));
         }
-        Ok(Self { name, child, id: Pid::from_raw(id), status: None, readers })
+        Ok(Self { name, child, id: Pid::from_raw(id), readers })
     }
 
     pub(super) fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Exit status of the shell, if it ended.
-    pub(super) fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
-        if self.status.is_none() {
-            self.status = self.child.try_wait()?;
-        }
-        Ok(self.status)
+    /// How the shell ended, if it did. It stays a zombie until the drop.
+    pub(super) fn ended(&self) -> io::Result<Option<End>> {
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        Ok(match waitid(Id::Pid(self.id), flags)? {
+            WaitStatus::Exited(_, code) => Some(End::Exit(code)),
+            WaitStatus::Signaled(_, signal, _) => Some(End::Signal(signal)),
+            _ => None,
+        })
     }
 
     /// Returns true if a process of the group listens at a TCP port.
@@ -77,7 +99,7 @@ impl Group {
     /// Processor time of the group so far, in ticks, if all its threads sleep.
     pub(super) fn asleep(&self) -> Option<u64> {
         let mut ticks = None;
-        for process in self.processes() {
+        for process in self.processes().filter(|process| !is_over(process)) {
             for task in process.tasks().ok()?.flatten() {
                 let stat = task.stat().ok()?;
                 if stat.state != 'S' {
@@ -98,11 +120,10 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // An empty group is no error: all processes have ended.
+        // The shell is reaped last: until then its number is no other group's.
         let _ = killpg(self.id, Signal::SIGTERM);
         let asked = Instant::now();
-        while killpg(self.id, None).is_ok() && asked.elapsed() < GRACE {
-            let _ = self.ended();
+        while self.processes().any(|process| !is_over(&process)) && asked.elapsed() < GRACE {
             thread::sleep(STEP);
         }
         let _ = killpg(self.id, Signal::SIGKILL);
@@ -116,13 +137,19 @@ impl Drop for Group {
     }
 }
 
+/// True for a process that ended and was not waited for.
+fn is_over(process: &Process) -> bool {
+    process.stat().is_ok_and(|stat| stat.state == 'Z')
+}
+
 /// Copies lines behind the side's name. A line is written at once, so that lines don't mix.
 fn copy(name: &str, pipe: impl Read, mut to: impl Write) {
     let mut pipe = BufReader::new(pipe);
     loop {
         let mut line = format!("{name}: ").into_bytes();
         let start = line.len();
-        match pipe.read_until(b'\n', &mut line) {
+        // A longer line is split.
+        match (&mut pipe).take(LINE).read_until(b'\n', &mut line) {
             Ok(1..) => {}
             Ok(0) | Err(_) => return,
         }

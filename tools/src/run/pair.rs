@@ -1,14 +1,14 @@
 //! `uverbs run --pair`: two shell commands, the second started when the first waits for it.
 
 use std::io;
-use std::process::{Command, ExitStatus};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::base::error::Error;
 use crate::base::interrupt;
-use crate::run::group::{Group, STEP};
+use crate::run::group::{End, Group, STEP};
 
 /// Time that a server without a TCP listener sleeps before the client starts.
 const QUIET: Duration = Duration::from_millis(500);
@@ -36,20 +36,26 @@ pub(super) fn run(
         prepare(&mut shell)?;
         Group::start(name, shell).map_err(|error| refused(name, &error))
     };
-    let mut server = start("server", server)?;
-    wait_ready(&mut server, &stop, until)?;
-    let mut client = start("client", client)?;
-    wait_both(&mut server, &mut client, limit, until, &stop)
+    let server = start("server", server)?;
+    wait_ready(&server, &stop, until)?;
+    if stop.load(Ordering::Relaxed) {
+        return Err(interrupted());
+    }
+    let client = start("client", client)?;
+    wait_both(&server, &client, limit, until, &stop)
 }
 
 /// Waits until the server listens at a TCP port. A server of the connection manager has none: then
 /// until it sleeps, at most [`LATEST`].
-fn wait_ready(server: &mut Group, stop: &AtomicBool, until: Instant) -> Result<(), Error> {
+fn wait_ready(server: &Group, stop: &AtomicBool, until: Instant) -> Result<(), Error> {
     let started = Instant::now();
     let mut quiet = (server.asleep(), Instant::now());
     while Instant::now() < until.min(started + LATEST) && !stop.load(Ordering::Relaxed) {
-        if ended(server)?.is_some() || server.listens() {
-            return Ok(());
+        match ended(server)? {
+            Some(End::Exit(0)) => return Ok(()),
+            Some(end) => return Err(program(server.name(), end.to_string())),
+            None if server.listens() => return Ok(()),
+            None => {}
         }
         let now = server.asleep();
         if now.is_none() || now != quiet.0 {
@@ -65,8 +71,8 @@ fn wait_ready(server: &mut Group, stop: &AtomicBool, until: Instant) -> Result<(
 /// Waits until both sides ended. The first failure counts; the other side then has
 /// [`AFTER_FAILURE`].
 fn wait_both(
-    server: &mut Group,
-    client: &mut Group,
+    server: &Group,
+    client: &Group,
     limit: Duration,
     mut until: Instant,
     stop: &AtomicBool,
@@ -74,19 +80,19 @@ fn wait_both(
     let mut failure = None;
     loop {
         let mut running = None;
-        for side in [&mut *server, &mut *client] {
+        for side in [server, client] {
             match ended(side)? {
                 None => running = Some(side.name()),
-                Some(status) if status.success() => {}
-                Some(status) if failure.is_none() => {
-                    failure = Some(program(side.name(), status.to_string()));
+                Some(End::Exit(0)) => {}
+                Some(end) if failure.is_none() => {
+                    failure = Some(program(side.name(), end.to_string()));
                     until = until.min(Instant::now() + AFTER_FAILURE);
                 }
                 Some(_) => {}
             }
         }
         if stop.load(Ordering::Relaxed) {
-            return Err(program("both sides", "interrupted".to_owned()));
+            return Err(interrupted());
         }
         let Some(name) = running else { break };
         if Instant::now() > until {
@@ -98,8 +104,12 @@ fn wait_both(
     failure.map_or(Ok(()), Err)
 }
 
-fn ended(side: &mut Group) -> Result<Option<ExitStatus>, Error> {
+fn ended(side: &Group) -> Result<Option<End>, Error> {
     side.ended().map_err(|error| refused(side.name(), &error))
+}
+
+fn interrupted() -> Error {
+    program("both sides", "interrupted".to_owned())
 }
 
 fn program(name: &'static str, end: String) -> Error {

@@ -5,12 +5,12 @@
 //! The contracts are those that libc documents for functions of these names.
 #![allow(unsafe_code, reason = "takes the place of C functions")]
 
-use libc::{
-    EBADF, F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_SETFL, FIONBIO, FIONREAD, O_NONBLOCK,
-    c_int, c_long, c_ulong,
-};
-
 use std::ptr::with_exposed_provenance;
+
+use libc::{
+    EBADF, EFAULT, F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_SETFL, FIOCLEX, FIONBIO, FIONCLEX,
+    O_NONBLOCK, c_int, c_long, c_ulong,
+};
 
 use crate::rdma::inside;
 use crate::switch::settle;
@@ -129,17 +129,19 @@ unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: c_long)
     unsafe {
         match table::get(fd) {
             Some(Entry { kind: Kind::Rdma, inner }) if request == FIONBIO => {
-                let on = *with_exposed_provenance::<c_int>(argument as usize) != 0;
+                let Some(on) = with_exposed_provenance::<c_int>(argument as usize).as_ref() else {
+                    return real::fail(EFAULT);
+                };
+                let on = *on != 0;
                 let flags = if on { O_NONBLOCK } else { 0 };
                 inside(|| rdma::rfcntl(inner, F_SETFL, flags.into()))
             }
             Some(Entry { kind: Kind::Epoll | Kind::Rdma, .. }) | None => {
                 real::ioctl(fd, request, argument)
             }
-            Some(Entry { inner, .. }) if [FIONBIO, FIONREAD].contains(&request) => {
-                real::ioctl(inner, request, argument)
-            }
-            Some(_) => real::ioctl(fd, request, argument),
+            // The descriptor's own flag.
+            Some(_) if [FIOCLEX, FIONCLEX].contains(&request) => real::ioctl(fd, request, argument),
+            Some(Entry { inner, .. }) => real::ioctl(inner, request, argument),
         }
     }
 }

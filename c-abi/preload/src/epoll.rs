@@ -13,7 +13,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use libc::{EPOLL_CTL_ADD, EPOLLIN, c_int, epoll_event, sigset_t, timespec};
+use libc::{EINVAL, EPOLL_CTL_ADD, EPOLLIN, c_int, epoll_event, sigset_t, timespec};
 
 use crate::rdma::inside;
 use crate::real::{masked, milliseconds};
@@ -175,7 +175,7 @@ unsafe extern "C-unwind" fn epoll_pwait2(
     unsafe {
         match table::get(epoll) {
             Some(Entry { kind: Kind::Epoll, inner }) if most > 0 => {
-                let timeout = milliseconds(timeout);
+                let Some(timeout) = milliseconds(timeout) else { return real::fail(EINVAL) };
                 masked(mask, || wait_for_both((epoll, inner), events, most, timeout))
             }
             _ => real::epoll_pwait2(epoll, events, most, timeout, mask),

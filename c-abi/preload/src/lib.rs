@@ -29,7 +29,8 @@
 //!
 //! Limits, shared with C's library: a descriptor must be closed by `close` (not `fclose` or
 //! `close_range`); libc's checked variants of calls (`__read_chk`) are not intercepted; descriptors
-//! from 65536 on stay the system's.
+//! from 65536 on stay the system's. A wait with a signal mask may miss a signal that comes as it
+//! begins.
 //!
 //! # Safety
 //!

@@ -35,8 +35,9 @@ unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
 }
 
-/// Runs a wait under the caller's signal mask, if there is one. Unlike in the kernel, a signal may
-/// come between the change of the mask and the wait, which then goes on.
+/// Runs a wait under the caller's signal mask, if there is one. A pending signal that the mask lets
+/// through is delivered, and ends the wait with `EINTR` before it begins. A signal that comes
+/// between that look and the wait does not end it, unlike in the kernel.
 ///
 /// # Safety
 ///
@@ -45,11 +46,17 @@ pub(crate) unsafe fn masked(mask: *const sigset_t, wait: impl FnOnce() -> c_int)
     if mask.is_null() {
         return wait();
     }
-    let mut before = MaybeUninit::uninit();
-    // SAFETY: a mask that the caller vouches for; the old one is written before it is used.
+    let [mut before, mut pending] = [const { MaybeUninit::<sigset_t>::uninit() }; 2];
+    // SAFETY: a mask that the caller vouches for; the old one and the pending signals are written
+    // before they are used.
     unsafe {
+        libc::sigpending(pending.as_mut_ptr());
+        let comes = |signal| {
+            libc::sigismember(pending.as_ptr(), signal) == 1 && libc::sigismember(mask, signal) == 0
+        };
+        let is_interrupted = (1..=libc::SIGRTMAX()).any(comes);
         libc::pthread_sigmask(libc::SIG_SETMASK, mask, before.as_mut_ptr());
-        let answer = wait();
+        let answer = if is_interrupted { fail(libc::EINTR) } else { wait() };
         let why = errno();
         libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), null_mut());
         *libc::__errno_location() = why;
@@ -57,18 +64,21 @@ pub(crate) unsafe fn masked(mask: *const sigset_t, wait: impl FnOnce() -> c_int)
     }
 }
 
-/// Milliseconds of a time, rounded up; -1 for null, which is no limit.
+/// Milliseconds of a time, rounded up; -1 for null, which is no limit. `None` for what is no time
+/// (`EINVAL`).
 ///
 /// # Safety
 ///
-/// The time is null or valid.
-pub(crate) unsafe fn milliseconds(time: *const timespec) -> c_int {
+/// The time is null, or points to one.
+pub(crate) unsafe fn milliseconds(time: *const timespec) -> Option<c_int> {
     // SAFETY: by this function's contract.
-    unsafe { time.as_ref() }.map_or(-1, |time| {
-        let whole = time.tv_sec.saturating_mul(1000);
-        let spent = whole.saturating_add((time.tv_nsec + 999_999) / 1_000_000);
-        spent.clamp(0, c_int::MAX.into()) as c_int
-    })
+    let Some(time) = (unsafe { time.as_ref() }) else { return Some(-1) };
+    if time.tv_sec < 0 || !(0..1_000_000_000).contains(&time.tv_nsec) {
+        return None;
+    }
+    let spent =
+        time.tv_sec.saturating_mul(1000).saturating_add((time.tv_nsec + 999_999) / 1_000_000);
+    Some(spent.min(c_int::MAX.into()) as c_int)
 }
 
 /// Runs a closure with thread cancellation disabled (`PTHREAD_CANCEL_DISABLE`): it has values to

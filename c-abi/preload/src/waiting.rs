@@ -9,8 +9,8 @@ use std::mem::ManuallyDrop;
 use std::ptr::null;
 
 use libc::{
-    POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, c_int, fd_set, nfds_t, pollfd, sigset_t, timespec,
-    timeval,
+    EINVAL, POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, c_int, fd_set, nfds_t, pollfd, sigset_t,
+    timespec, timeval,
 };
 
 use crate::rdma::inside;
@@ -84,7 +84,10 @@ unsafe extern "C-unwind" fn ppoll(
     // SAFETY: the arguments are the caller's, by libc's contract.
     unsafe {
         match with_ours(files, count) {
-            Some(files) => masked(mask, || wait(files, milliseconds(timeout))),
+            Some(files) => match milliseconds(timeout) {
+                Some(timeout) => masked(mask, || wait(files, timeout)),
+                None => real::fail(EINVAL),
+            },
             None => real::ppoll(files, count, timeout, mask),
         }
     }
@@ -163,7 +166,10 @@ unsafe extern "C-unwind" fn select(
             tv_sec: time.tv_sec,
             tv_nsec: time.tv_usec.saturating_mul(1000),
         });
-        let answer = wait(&mut files, milliseconds(limit.as_ref().map_or(null(), |at| at)));
+        let answer = match milliseconds(limit.as_ref().map_or(null(), |at| at)) {
+            Some(timeout) => wait(&mut files, timeout),
+            None => real::fail(EINVAL),
+        };
         report(&ManuallyDrop::into_inner(files), sets, answer)
     }
 }
@@ -183,7 +189,10 @@ unsafe extern "C-unwind" fn pselect(
         let Some(mut files) = members(sets, most) else {
             return real::pselect(most, read, write, except, timeout, mask);
         };
-        let answer = masked(mask, || wait(&mut files, milliseconds(timeout)));
+        let answer = match milliseconds(timeout) {
+            Some(timeout) => masked(mask, || wait(&mut files, timeout)),
+            None => real::fail(EINVAL),
+        };
         report(&ManuallyDrop::into_inner(files), sets, answer)
     }
 }

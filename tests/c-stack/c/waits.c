@@ -23,7 +23,51 @@ static void check(const char *what, int is)
 	bad += !is;
 }
 
-static const struct timespec second = { .tv_sec = 10 }, none;
+static const struct timespec second = { .tv_sec = 10 }, none, wrong = { .tv_nsec = 1000000000 };
+static int handled;
+
+static void handler(int signal)
+{
+	handled += signal == SIGUSR1;
+}
+
+/* Waits that a signal ends which came while it was blocked. */
+static void interrupted(int fd)
+{
+	struct pollfd file = { .fd = fd, .events = POLLIN };
+	struct epoll_event event = { .events = EPOLLIN }, seen;
+	int epoll = epoll_create1(0), way;
+	sigset_t mask, none;
+	fd_set set;
+
+	sigemptyset(&none);
+	sigemptyset(&mask);
+	sigaddset(&mask, SIGUSR1);
+	epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
+	sigprocmask(SIG_BLOCK, &mask, NULL);
+	for (way = 0; way < 4; way++) {
+		int answer, before = handled;
+
+		FD_ZERO(&set);
+		FD_SET(fd, &set);
+		raise(SIGUSR1);
+		errno = 0;
+		if (way == 0)
+			answer = ppoll(&file, 1, &second, &none);
+		else if (way == 1)
+			answer = pselect(fd + 1, &set, NULL, NULL, &second, &none);
+		else if (way == 2)
+			answer = epoll_pwait(epoll, &seen, 1, 10000, &none);
+		else
+			answer = epoll_pwait2(epoll, &seen, 1, &second, &none);
+		check("a signal ends it", answer == -1 && errno == EINTR && handled == before + 1);
+	}
+	sigprocmask(SIG_UNBLOCK, &mask, NULL);
+	check("no time", ppoll(&file, 1, &wrong, NULL) == -1 && errno == EINVAL);
+	check("no time", epoll_pwait2(epoll, &seen, 1, &wrong, NULL) == -1 && errno == EINVAL);
+	check("no flag", ioctl(fd, FIONBIO, NULL) == -1 && errno == EFAULT);
+	close(epoll);
+}
 
 /* Waits in each way until a descriptor is readable. */
 static void readable(int fd, int is)
@@ -74,6 +118,8 @@ int main(int argc, char **argv)
 	check("connect once more", !connect(client, (struct sockaddr *)&addr, sizeof addr) || errno == EISCONN);
 	check("and again", connect(client, (struct sockaddr *)&addr, sizeof addr) == -1 && errno == EISCONN);
 	readable(accepted, 0);
+	signal(SIGUSR1, handler);
+	interrupted(accepted);
 	check("send", send(client, "x", 1, 0) == 1);
 	readable(accepted, 1);
 	check("recv", recv(accepted, &byte, 1, 0) == 1 && byte == 'x');

@@ -377,7 +377,8 @@ impl Thread {
                 // Dropped while asleep, so that the last handle's drop ends this loop.
                 drop(shared);
                 (store_waits, idle_since) = (false, Instant::now());
-                self.sleeper.nap(nap);
+                let is_over = || self.device.upgrade().is_none_or(|shared| shared.left() != left);
+                self.sleeper.nap(nap, is_over);
                 continue;
             }
             // One slice at a time while pages are protected: a client may be stopped.

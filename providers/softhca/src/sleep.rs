@@ -62,15 +62,18 @@ impl Sleeper {
         second && store.is_some()
     }
 
-    /// Sleeps for `limit`, or until [`end_nap`](Self::end_nap), while clients do the work.
-    pub(crate) fn nap(&self, limit: Duration) {
+    /// Sleeps for `limit`, or until [`end_nap`](Self::end_nap), while clients do the work. Does not
+    /// sleep if `is_over` once the nap is announced.
+    pub(crate) fn nap(&self, limit: Duration, is_over: impl FnOnce() -> bool) {
         self.naps.store(true, Ordering::SeqCst);
-        let mut fds = [PollFd::new(self.bell.as_fd(), PollFlags::POLLIN)];
-        // A signal may end the nap early, which is harmless.
-        let _ = ppoll(&mut fds, Some(TimeSpec::from_duration(limit)), None);
-        if !self.naps.swap(false, Ordering::SeqCst) {
-            let _ = self.bell.read();
+        if !is_over() {
+            let mut fds = [PollFd::new(self.bell.as_fd(), PollFlags::POLLIN)];
+            // A signal may end the nap early, which is harmless.
+            let _ = ppoll(&mut fds, Some(TimeSpec::from_duration(limit)), None);
         }
+        self.naps.store(false, Ordering::SeqCst);
+        // Also a ring that comes after its sleep. The bell never blocks.
+        let _ = self.bell.read();
     }
 
     /// Ends a nap.
@@ -158,9 +161,15 @@ mod tests {
             assert!(other.naps.load(Ordering::SeqCst));
             other.end_nap();
         });
-        sleeper.nap(LONG);
+        sleeper.nap(LONG, || false);
         assert!(start.elapsed() < LONG);
         client.join().unwrap();
+        // A nap that is over as it begins, and a ring that comes too late, which is heard once.
+        sleeper.nap(LONG, || true);
+        sleeper.bell.write(1).unwrap();
+        sleeper.nap(LONG, || false);
+        assert!(start.elapsed() < LONG);
+        assert!(sleeper.bell.read().is_err(), "nothing is left");
     }
 
     #[test]

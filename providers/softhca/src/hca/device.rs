@@ -145,6 +145,12 @@ impl Hca {
         self.common.port.set_addresses(addresses);
     }
 
+    /// Leaves the wire: no address, and nothing sent when queue pairs are destroyed.
+    pub(crate) fn leave(&mut self) {
+        self.common.port.has_left = true;
+        self.set_addresses(&[], 0);
+    }
+
     /// Takes the oldest async event.
     pub(crate) fn next_event(&mut self) -> Option<HcaEvent> {
         self.common.events.pop()

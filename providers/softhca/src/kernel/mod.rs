@@ -241,7 +241,7 @@ impl Kernel {
         }
         self.device.gone = true;
         // A wire forgets the port, on which a peer would otherwise wait.
-        self.device.hca.set_addresses(&[], 0);
+        self.device.hca.leave();
         self.device.cm.remove_device();
         for file in self.files.values_mut() {
             for handle in file.objects.teardown_order() {

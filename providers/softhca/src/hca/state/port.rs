@@ -39,6 +39,8 @@ pub(crate) struct Port {
     /// Multicast groups joined.
     groups: Vec<Address>,
     pub(crate) tap: Tap,
+    /// The device was removed.
+    pub(crate) has_left: bool,
 }
 
 impl Port {
@@ -55,6 +57,7 @@ impl Port {
             addresses,
             groups,
             tap: Tap::default(),
+            has_left: false,
         }
     }
 

@@ -156,7 +156,8 @@ impl Hca {
     /// disconnect as soon as it posted its last message.
     pub(in crate::hca) fn send_rung(&mut self, qpn: Qpn) {
         let Some(qp) = self.qps.get_mut(&qpn) else { return };
-        if !qp.sends() && qp.responder.answers.is_empty() {
+        let has_none = !qp.sends() && qp.responder.answers.is_empty();
+        if has_none || self.common.port.has_left {
             return;
         }
         // The end of a request recalls its loans, so payload leaves as bytes.

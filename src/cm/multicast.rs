@@ -91,8 +91,8 @@ impl Id {
     /// # Errors
     ///
     /// [`Error::Kernel`]: `EINVAL` if the id isn't of `PortSpace::Udp`, or the address isn't a
-    /// multicast address; `EADDRNOTAVAIL` or another errno if the id has no device yet. IPv6 groups need InfiniBand: on RoCE v2 Linux answers
-    /// with its number 524, which has no name.
+    /// multicast address; `EADDRNOTAVAIL` or another errno if the id has no device yet. IPv6 groups
+    /// need InfiniBand: on RoCE v2 Linux answers with its number 524, which has no name.
     #[doc(alias = "rdma_join_multicast")]
     #[doc(alias = "rdma_join_multicast_ex")]
     pub fn join_multicast(&self, group: IpAddr, how: Membership) -> Result<JoinedGroup, Error> {

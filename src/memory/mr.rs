@@ -139,8 +139,8 @@ impl MemoryRegion {
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`], with the region, which stays usable: `EBUSY` while a memory window is
-    /// bound to it.
+    /// [`Error::Kernel`], with the region, which stays usable: `EBUSY`, or `EINVAL` from
+    /// soft-RoCE and the software HCA, while a memory window is bound to it.
     #[doc(alias = "ibv_dereg_mr")]
     pub fn deregister(mut self) -> Result<(), Refused<Self>> {
         self.core.deregister().map_err(|error| Refused { error, object: self })

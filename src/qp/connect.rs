@@ -90,8 +90,8 @@ impl<P: Provider, T: Peered> QueuePair<P, T> {
                 verb: "connect",
                 what: "peer",
                 value: peer.to_string(),
-                why: "it is this queue pair itself (`connect_to_self` connects to that); \
-                      two processes on softhca0 have equal addresses: take `softhca` there",
+                why: "it is this queue pair itself, which `connect_to_self` connects (hermetic \
+                      software HCAs of two processes are alike: take `softhca` there)",
             });
         }
         self.connect_any(Some(peer))
@@ -102,7 +102,7 @@ impl<P: Provider, T: Peered> QueuePair<P, T> {
     ///
     /// # Errors
     ///
-    /// As for [`connect`](Self::connect).
+    /// As for [`connect`](Self::connect). Its own endpoint is no error here.
     pub fn connect_to_self(&mut self) -> Result<(), Error> {
         let own = self.recv.home.prepared.as_ref().map(|prepared| prepared.endpoint);
         self.connect_any(own.as_ref())

@@ -53,8 +53,8 @@ pub struct Sq<D: Driver> {
 }
 
 /// Number of elements that may be written from the published index `pi` on: the smaller of `left`,
-/// which the kernel no longer reads, and the number of retired slots. The kernel completes a flushed work request before
-/// it leaves the element (kernel `rxe_comp.c:flush_send_queue`).
+/// which the kernel no longer reads, and the number of retired slots. The kernel completes a
+/// flushed work request before it leaves the element (kernel `rxe_comp.c:flush_send_queue`).
 pub(crate) fn room(left: u32, table: &SlotTable, pi: u32, max_wr: u32) -> u32 {
     left.min(max_wr.saturating_sub(pi.wrapping_sub(table.retired())))
 }

@@ -58,9 +58,9 @@ pub(crate) fn check(op: &SendOp, data: &Data<'_>, room: Room) -> Result<Checked,
 /// - SENDs and WRITEs complete when TCP has them, and READs when the answer came (kernel
 ///   `siw_qp_tx.c:siw_qp_sq_process`, `siw_qp_rx.c:siw_rdmap_complete`). So a completion says
 ///   nothing about earlier work requests, and each buffer waits for its own.
-/// - For an unsignaled work request the kernel gives TCP the program's own pages, which TCP may read
-///   again even after later completions (`siw_qp_tx.c:siw_tx_hdt`, `use_sendpage`). For a signaled
-///   one the kernel copies the data.
+/// - For an unsignaled work request the kernel gives TCP the program's own pages, which TCP may
+///   read again even after later completions (`siw_qp_tx.c:siw_tx_hdt`, `use_sendpage`). For a
+///   signaled one the kernel copies the data.
 pub(crate) fn flags(checked: &Checked, flags: SendFlags, data: &Data<'_>) -> u16 {
     let is_inline = is_inline(data) && checked.bytes != 0;
     let bit = |set: bool, bit: u32| if set { bit } else { 0 };

@@ -100,8 +100,8 @@ impl MrCore {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal, for example `EBUSY` while a memory window is bound to it; it then
-    /// stays registered.
+    /// The kernel's refusal, for example `EBUSY` or `EINVAL` while a memory window is bound to it;
+    /// it then stays registered.
     pub fn deregister(&mut self) -> Result<(), Error> {
         let Some(handle) = self.handle else {
             return Ok(());

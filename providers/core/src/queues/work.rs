@@ -282,9 +282,10 @@ pub enum PostError {
     InlineTooLong,
     /// Longer than the maximum message.
     MessageTooLong,
-    /// Wrong data: READs and atomics can't be inline, and atomics need a buffer of eight bytes. A
-    /// window needs at least one byte, and only remote rights. A FLUSH needs a placement type, an
-    /// ATOMIC WRITE an address that is a multiple of eight.
+    /// Wrong data: READs and atomics can't be inline (on mlx5 the device fails an inline READ), and
+    /// atomics need a buffer of eight bytes. A window needs at least one byte, and only remote
+    /// rights. A FLUSH needs a placement type, an ATOMIC WRITE an address that is a multiple of
+    /// eight.
     BadData,
     /// The buffer belongs to another protection domain.
     ForeignBuffer,

@@ -30,6 +30,9 @@ use crate::objects::context::ContextCore;
 use crate::objects::event::{non_blocking, wait_readable};
 
 const VERB: &str = "get_cq_event";
+/// Looks in vain in a row, after which the program polls the file. One that waits for the file by
+/// epoll looks a few times.
+const LOOKS: u32 = 60;
 
 /// Number of events of one completion queue read so far. It wraps.
 #[derive(Debug, Default)]
@@ -72,8 +75,8 @@ struct State {
     waiting: VecDeque<u64>,
     /// True while a thread sleeps on the file.
     watched: bool,
-    /// True after a [`Channel::try_next`] that found no event.
-    fruitless: bool,
+    /// Number of calls of [`Channel::try_next`] in a row that found no event.
+    fruitless: u32,
 }
 
 impl State {
@@ -157,9 +160,9 @@ impl Channel {
     pub fn try_next(&self) -> Result<Option<u64>, Error> {
         let mut state = self.state();
         let found = self.look(&mut state, Wanted::Any)?;
-        let idles = std::mem::replace(&mut state.fruitless, found.is_none()) && found.is_none();
+        state.fruitless = if found.is_some() { 0 } else { state.fruitless.saturating_add(1) };
+        let idles = state.fruitless > LOOKS;
         drop(state);
-        // The second look in vain: the program polls the file.
         let door = self.context.uverbs().door();
         if idles && door.wants_progress() {
             door.progress();

@@ -12,7 +12,7 @@
 
 use std::any::Any;
 use std::fmt;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -127,14 +127,16 @@ pub struct CqCore {
     destroyed: Mutex<bool>,
     users: Users,
     inbox: Inbox<Message>,
-    /// Empty polls in a row, up to [`FEW`], of a held queue.
-    empty_polls: AtomicU32,
+    /// Empty polls in a row, up to [`FEW`], of a held queue; from [`ARMED`] on after an arm.
+    empty_polls: AtomicI32,
 }
 
 /// Empty polls in a row before further ones do the device's work: a program that polls, arms, polls
 /// once more and sleeps does none. Work on its thread lets the device's thread nap, which would
 /// then find late what comes while the program sleeps.
-const FEW: u32 = 3;
+const FEW: i32 = 3;
+/// Count of an armed queue. Its program looks a few times, and sleeps: the device's thread works.
+const ARMED: i32 = -60;
 
 /// Error for arming a queue without a channel.
 #[cold]
@@ -183,7 +185,7 @@ impl CqCore {
             destroyed: Mutex::default(),
             users: Users::default(),
             inbox: Inbox::new(room.lag()),
-            empty_polls: AtomicU32::new(0),
+            empty_polls: AtomicI32::new(0),
         })
     }
 
@@ -314,7 +316,9 @@ impl CqCore {
 
     /// Notes that a poll found completions.
     pub fn found(&self) {
-        self.empty_polls.store(0, Ordering::Relaxed);
+        // A program that waits for events may poll again and again before the next arm.
+        let is_armed = self.empty_polls.load(Ordering::Relaxed) < 0;
+        self.empty_polls.store(if is_armed { ARMED } else { 0 }, Ordering::Relaxed);
     }
 
     /// Called after an empty poll, if the device [wants
@@ -334,9 +338,7 @@ impl CqCore {
     /// Called after the queue was armed, if the device [wants
     /// progress](crate::doors::UverbsDoor::wants_progress).
     pub fn armed(&self) {
-        // The program polls once more before it sleeps.
-        let polls = self.empty_polls.load(Ordering::Relaxed).min(FEW - 1);
-        self.empty_polls.store(polls, Ordering::Relaxed);
+        self.empty_polls.store(ARMED, Ordering::Relaxed);
         self.context.uverbs().door().will_sleep();
     }
 

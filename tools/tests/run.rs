@@ -65,11 +65,22 @@ fn pair(server: &str, client: &str, limit: &str) -> common::Run {
 
 #[test]
 fn a_pair_connects_by_tcp_and_by_the_connection_manager() {
+    // Addresses that no other test has.
+    let [here, there] = [1, 2].map(|last| {
+        let process = std::process::id();
+        format!("127.{}.{}.{last}", 128 | process >> 8 & 0x3f, process & 0xff)
+    });
     for (server, client) in [
-        ("$U pingpong --server --port 18621 -n 5", "$U pingpong 127.0.0.1 --port 18621 -n 5"),
-        ("$U rping --server --port 7173", "$U rping 127.0.0.1 --port 7173"),
+        (
+            "$U pingpong --server --port 18621 -n 5".to_owned(),
+            "$U pingpong 127.0.0.1 --port 18621 -n 5".to_owned(),
+        ),
+        (
+            format!("$U rping --server -d softhca@{here}"),
+            format!("$U rping {here} -d softhca@{there}"),
+        ),
     ] {
-        let run = pair(server, client, "60").ok();
+        let run = pair(&server, &client, "60").ok();
         let of = |side: &str| run.stdout.lines().any(|line| line.starts_with(side));
         assert!(of("server: ") && of("client: "), "{run:?}");
     }

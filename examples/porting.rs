@@ -30,8 +30,8 @@ fn events(context: &Context) -> Outcome {
     let channel = context.create_comp_channel()?;
     let mut cq = context.completion_queue(256).channel(&channel).build()?;
     let mut qp = context.queue_pair(&pd, &cq).build()?;
-    let own = qp.prepare(&Local::default())?;
-    qp.connect(&own)?;
+    qp.prepare(&Local::default())?;
+    qp.connect_to_self()?;
     qp.post_recv(0, pd.slab(ROOM, 1)?.take().ok_or("the slab is new")?)?;
     cq.arm(Notify::Any)?;
     qp.post_send_inline(100, b"woken by an event")?;
@@ -67,8 +67,8 @@ fn shared_receives(context: &Context) -> Outcome {
     let mut connected = Vec::new();
     for text in ["by the first queue pair", "by the second queue pair"] {
         let mut qp = context.queue_pair(&pd, &cq).shared_receives(&srq).build()?;
-        let own = qp.prepare(&Local::default())?;
-        qp.connect(&own)?;
+        qp.prepare(&Local::default())?;
+        qp.connect_to_self()?;
         qp.post_send_inline(100, text.as_bytes())?;
         println!("srq     {}", shown(&received(&mut cq)?));
         connected.push(qp);

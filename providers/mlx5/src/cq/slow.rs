@@ -17,8 +17,8 @@ use crate::cqe::{Cqe, Entry};
 
 /// Meaning of a CQE that is not a success of a known queue pair.
 enum Odd {
-    /// A failed work request; the CQE is consumed.
-    Failed(Taken),
+    /// A failed work request, or one that the program wrote itself; the CQE is consumed.
+    Ended(Taken),
     /// No completion for the program; the CQE is consumed.
     Stray,
     /// Not written yet, despite its ownership bit.
@@ -76,7 +76,7 @@ impl Cq {
                 return Some(polled);
             }
             match self.odd(opcode, entry, known) {
-                Odd::Failed(Taken { wr_id, frame, .. }) => {
+                Odd::Ended(Taken { wr_id, frame, .. }) => {
                     // SAFETY: as in `succeed`.
                     let view = unsafe { Cqe::new(entry, opcode) };
                     return Some(Polled { view, wr_id, frame });
@@ -107,23 +107,26 @@ impl Cq {
         }
         self.step();
         let failed = opcode == CqeOpcode::REQ_ERR || opcode == CqeOpcode::RESP_ERR;
-        if !failed || !known {
+        if !known || !failed && opcode != CqeOpcode::REQ {
             return self.stray();
         }
         // SAFETY: `known` says that `last` is in a table, which is not changed until the next call.
         let shared = unsafe { &*self.last };
-        let taken = if opcode == CqeOpcode::REQ_ERR {
+        let taken = if opcode == CqeOpcode::REQ {
+            shared.send.take_unrecorded()
+        } else if opcode == CqeOpcode::REQ_ERR {
             // SAFETY: software owns the entry, a failed send of the last queue pair that is not
             // taken yet.
             let frame = unsafe { self.refused_change(entry) };
             // SAFETY: the device completed this send, with an error; this is the only poller.
             let taken = unsafe { take_send(shared, entry) };
+            let taken = taken.or_else(|| shared.send.take_unrecorded());
             taken.map(|taken| Taken { frame: taken.frame.or(frame), ..taken })
         } else {
             // SAFETY: the device completed the oldest receive, with an error; this is the only
             // poller.
             unsafe { take_recv(shared, entry) }
         };
-        taken.map_or_else(|| self.stray(), Odd::Failed)
+        taken.map_or_else(|| self.stray(), Odd::Ended)
     }
 }

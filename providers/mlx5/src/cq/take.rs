@@ -11,7 +11,7 @@ use uverbs_core::queues::slots::Taken;
 use crate::cqe::Entry;
 
 /// Takes and retires the send that a CQE completes; `None` if no outstanding send starts there, for
-/// example after a repeated completion, and the program writes no WQEs itself.
+/// example after a repeated completion, or for a WQE that the program wrote itself.
 ///
 /// # Safety
 ///
@@ -20,9 +20,7 @@ use crate::cqe::Entry;
 pub(super) unsafe fn take_send(shared: &QpShared, entry: Entry) -> Option<Taken> {
     // SAFETY: contract of this function. The table has at least one slot, even if the queue has
     // none.
-    let Some(taken) = (unsafe { shared.send.take_ahead(entry.wqe_counter()) }) else {
-        return shared.send.take_unrecorded();
-    };
+    let taken = unsafe { shared.send.take_ahead(entry.wqe_counter()) }?;
     // SAFETY: it was just taken.
     unsafe { shared.send.retire(taken.reach) };
     Some(taken)

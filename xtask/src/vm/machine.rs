@@ -107,10 +107,11 @@ impl Machine<'_> {
         // The memory is shared, so that a device's server can map it.
         let memory = format!("memory-backend-memfd,id=memory,size={MEMORY},share=on");
         // A panic or an oops ends the machine at once: its first message counts. On a busy host a
-        // virtual processor may stop for seconds, so stalls and lockups have longer limits.
+        // virtual processor may stop for seconds, so stalls and lockups have longer limits, and the
+        // kernel keeps its clock: with another one each look at the time is a system call.
         let board = self.qemu.board();
         let append = format!(
-            "{} panic=-1 oops=panic mitigations=off rcupdate.rcu_cpu_stall_timeout=60 \
+            "{} panic=-1 oops=panic mitigations=off tsc=reliable rcupdate.rcu_cpu_stall_timeout=60 \
              watchdog_thresh=30",
             board.parameters()
         );

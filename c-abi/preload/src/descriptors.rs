@@ -132,8 +132,7 @@ unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: c_long)
                 let Some(on) = with_exposed_provenance::<c_int>(argument as usize).as_ref() else {
                     return real::fail(EFAULT);
                 };
-                let on = *on != 0;
-                let flags = if on { O_NONBLOCK } else { 0 };
+                let flags = if *on == 0 { 0 } else { O_NONBLOCK };
                 inside(|| rdma::rfcntl(inner, F_SETFL, flags.into()))
             }
             Some(Entry { kind: Kind::Epoll | Kind::Rdma, .. }) | None => {

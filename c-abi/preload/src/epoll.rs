@@ -13,10 +13,10 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use libc::{EINVAL, EPOLL_CTL_ADD, EPOLLIN, c_int, epoll_event, sigset_t, timespec};
+use libc::{EPOLL_CTL_ADD, EPOLLIN, c_int, epoll_event, sigset_t, timespec};
 
 use crate::rdma::inside;
-use crate::real::{masked, milliseconds};
+use crate::real::{masked, timed};
 use crate::table::{self, Entry, Kind};
 use crate::{rdma, real};
 
@@ -85,6 +85,14 @@ unsafe extern "C-unwind" fn epoll_ctl(
     }
 }
 
+/// librdmacm's epoll of this descriptor, if a wait for `most` events needs it.
+fn librdmacms(epoll: c_int, most: c_int) -> Option<c_int> {
+    match table::get(epoll) {
+        Some(Entry { kind: Kind::Epoll, inner }) if most > 0 => Some(inner),
+        _ => None,
+    }
+}
+
 /// Waits for sockets of librdmacm and for the system's epoll, which is a member of librdmacm's.
 ///
 /// # Safety
@@ -135,11 +143,9 @@ unsafe extern "C-unwind" fn epoll_wait(
 ) -> c_int {
     // SAFETY: the arguments are the caller's, by libc's contract.
     unsafe {
-        match table::get(epoll) {
-            Some(Entry { kind: Kind::Epoll, inner }) if most > 0 => {
-                wait_for_both((epoll, inner), events, most, timeout)
-            }
-            _ => real::epoll_wait(epoll, events, most, timeout),
+        match librdmacms(epoll, most) {
+            Some(ours) => wait_for_both((epoll, ours), events, most, timeout),
+            None => real::epoll_wait(epoll, events, most, timeout),
         }
     }
 }
@@ -154,11 +160,9 @@ unsafe extern "C-unwind" fn epoll_pwait(
 ) -> c_int {
     // SAFETY: the arguments are the caller's, by libc's contract.
     unsafe {
-        match table::get(epoll) {
-            Some(Entry { kind: Kind::Epoll, inner }) if most > 0 => {
-                masked(mask, || wait_for_both((epoll, inner), events, most, timeout))
-            }
-            _ => real::epoll_pwait(epoll, events, most, timeout, mask),
+        match librdmacms(epoll, most) {
+            Some(ours) => masked(mask, || wait_for_both((epoll, ours), events, most, timeout)),
+            None => real::epoll_pwait(epoll, events, most, timeout, mask),
         }
     }
 }
@@ -173,12 +177,11 @@ unsafe extern "C-unwind" fn epoll_pwait2(
 ) -> c_int {
     // SAFETY: the arguments are the caller's, by libc's contract.
     unsafe {
-        match table::get(epoll) {
-            Some(Entry { kind: Kind::Epoll, inner }) if most > 0 => {
-                let Some(timeout) = milliseconds(timeout) else { return real::fail(EINVAL) };
-                masked(mask, || wait_for_both((epoll, inner), events, most, timeout))
+        match librdmacms(epoll, most) {
+            Some(ours) => {
+                timed(timeout, mask, |limit| wait_for_both((epoll, ours), events, most, limit))
             }
-            _ => real::epoll_pwait2(epoll, events, most, timeout, mask),
+            None => real::epoll_pwait2(epoll, events, most, timeout, mask),
         }
     }
 }

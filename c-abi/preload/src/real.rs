@@ -64,13 +64,30 @@ pub(crate) unsafe fn masked(mask: *const sigset_t, wait: impl FnOnce() -> c_int)
     }
 }
 
-/// Milliseconds of a time, rounded up; -1 for null, which is no limit. `None` for what is no time
-/// (`EINVAL`).
+/// Runs a wait with its limit in milliseconds, under the caller's signal mask.
+///
+/// # Safety
+///
+/// As for [`milliseconds`] and [`masked`].
+pub(crate) unsafe fn timed(
+    limit: *const timespec,
+    mask: *const sigset_t,
+    wait: impl FnOnce(c_int) -> c_int,
+) -> c_int {
+    // SAFETY: by the contract of `timed`.
+    match unsafe { milliseconds(limit) } {
+        // SAFETY: by the contract of `timed`.
+        Some(limit) => unsafe { masked(mask, || wait(limit)) },
+        None => fail(libc::EINVAL),
+    }
+}
+
+/// Milliseconds of a time, rounded up; -1 for null, which is no limit. `None` for an invalid time.
 ///
 /// # Safety
 ///
 /// The time is null, or points to one.
-pub(crate) unsafe fn milliseconds(time: *const timespec) -> Option<c_int> {
+unsafe fn milliseconds(time: *const timespec) -> Option<c_int> {
     // SAFETY: by this function's contract.
     let Some(time) = (unsafe { time.as_ref() }) else { return Some(-1) };
     if time.tv_sec < 0 || !(0..1_000_000_000).contains(&time.tv_nsec) {

@@ -9,12 +9,12 @@ use std::mem::ManuallyDrop;
 use std::ptr::null;
 
 use libc::{
-    EINVAL, POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, c_int, fd_set, nfds_t, pollfd, sigset_t,
-    timespec, timeval,
+    POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, c_int, fd_set, nfds_t, pollfd, sigset_t, timespec,
+    timeval,
 };
 
 use crate::rdma::inside;
-use crate::real::{masked, milliseconds};
+use crate::real::timed;
 use crate::table::{self, Entry, Kind};
 use crate::{rdma, real};
 
@@ -84,10 +84,7 @@ unsafe extern "C-unwind" fn ppoll(
     // SAFETY: the arguments are the caller's, by libc's contract.
     unsafe {
         match with_ours(files, count) {
-            Some(files) => match milliseconds(timeout) {
-                Some(timeout) => masked(mask, || wait(files, timeout)),
-                None => real::fail(EINVAL),
-            },
+            Some(files) => timed(timeout, mask, |limit| wait(files, limit)),
             None => real::ppoll(files, count, timeout, mask),
         }
     }
@@ -166,10 +163,8 @@ unsafe extern "C-unwind" fn select(
             tv_sec: time.tv_sec,
             tv_nsec: time.tv_usec.saturating_mul(1000),
         });
-        let answer = match milliseconds(limit.as_ref().map_or(null(), |at| at)) {
-            Some(timeout) => wait(&mut files, timeout),
-            None => real::fail(EINVAL),
-        };
+        let limit = limit.as_ref().map_or(null(), |at| at);
+        let answer = timed(limit, null(), |limit| wait(&mut files, limit));
         report(&ManuallyDrop::into_inner(files), sets, answer)
     }
 }
@@ -189,10 +184,7 @@ unsafe extern "C-unwind" fn pselect(
         let Some(mut files) = members(sets, most) else {
             return real::pselect(most, read, write, except, timeout, mask);
         };
-        let answer = match milliseconds(timeout) {
-            Some(timeout) => masked(mask, || wait(&mut files, timeout)),
-            None => real::fail(EINVAL),
-        };
+        let answer = timed(timeout, mask, |limit| wait(&mut files, limit));
         report(&ManuallyDrop::into_inner(files), sets, answer)
     }
 }

@@ -67,7 +67,7 @@ impl Group {
         self.name
     }
 
-    /// How the shell ended, if it did. It stays a zombie until the drop.
+    /// End of the shell, if it ended. It stays a zombie until the drop.
     pub(super) fn ended(&self) -> io::Result<Option<End>> {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
         Ok(match waitid(Id::Pid(self.id), flags)? {
@@ -99,7 +99,7 @@ impl Group {
     /// Processor time of the group so far, in ticks, if all its threads sleep.
     pub(super) fn asleep(&self) -> Option<u64> {
         let mut ticks = None;
-        for process in self.processes().filter(|process| !is_over(process)) {
+        for process in self.processes() {
             for task in process.tasks().ok()?.flatten() {
                 let stat = task.stat().ok()?;
                 if stat.state != 'S' {
@@ -111,10 +111,13 @@ impl Group {
         ticks
     }
 
+    /// Processes of the group that have not ended.
     fn processes(&self) -> impl Iterator<Item = Process> {
         let group = self.id.as_raw();
         let all = all_processes().into_iter().flatten().flatten();
-        all.filter(move |process| process.stat().is_ok_and(|stat| stat.pgrp == group))
+        all.filter(move |process| {
+            process.stat().is_ok_and(|stat| stat.pgrp == group && stat.state != 'Z')
+        })
     }
 }
 
@@ -123,7 +126,7 @@ impl Drop for Group {
         // The shell is reaped last: until then its number is no other group's.
         let _ = killpg(self.id, Signal::SIGTERM);
         let asked = Instant::now();
-        while self.processes().any(|process| !is_over(&process)) && asked.elapsed() < GRACE {
+        while self.processes().next().is_some() && asked.elapsed() < GRACE {
             thread::sleep(STEP);
         }
         let _ = killpg(self.id, Signal::SIGKILL);
@@ -135,11 +138,6 @@ impl Drop for Group {
             }
         }
     }
-}
-
-/// True for a process that ended and was not waited for.
-fn is_over(process: &Process) -> bool {
-    process.stat().is_ok_and(|stat| stat.state == 'Z')
 }
 
 /// Copies lines behind the side's name. A line is written at once, so that lines don't mix.

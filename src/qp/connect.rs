@@ -104,13 +104,12 @@ impl<P: Provider, T: Peered> QueuePair<P, T> {
     ///
     /// As for [`connect`](Self::connect). Its own endpoint is no error here.
     pub fn connect_to_self(&mut self) -> Result<(), Error> {
-        let own = self.recv.home.prepared.as_ref().map(|prepared| prepared.endpoint);
-        self.connect_any(own.as_ref())
+        self.connect_any(None)
     }
 
-    /// `None`: not prepared.
+    /// Connects to the peer; `None`: to itself.
     fn connect_any(&mut self, peer: Option<&Endpoint>) -> Result<(), Error> {
-        let (Some(prepared), Some(peer)) = (self.recv.home.prepared.take(), peer) else {
+        let Some(prepared) = self.recv.home.prepared.take() else {
             return Err(Error::Invalid {
                 verb: "connect",
                 what: "queue pair",
@@ -118,7 +117,7 @@ impl<P: Provider, T: Peered> QueuePair<P, T> {
                 why: "call `prepare` first: it sets this side's half of the connection",
             });
         };
-        let result = self.connect_prepared(&prepared, peer);
+        let result = self.connect_prepared(&prepared, peer.unwrap_or(&prepared.endpoint));
         self.recv.home.prepared = Some(prepared);
         result
     }

@@ -101,8 +101,8 @@ pub(super) struct Awaited {
 }
 
 impl Id {
-    /// True if an address of all leaves out the other family. IPv4 does by default, IPv6 where the
-    /// system says so (`cma.c:rdma_bind_addr`), which is not its default.
+    /// True if a wildcard address leaves out the other family. By default IPv4 does and IPv6 does
+    /// not (`cma.c:rdma_bind_addr`, with the system's default of `bindv6only`).
     pub(super) fn is_family_only(&self, addr: SocketAddr) -> bool {
         self.family_only.unwrap_or(addr.is_ipv4())
     }

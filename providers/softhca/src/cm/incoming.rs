@@ -256,14 +256,20 @@ impl Manager {
         if rej.message == OF_REQ && was_accepted {
             return;
         }
-        id.state = State::Over;
-        id.connection.awaited = None;
         let param = rdma_ucm_conn_param {
             private_data: padded(&rej.private),
             private_data_len: room::REJ as u8,
             ..Default::default()
         };
-        self.tell(number, event::REJECTED, rej.reason.into(), Param::Connection(param));
+        self.reject_id(number, rej.reason, param);
+    }
+
+    /// Ends an id without a connection, and tells the program why.
+    fn reject_id(&mut self, number: IdNumber, reason: u16, param: rdma_ucm_conn_param) {
+        let Some(id) = self.ids.get_mut(&number) else { return };
+        id.state = State::Over;
+        id.connection.awaited = None;
+        self.tell(number, event::REJECTED, reason.into(), Param::Connection(param));
     }
 
     fn disconnect(&mut self, from: Address, to: Address, tid: u64, ids: Ids, qpn: u32) {
@@ -313,10 +319,7 @@ impl Manager {
                 }
                 State::DreqSent => self.end(number),
                 State::ReqSent | State::RepReceived | State::ReqReceived | State::RepSent => {
-                    id.state = State::Over;
-                    id.connection.awaited = None;
-                    let none = Param::Connection(Default::default());
-                    self.tell(number, event::REJECTED, CONSUMER.into(), none);
+                    self.reject_id(number, CONSUMER, Default::default());
                 }
                 _ => {}
             }

@@ -224,8 +224,8 @@ impl Manager {
     ///
     /// # Errors
     ///
-    /// `EADDRINUSE` if another id has address and port, `EADDRNOTAVAIL` if one of both addresses
-    /// stands for all.
+    /// `EADDRINUSE` if another id has address and port, `EADDRNOTAVAIL` if either address is a
+    /// wildcard.
     pub(super) fn claim_port(
         &mut self,
         of: IdNumber,
@@ -260,9 +260,10 @@ impl Manager {
             if local.port() != addr.port() || apart {
                 return None;
             }
-            let all = self.is_any(local.ip()) || self.is_any(addr.ip());
-            let equal = (local.ip() == addr.ip()).then_some(Errno::EADDRINUSE);
-            if all { Some(Errno::EADDRNOTAVAIL) } else { equal }
+            if self.is_any(local.ip()) || self.is_any(addr.ip()) {
+                return Some(Errno::EADDRNOTAVAIL);
+            }
+            (local.ip() == addr.ip()).then_some(Errno::EADDRINUSE)
         })
     }
 

@@ -4,8 +4,8 @@
 //! A file is a pair of connected SEQPACKET sockets, one of which belongs to the client. As with the
 //! kernel's file, `read` returns one whole event, it can be polled and made non-blocking, it is
 //! never writable (`ib_uverbs_event_poll`), and a descriptor passed back is identified by its
-//! inode. Unread events can be taken back when their
-//! object is destroyed, as the kernel does (`ib_uverbs_release_ucq`, `ib_uverbs_release_uevent`).
+//! inode. Unread events can be taken back when their object is destroyed, as the kernel does
+//! (`ib_uverbs_release_ucq`, `ib_uverbs_release_uevent`).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd, RawFd};

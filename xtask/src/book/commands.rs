@@ -56,6 +56,7 @@ fn try_check() -> Result<Outcome, Outcome> {
     output(cargo(&["build", "--workspace", "--bins", "--examples"]), Duration::from_secs(900))?;
     let mut pages = files(Path::new(PAGES), "md").map_err(Outcome::Failed)?;
     pages.extend(OTHERS.map(PathBuf::from));
+    let alone = may_unshare();
     let (mut typed, mut unused) = (0, EXCEPTIONS.map(|(start, _)| start).to_vec());
     for page in &pages {
         let text = read(page).map_err(Outcome::Failed)?;
@@ -69,7 +70,7 @@ fn try_check() -> Result<Outcome, Outcome> {
             commands.retain(|command| start(command).is_none());
             let failed = |why| Outcome::Failed(format!("{}: {why}", page.display()));
             if !commands.is_empty() {
-                run_block(&folder, number, &commands).map_err(failed)?;
+                run_block(&folder, number, &commands, alone).map_err(failed)?;
                 typed += commands.len();
             }
         }
@@ -151,20 +152,28 @@ fn script(commands: &[Typed]) -> String {
     script + &first.map_or(String::new(), ends)
 }
 
-/// Runs the commands of a block, in a new network namespace if the system allows one.
-fn run_block(folder: &Path, number: usize, commands: &[Typed]) -> Result<(), String> {
+/// Words that begin a shell in a new network namespace.
+const ALONE: [&str; 4] = ["--map-root-user", "--net", "sh", "-c"];
+/// First command of that shell.
+const LOOPBACK: &str = "ip link set lo up";
+
+/// Returns true if the system allows network namespaces.
+fn may_unshare() -> bool {
+    let mut probe = Command::new("unshare");
+    probe.args(ALONE).arg(LOOPBACK).output().is_ok_and(|ended| ended.status.success())
+}
+
+/// Runs the commands of a block; `alone`: in a new network namespace.
+fn run_block(folder: &Path, number: usize, commands: &[Typed], alone: bool) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
     let name = format!("block-{number}");
     let file = format!("{name}.sh");
     fs::write(folder.join(&file), script(commands)).map_err(failed)?;
     let begin = format!("exec timeout -k 5 {LIMIT} sh {file} > {name}.log 2>&1");
-    let alone = ["--map-root-user", "--net", "sh", "-c", "ip link set lo up"];
-    let mut probe = Command::new("unshare");
-    let may = output_of(probe.args(alone));
-    let mut shell = match may {
+    let mut shell = match alone {
         true => {
             let mut command = Command::new("unshare");
-            command.args(&alone[..4]).arg(format!("ip link set lo up; {begin}"));
+            command.args(ALONE).arg(format!("{LOOPBACK}; {begin}"));
             command
         }
         false => {
@@ -193,11 +202,6 @@ fn run_block(folder: &Path, number: usize, commands: &[Typed]) -> Result<(), Str
             .map_err(|line| format!("`{}` doesn't print {line:?}, but: {printed}", command.text))?;
     }
     Ok(())
-}
-
-/// True if the command succeeds; it prints nothing here.
-fn output_of(command: &mut Command) -> bool {
-    command.output().is_ok_and(|ended| ended.status.success())
 }
 
 /// Checks that lines appear in this order. Returns the first that does not.
@@ -258,7 +262,7 @@ mod tests {
     fn a_command_that_fails_or_prints_something_else_is_named() {
         let folder = std::env::temp_dir().join(format!("xtask-commands-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
-        let run = |block: &str| run_block(&folder, 0, &parse(block));
+        let run = |block: &str| run_block(&folder, 0, &parse(block), may_unshare());
         assert_eq!(run("$ echo one 1\none 2\n1$ echo up; sleep 0.2\nup\n2$ true"), Ok(()));
         for (block, says) in [
             ("$ true\n$ false", "`false`"),

@@ -12,7 +12,7 @@ use std::time::Duration;
 use common::{End, Outcome, Table, connect, open_to_all, shown};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use uverbs::event::AsyncElement::Qp;
-use uverbs::{CompletionChannel, Context, Frame, Local, Notify, Remote};
+use uverbs::{CompletionChannel, Context, Frame, Notify, Remote};
 
 const CLIENTS: usize = 3;
 const ROUNDS: usize = 2;
@@ -35,8 +35,7 @@ fn main() -> Outcome {
         let cq = context.completion_queue(256).channel(&channel).build()?;
         let qp = context.queue_pair(&pd, &cq).build()?;
         let (mut server, mut client) = (End { qp, cq, pd }, End::new(&context)?);
-        let local = Local { rnr_retry: 7, ..open_to_all() };
-        connect(&mut client.qp, &mut server.qp, &local)?;
+        connect(&mut client.qp, &mut server.qp, &open_to_all())?;
         let slab = server.pd.slab(64, ROUNDS)?;
         while let Some(frame) = slab.take() {
             server.qp.post_recv(0, frame)?;

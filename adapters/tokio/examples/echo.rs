@@ -79,7 +79,7 @@ async fn main() -> Result<(), Error> {
         let mut ends = [End::new(&context, &pd, &channel)?, End::new(&context, &pd, &channel)?];
         let mut addresses = Vec::new();
         for end in &mut ends {
-            addresses.push(end.qp.prepare(&Local { rnr_retry: 7, ..Local::default() })?);
+            addresses.push(end.qp.prepare(&Local::default())?);
             end.qp.post_recv(0, end.slab.take().expect("it is new"))?;
         }
         for (end, peer) in ends.iter_mut().zip(addresses.iter().rev()) {

@@ -26,7 +26,7 @@ impl Loop {
     fn new(context: &Context, pd: &ProtectionDomain, channel: &Channel) -> Self {
         let cq = context.completion_queue(64).channel(channel.inner()).build().unwrap();
         let mut qp = context.queue_pair(pd, &cq).max_send_wr(16).max_recv_wr(16).build().unwrap();
-        qp.prepare(&Local { rnr_retry: 7, ..Local::default() }).unwrap();
+        qp.prepare(&Local::default()).unwrap();
         qp.connect_to_self().unwrap();
         let slab = pd.slab(64, 16).unwrap();
         Self { qp, completions: channel.completions(cq).unwrap(), slab }

@@ -66,7 +66,7 @@ fn ours(count: u32, pause: Duration) -> Result<(), Error> {
     let mut received = context.completion_queue(63).channel(&channel).build()?;
     let builder = context.queue_pair(&pd, &sent).recv_cq(&received);
     let mut qp = builder.max_send_wr(16).max_recv_wr(16).max_inline_data(16).build()?;
-    qp.prepare(&Local { rnr_retry: 7, ..Local::default() })?;
+    qp.prepare(&Local::default())?;
     qp.connect_to_self()?;
     let mut frame = pd.slab(8, 1)?.take().expect("it is new");
     for _ in 0..count {

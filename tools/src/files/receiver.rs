@@ -37,8 +37,7 @@ pub(crate) fn receive(args: &RecvArgs) -> Result<(), Error> {
     expect(&mut qp, &pd)?;
     let len = args.piece * u64::from(args.pieces);
     let window = pd.expose(len as usize, AccessFlags::REMOTE_WRITE)?;
-    let param = Param { rnr_retry_count: 7, ..Param::default() };
-    let connection = request.accept(qp, &param).map_err(Refused::into_error)?;
+    let connection = request.accept(qp, &Param::default()).map_err(Refused::into_error)?;
     let timeout = args.by.timeout;
     let mut side = Side::new(connection, cq, &pd, timeout)?;
     let done = take(args, &mut side, &window);

@@ -111,8 +111,7 @@ impl Sending {
         let (pd, cq, mut qp) = made(&route.device()?)?;
         route.init(&mut qp)?;
         expect(&mut qp, &pd)?;
-        let param = Param { rnr_retry_count: 7, ..Param::default() };
-        let connection = route.connect(qp, &param).map_err(Refused::into_error)?;
+        let connection = route.connect(qp, &Param::default()).map_err(Refused::into_error)?;
         let timeout = args.by.timeout;
         let mut side = Side::new(connection, cq, &pd, timeout)?;
         side.say(announce)?;

@@ -79,8 +79,7 @@ impl Local {
     ///
     /// # Errors
     ///
-    /// `EADDRNOTAVAIL` or `ENODEV` if no device has the address; errors of
-    /// making queues.
+    /// `EADDRNOTAVAIL` or `ENODEV` if no device has the address; errors of making queues.
     pub(super) fn open(
         cm: &EventChannel,
         own: SocketAddr,

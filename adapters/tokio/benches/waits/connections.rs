@@ -28,7 +28,7 @@ pub(crate) fn serve(device: &Device, polled: bool) -> Fallible<()> {
                 break request;
             }
             if start.elapsed() >= LIMIT {
-                return Err("nobody came".into());
+                return Err("no connection came".into());
             }
         };
         let last = request.private_data().starts_with(LAST);

@@ -66,8 +66,7 @@ impl Side {
         let Objects { cq, channel, mut qp, pd } = objects(&context, events)?;
         request.init(&mut qp)?;
         stock(&mut qp, &pd)?;
-        let param = Param { rnr_retry_count: 7, ..Param::default() };
-        let connection = request.accept(qp, &param).map_err(Refused::into_error)?;
+        let connection = request.accept(qp, &Param::default()).map_err(Refused::into_error)?;
         Ok(Self { cq, channel, others: Vec::new(), connection, _pd: pd })
     }
 
@@ -77,8 +76,7 @@ impl Side {
         let Objects { cq, channel, mut qp, pd } = objects(&context, events)?;
         route.init(&mut qp)?;
         stock(&mut qp, &pd)?;
-        let param = Param { rnr_retry_count: 7, ..Param::default() };
-        let connection = route.connect(qp, &param).map_err(Refused::into_error)?;
+        let connection = route.connect(qp, &Param::default()).map_err(Refused::into_error)?;
         Ok(Self { cq, channel, others: Vec::new(), connection, _pd: pd })
     }
 

@@ -143,7 +143,7 @@ impl Error {
         let hint = match errno {
             Errno::ENODEV => Some("the address's network interface has no RDMA device"),
             Errno::EADDRNOTAVAIL => {
-                Some("no network interface has this address, or another id has the port at all")
+                Some("no network interface has this address, or a wildcard address has the port")
             }
             Errno::EADDRINUSE => Some("another listener has this address and port"),
             Errno::EACCES => Some("ports below 1024 need CAP_NET_BIND_SERVICE"),

@@ -17,8 +17,12 @@ pub struct Attempt {
 /// Error of a connection attempt, or of a connection that ended.
 ///
 /// ```
-/// use uverbs_core::connection::ConnectionErrorKind;
-/// use uverbs_core::error::Error;
+/// # mod uverbs {
+/// #     pub use uverbs_core::error::Error;
+/// #     pub mod cm { pub use uverbs_core::connection::*; }
+/// # }
+/// use uverbs::Error;
+/// use uverbs::cm::ConnectionErrorKind;
 ///
 /// fn may_come_later(error: &Error) -> bool {
 ///     let Error::Connection(error) = error else { return false };
@@ -169,8 +173,9 @@ impl fmt::Display for ConnectionError {
                 "rejected: the peer still has an old connection of this queue pair number and ends \
                  it now; connect again (reason 10)",
             ),
-            Kind::Rejected { reason: Kind::CONSUMER, .. } => {
-                f.write_str("rejected by the peer's program (reason 28)")
+            Kind::Rejected { reason: Kind::CONSUMER, private_data } => {
+                f.write_str("rejected by the peer's program (reason 28)")?;
+                printable(private_data).map_or(Ok(()), |text| write!(f, ": {text}"))
             }
             Kind::Rejected { reason, .. } => write!(f, "rejected with reason {reason}"),
             Kind::Disconnected => f.write_str("the peer ended the connection"),
@@ -178,6 +183,13 @@ impl fmt::Display for ConnectionError {
             Kind::Unexpected(event) => write!(f, "unexpected connection manager event {event}"),
         }
     }
+}
+
+/// Private data that is a line of text, without the zeros that pad the message.
+fn printable(data: &[u8]) -> Option<&str> {
+    let end = data.iter().rposition(|byte| *byte != 0)? + 1;
+    let text = std::str::from_utf8(&data[..end]).ok()?;
+    (!text.contains(char::is_control)).then_some(text)
 }
 
 crate::sentence_in_debug!(struct ConnectionError { kind, attempt });
@@ -252,5 +264,22 @@ mod tests {
         };
         let text = "10.0.0.9:7471: rejected: no program listens at this port (reason 8)";
         assert_eq!(refused.of(tried).to_string(), text);
+    }
+
+    #[test]
+    fn a_rejection_prints_the_text_of_its_program() {
+        let text = |private_data: &[u8]| {
+            let private_data = private_data.to_vec();
+            let kind = ConnectionErrorKind::Rejected {
+                reason: ConnectionErrorKind::CONSUMER,
+                private_data,
+            };
+            ConnectionError::from(kind).to_string()
+        };
+        let bare = "rejected by the peer's program (reason 28)";
+        assert_eq!(text(b"full today\0\0\0"), format!("{bare}: full today"));
+        for data in [&b""[..], &[0; 148], b"\x01\x02", &[0xff; 3], b"a\nb"] {
+            assert_eq!(text(data), bare);
+        }
     }
 }

@@ -20,9 +20,11 @@ use std::sync::OnceLock;
 /// A variable that the library reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variable {
-    /// `UVERBS_DEVICE`: devices visible to a C program, separated by commas. Unset: all devices of
-    /// the kernel.
+    /// `UVERBS_DEVICE`: devices visible to a C program, and to choose a default device from,
+    /// separated by commas. Unset: all devices of the kernel.
     Device,
+    /// `UVERBS_SOFTHCA_PROFILE`: card by whose capabilities software HCAs go.
+    SoftHcaProfile,
     /// `UVERBS_CAPTURE`: file that the packets of all software HCAs are written to.
     Capture,
     /// `UVERBS_TRACE`: file that commands, doorbells, WQEs and completions are written to.
@@ -55,8 +57,9 @@ static LOADED: OnceLock<Values> = OnceLock::new();
 
 impl Variable {
     /// All variables, in the order of their declaration.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Device,
+        Self::SoftHcaProfile,
         Self::Capture,
         Self::Trace,
         Self::SysfsPath,
@@ -75,6 +78,7 @@ impl Variable {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Device => "UVERBS_DEVICE",
+            Self::SoftHcaProfile => "UVERBS_SOFTHCA_PROFILE",
             Self::Capture => "UVERBS_CAPTURE",
             Self::Trace => "UVERBS_TRACE",
             Self::SysfsPath => "SYSFS_PATH",

@@ -12,6 +12,7 @@
 //! | [`queues`] | work requests, completions, and the slots between them |
 //! | [`order`] | fences, and accesses that a device sees |
 //! | [`provider`] | traits that a provider implements |
+//! | [`report`] | places, counters and objects of devices |
 //! | [`thread`] | threads of the library, which block all signals |
 //! | [`environment`] | environment variables |
 //! | [`private_file`] | files that only the user may read |
@@ -34,6 +35,7 @@ pub mod order;
 pub mod private_file;
 pub mod provider;
 pub mod queues;
+pub mod report;
 mod sentence;
 mod sync;
 #[cfg(test)]

@@ -112,6 +112,7 @@ fn create_cq(channel: bool, flags: u32) -> CreateCq<'static> {
         channel: channel.then_some(fd),
         event_fd: Some(fd),
         flags,
+        driver: None,
     }
 }
 

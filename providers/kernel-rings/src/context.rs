@@ -6,7 +6,6 @@
 //! provider's promises.
 #![allow(unsafe_code, reason = "wraps kernel objects by number, and keeps a provider's promises")]
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 use uverbs_core::attr::{AhAttr, DeviceAttr, PortAttr};
@@ -16,37 +15,18 @@ use uverbs_core::objects::cq::CqCore;
 use uverbs_core::objects::pd::PdCore;
 use uverbs_core::provider::{ContextOps, CqInit, NewQp, NewSrq, Provider, QpInit, SrqInit};
 use uverbs_core::queues::user_index::UserIndexes;
-use zerocopy::IntoBytes;
 
 use crate::create::{create_cq, create_qp, create_srq};
 use crate::driver::Driver;
+use crate::opened::Opened;
 use crate::{Cq, Rq, Sq, Srq};
-
-/// Limits of a device.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Work requests of a queue pair's queue.
-    pub qp_wr: u32,
-    /// SGEs of a work request.
-    pub sge: u32,
-    /// Receives of a shared queue.
-    pub srq_wr: u32,
-    /// SGEs of a shared queue's receive.
-    pub srq_sge: u32,
-    /// Entries of a completion queue.
-    pub cqe: u32,
-    /// Completion vectors.
-    pub vectors: u32,
-}
 
 /// An open device.
 #[derive(Debug)]
-pub struct Context<D> {
+pub struct Context<D: Driver> {
     pub(crate) indexes: UserIndexes,
-    pub(crate) limits: Limits,
-    pub(crate) device: DeviceAttr,
+    pub(crate) opened: Opened<D::State>,
     pub(crate) core: Arc<ContextCore>,
-    driver: PhantomData<fn() -> D>,
 }
 
 impl<D: Driver> Context<D> {
@@ -58,23 +38,13 @@ impl<D: Driver> Context<D> {
     /// [`Error::Unsupported`] for a device of another driver, or the kernel's refusal.
     pub fn open(core: Arc<ContextCore>) -> Result<Self, Error> {
         let driver = core.uverbs().driver_id();
-        if driver != D::ID {
+        if !D::IDS.contains(&driver) {
             let what =
                 format!("a device of another driver than {} (RDMA driver id {driver})", D::MODULE);
             return Err(Error::Unsupported { verb: "open_device", what });
         }
-        let mut answer = D::ContextAnswer::default();
-        let info = core.uverbs().get_context(&[], answer.as_mut_bytes())?;
-        let device = core.uverbs().query_device_ex(&mut [])?;
-        let limits = Limits {
-            qp_wr: device.max_qp_wr,
-            sge: device.max_sge.min(D::MAX_SGE),
-            srq_wr: device.max_srq_wr,
-            srq_sge: device.max_srq_sge.min(D::MAX_SGE),
-            cqe: device.max_cqe,
-            vectors: info.num_comp_vectors,
-        };
-        Ok(Self { indexes: UserIndexes::default(), limits, device, core, driver: PhantomData })
+        let opened = D::get_context(core.uverbs())?;
+        Ok(Self { indexes: UserIndexes::default(), opened, core })
     }
 }
 
@@ -93,11 +63,11 @@ where
     }
 
     fn device_attr(&self) -> &DeviceAttr {
-        &self.device
+        &self.opened.device
     }
 
     fn comp_vectors(&self) -> u32 {
-        self.limits.vectors
+        self.opened.limits.vectors
     }
 
     fn query_port(&self, port: u8) -> Result<PortAttr, Error> {

@@ -20,6 +20,7 @@ use uverbs_core::queues::token::{Queue, Token};
 
 use crate::driver::Driver;
 use crate::rings::{Arm, CqRing};
+use crate::sq::QUIET;
 
 const RESIZE_CQ: &str = "resize_cq";
 
@@ -69,9 +70,13 @@ impl<D: Driver> Cq<D> {
         // SAFETY: this is the polling side.
         for message in unsafe { self.core.messages() } {
             match message {
-                Message::Attach(shared, roles) => self.known.attach(shared, roles),
+                Message::Attach(shared, roles) => {
+                    self.ring.attach(&shared);
+                    self.known.attach(shared, roles);
+                }
                 Message::Detach(shared) => {
                     self.sweep(shared.user_index.value());
+                    self.ring.detach(&shared);
                     self.known.detach(&shared);
                 }
             }
@@ -82,14 +87,26 @@ impl<D: Driver> Cq<D> {
     #[inline]
     fn take(&mut self, token: Token, entry: Entry<D>) -> Option<Taken> {
         let ended = || D::CqRing::ended(entry);
-        match token.queue {
-            Queue::Send if !D::SENDS_COMPLETE_IN_ORDER => {
-                // SAFETY: this is the polling side, and the kernel completed the work request.
-                unsafe { self.known.take_send(token, ended() == Ended::Failed) }
-            }
+        let in_order = match token.queue {
+            Queue::Send => D::SENDS_COMPLETE_IN_ORDER,
+            Queue::Recv => D::RECVS_COMPLETE_IN_ORDER,
+        };
+        if in_order {
             // SAFETY: this is the polling side, and the kernel completed the work request.
-            _ => unsafe { self.known.take(token, ended) },
+            unsafe { self.known.take(token, ended) }
+        } else {
+            // SAFETY: this is the polling side, and the kernel completed the work request.
+            unsafe { self.known.take_out_of_order(token, ended()) }
         }
+    }
+
+    /// True for the completion of a work request whose program asked for none.
+    #[inline(always)]
+    fn is_quiet(token: Token, entry: Entry<D>, taken: &Taken) -> bool {
+        let in_slot =
+            D::SIGNALS_ALL && token.queue == Queue::Send && taken.position.posted() == QUIET;
+        D::CqRing::is_quiet(entry)
+            || in_slot && matches!(D::CqRing::ended(entry), Ended::Done { .. })
     }
 }
 
@@ -110,7 +127,13 @@ unsafe impl<D: Driver> CqOps for Cq<D> {
                 }
                 break;
             };
-            let Some(token) = D::CqRing::token(entry) else {
+            if D::CqRing::is_unsolicited(entry) {
+                self.ring.advance();
+                // SAFETY: as below.
+                let view = unsafe { D::CqRing::view(entry, true) };
+                return Some(Polled { view, wr_id: 0, frame: None });
+            }
+            let Some(token) = self.ring.token(entry, &self.known) else {
                 self.ring.advance();
                 skipped = true;
                 continue;
@@ -124,7 +147,8 @@ unsafe impl<D: Driver> CqOps for Cq<D> {
             self.ring.advance();
             match taken {
                 // A failure is reported even if the send is unsignaled.
-                Some(Taken { wr_id, frame, .. }) if !D::CqRing::is_quiet(entry) => {
+                Some(taken) if !Self::is_quiet(token, entry, &taken) => {
+                    let Taken { wr_id, frame, .. } = taken;
                     // SAFETY: the entry is given back by the next call or `publish`, when the
                     // caller's view is over.
                     let view = unsafe { D::CqRing::view(entry, token.queue == Queue::Recv) };
@@ -152,7 +176,7 @@ unsafe impl<D: Driver> CqOps for Cq<D> {
 
     #[inline]
     fn publish(&mut self) {
-        self.ring.publish();
+        self.ring.publish(&self.core);
     }
 
     fn settle(&mut self) {
@@ -175,7 +199,7 @@ unsafe impl<D: Driver> CqOps for Cq<D> {
         Error::limit(RESIZE_CQ, "entries", entries, self.most.saturating_sub(1))?;
         self.core.room_of(entries, entries + 1)?;
         self.publish();
-        // If the mapping fails, the queue keeps the old ring and gets no further completions.
+        // If the mapping fails, the queue keeps the old ring, and another resize mends it.
         let memory = self.ring.resize(&self.core, entries + 1)?;
         *self.memory.lock().unwrap_or_else(PoisonError::into_inner) = memory;
         // Not checked again: the kernel's queue has this size now.
@@ -187,16 +211,16 @@ unsafe impl<D: Driver> CqOps for Cq<D> {
 
     #[cold]
     fn arm(&mut self, notify: Notify) -> Result<(), Error> {
-        arm(&self.core, self.ring.arms(), notify)
+        arm(&self.core, &self.ring.arms(), notify)
     }
 
     fn armer(&self) -> Armer {
         let (core, by) = (Arc::clone(&self.core), self.ring.arms());
-        Box::new(move |notify| arm(&core, by, notify))
+        Box::new(move |notify| arm(&core, &by, notify))
     }
 }
 
-fn arm(core: &CqCore, by: impl Arm, notify: Notify) -> Result<(), Error> {
+fn arm(core: &CqCore, by: &impl Arm, notify: Notify) -> Result<(), Error> {
     core.events_to_arm()?;
     by.arm(core, notify)
 }

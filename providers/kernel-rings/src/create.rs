@@ -24,9 +24,10 @@ use uverbs_core::queues::slots::SlotTable;
 use uverbs_core::queues::srq::SrqShared;
 use zerocopy::IntoBytes;
 
-use crate::context::{Context, Limits};
+use crate::context::Context;
 use crate::doorbell::Doorbell;
-use crate::driver::{CqMade, Driver, Mapped, QpMade, QpRings, SrqMade};
+use crate::driver::{Ask, CqMade, Driver, Mapped, QpMade, QpRings, SrqMade};
+use crate::opened::Limits;
 use crate::rings::{CqRing, RecvRing, SendRing};
 use crate::rq::RqParts;
 use crate::{Cq, Rq, Sq, Srq};
@@ -46,7 +47,7 @@ pub(crate) fn create_cq<D: Driver>(
 ) -> Result<(Arc<CqCore>, Cq<D>), Error> {
     init.check_context(&context.core)?;
     for (is_asked, what) in [
-        (init.compressed, "compressed completions"),
+        (init.compressed.is_some(), "compressed completions"),
         (init.padded, "entries of 128 bytes"),
         (init.ignore_overrun && !D::IGNORES_OVERRUN, "a queue that ignores overruns"),
     ] {
@@ -54,7 +55,7 @@ pub(crate) fn create_cq<D: Driver>(
             return unsupported(CREATE_CQ, format!("{what} ({})", D::MODULE));
         }
     }
-    let Limits { cqe, vectors, .. } = context.limits;
+    let Limits { cqe, vectors, .. } = context.opened.limits;
     if init.entries == 0 {
         return Err(Error::Limit { verb: CREATE_CQ, what: "entries", value: 0, limit: 1 });
     }
@@ -63,20 +64,23 @@ pub(crate) fn create_cq<D: Driver>(
     let most = if init.unchecked { cqe } else { cqe.saturating_sub(1) };
     Error::limit(CREATE_CQ, "entries", init.entries, most)?;
     Error::limit(CREATE_CQ, "comp_vector", init.comp_vector, vectors.saturating_sub(1))?;
+    let opened = &context.opened;
+    let ask = D::ask_cq(opened, init, init.entries.saturating_add(1).min(cqe))?;
     let mut answer = D::CqAnswer::default();
     let attr = CreateCq {
-        entries: init.entries.saturating_add(1).min(cqe),
+        entries: ask.sizes,
         user_handle: unique_id(),
         comp_vector: init.comp_vector,
         channel: init.channel.as_ref().map(|channel| channel.as_fd()),
         event_fd: context.core.event_file(),
         flags: init.flags(),
+        driver: None,
     };
     let uverbs = context.core.uverbs();
-    // SAFETY: the request names no memory.
-    let created = unsafe { uverbs.create_cq(&attr, &[], answer.as_mut_bytes()) }?;
+    // SAFETY: the request names no memory, by the driver's promise.
+    let created = unsafe { uverbs.create_cq(&attr, &ask.part, answer.as_mut_bytes()) }?;
     let (handle, event) = (created.handle, attr.user_handle);
-    let made = CqMade { uverbs, init, entries: attr.entries, created, answer };
+    let made = CqMade { uverbs, opened, init, entries: attr.entries, created, answer };
     let (Mapped { ring, memory }, number) = D::cq_ring(&made).inspect_err(|_| {
         // SAFETY: it was just made, and no one else knows its number.
         let _ = unsafe { uverbs.destroy_cq(handle) };
@@ -104,7 +108,7 @@ pub(crate) fn create_srq<D: Driver>(
     if init.tags.is_some() {
         return unsupported(CREATE_SRQ, "a queue that matches tags (mlx5 has them)".to_owned());
     }
-    let Limits { srq_wr, srq_sge, .. } = context.limits;
+    let Limits { srq_wr, srq_sge, .. } = context.opened.limits;
     if init.max_wr == 0 {
         return Err(Error::Limit { verb: CREATE_SRQ, what: "max_wr", value: 0, limit: 1 });
     }
@@ -158,11 +162,11 @@ fn asked<D: Driver>(init: &QpInit, limits: &Limits) -> Result<QpCap, Error> {
     if init.srq.is_some() {
         (cap.max_recv_wr, cap.max_recv_sge) = (0, 0);
     }
-    Error::limit(CREATE_QP, "max_send_wr", cap.max_send_wr, limits.qp_wr)?;
-    Error::limit(CREATE_QP, "max_recv_wr", cap.max_recv_wr, limits.qp_wr)?;
-    Error::limit(CREATE_QP, "max_send_sge", cap.max_send_sge, limits.sge)?;
-    Error::limit(CREATE_QP, "max_recv_sge", cap.max_recv_sge, limits.sge)?;
-    Error::limit(CREATE_QP, "max_inline_data", cap.max_inline_data, D::MAX_INLINE)?;
+    Error::limit(CREATE_QP, "max_send_wr", cap.max_send_wr, limits.send_wr)?;
+    Error::limit(CREATE_QP, "max_recv_wr", cap.max_recv_wr, limits.recv_wr)?;
+    Error::limit(CREATE_QP, "max_send_sge", cap.max_send_sge, limits.send_sge)?;
+    Error::limit(CREATE_QP, "max_recv_sge", cap.max_recv_sge, limits.recv_sge)?;
+    Error::limit(CREATE_QP, "max_inline_data", cap.max_inline_data, limits.inline)?;
     cap.max_send_wr = cap.max_send_wr.max(D::MIN_SENDS);
     Ok(cap)
 }
@@ -179,14 +183,15 @@ pub(crate) fn create_qp<D: Driver>(
     if !D::TRANSPORTS.contains(&init.qp_type) {
         return unsupported(CREATE_QP, format!("{} ({})", init.qp_type, D::HAS_TRANSPORTS));
     }
-    let asked = asked::<D>(init, &context.limits)?;
+    let opened = &context.opened;
+    let Ask { sizes: asked, part } = D::ask_qp(opened, init, asked::<D>(init, &opened.limits)?)?;
     let user_index = context.indexes.take(CREATE_QP)?;
     let attr = init.request(&asked, &context.core);
     let mut answer = D::QpAnswer::default();
     let uverbs = context.core.uverbs();
-    // SAFETY: the request names no memory.
-    let created = unsafe { uverbs.create_qp(&attr, &[], answer.as_mut_bytes()) }?;
-    let made = QpMade { uverbs, device: &context.device, init, asked, created, answer };
+    // SAFETY: the request names no memory, by the driver's promise.
+    let created = unsafe { uverbs.create_qp(&attr, &part, answer.as_mut_bytes()) }?;
+    let made = QpMade { uverbs, opened, init, asked, created, answer };
     let QpRings { send, recv, cap, memory } = D::qp_rings(&made).inspect_err(|_| {
         // SAFETY: it was just made, and no one else knows its number.
         let _ = unsafe { uverbs.destroy_qp(created.handle) };

@@ -33,6 +33,18 @@ impl Doorbell {
         self.uverbs.kick_sends(self.qp)
     }
 
+    /// Handle of the queue pair.
+    #[must_use]
+    pub fn qp(&self) -> u32 {
+        self.qp
+    }
+
+    /// Commands of the open device.
+    #[must_use]
+    pub fn uverbs(&self) -> &Uverbs {
+        &self.uverbs
+    }
+
     /// Makes the kernel flush both queues of a queue pair in ERR, by a MODIFY_QP to ERR (kernel
     /// `rxe_qp.c:rxe_qp_error`).
     ///

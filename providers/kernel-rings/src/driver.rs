@@ -9,7 +9,7 @@ use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use uverbs_core::attr::{AhAttr, DeviceAttr, QpCap, QpType};
+use uverbs_core::attr::{AhAttr, QpCap, QpType};
 use uverbs_core::commands::Uverbs;
 use uverbs_core::commands::cq::CqCreated;
 use uverbs_core::commands::qp::QpCreated;
@@ -20,8 +20,10 @@ use uverbs_core::objects::context::ContextCore;
 use uverbs_core::objects::pd::PdCore;
 use uverbs_core::objects::srq::SrqCore;
 use uverbs_core::provider::{CqInit, Provider, QpInit, SrqInit};
-use zerocopy::{FromBytes, IntoBytes};
 
+#[cfg(doc)]
+use crate::Limits;
+use crate::opened::{Answer, Opened};
 use crate::rings::{CqRing, RecvRing, SendRing};
 
 /// A ring and its mapping.
@@ -42,16 +44,22 @@ pub fn map(uverbs: &Uverbs, len: usize, offset: u64) -> Result<Pages, Error> {
     uverbs.door().mmap(len, offset).map_err(|errno| Error::System { what: "mmap", errno })
 }
 
-/// Driver part of a command's answer.
-pub trait Answer: Default + FromBytes + IntoBytes {}
-
-impl<T: Default + FromBytes + IntoBytes> Answer for T {}
+/// Request of a driver, and the sizes that go with it.
+#[derive(Debug)]
+pub struct Ask<S> {
+    /// Sizes that the kernel is asked for.
+    pub sizes: S,
+    /// Driver part of the request.
+    pub part: Vec<u8>,
+}
 
 /// A completion queue as the kernel made it.
 #[derive(Debug)]
 pub struct CqMade<'a, D: Driver> {
     /// Commands of the open device.
     pub uverbs: &'a Uverbs,
+    /// Answers of the kernel when the device was opened.
+    pub opened: &'a Opened<D::State>,
     /// Request of the program.
     pub init: &'a CqInit,
     /// Entries that the kernel was asked for.
@@ -67,8 +75,8 @@ pub struct CqMade<'a, D: Driver> {
 pub struct QpMade<'a, D: Driver> {
     /// Commands of the open device.
     pub uverbs: &'a Uverbs,
-    /// Capabilities of the device.
-    pub device: &'a DeviceAttr,
+    /// Answers of the kernel when the device was opened.
+    pub opened: &'a Opened<D::State>,
     /// Request of the program.
     pub init: &'a QpInit,
     /// Sizes that the kernel was asked for.
@@ -137,20 +145,34 @@ impl Resize {
     }
 }
 
+/// Result of work that is posted after the queue pair failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LateWork {
+    /// The kernel flushes it when the queue pair is brought to ERR once more.
+    FlushedInErr,
+    /// The kernel flushes sends when the doorbell rings. Receives would never complete, and are
+    /// refused.
+    SendsFlushed,
+    /// Posts are refused: they would never complete.
+    Refused,
+}
+
 /// A kernel driver whose queues are rings that it maps, and the provider for it. The provider's
 /// context and queues come from this crate.
 ///
 /// # Safety
 ///
+/// - [`ask_cq`](Self::ask_cq) and [`ask_qp`](Self::ask_qp) name no memory.
 /// - [`cq_ring`](Self::cq_ring), [`qp_rings`](Self::qp_rings), [`srq_ring`](Self::srq_ring) and
 ///   [`resize_srq`](Self::resize_srq) give rings of the kernel's object, checked against the
 ///   mapping that they return with them, and each once.
 /// - The elements of these rings have room for the sizes that are returned, or asked for.
 /// - With [`SENDS_COMPLETE_IN_ORDER`](Self::SENDS_COMPLETE_IN_ORDER) a completion of a send says
-///   that all sends before it are over.
+///   that all sends before it are over; with
+///   [`RECVS_COMPLETE_IN_ORDER`](Self::RECVS_COMPLETE_IN_ORDER) a completion of a receive does.
 pub unsafe trait Driver: Provider {
-    /// RDMA driver id of the kernel (`enum rdma_driver_id`).
-    const ID: u32;
+    /// RDMA driver ids of the kernel (`enum rdma_driver_id`).
+    const IDS: &'static [u32];
     /// Name of the kernel module, for messages.
     const MODULE: &'static str;
     /// Transports of the device.
@@ -159,10 +181,6 @@ pub unsafe trait Driver: Provider {
     const HAS_TRANSPORTS: &'static str;
     /// Fewest sends that the kernel makes a send queue for.
     const MIN_SENDS: u32;
-    /// Most SGEs that an element has room for.
-    const MAX_SGE: u32;
-    /// Most bytes of inline data.
-    const MAX_INLINE: u32;
     /// Completion queues can ignore overruns.
     const IGNORES_OVERRUN: bool;
     /// Completion queues and shared receive queues can change their size.
@@ -170,9 +188,14 @@ pub unsafe trait Driver: Provider {
     /// A completion of a send says that all sends before it are over. If false, each send completes
     /// for itself, in any order.
     const SENDS_COMPLETE_IN_ORDER: bool;
-    /// The kernel flushes work that is posted after the queue pair failed, when the queue pair is
-    /// brought to ERR once more. If false, such posts are refused: they would never complete.
-    const FLUSHES_LATE_WORK: bool;
+    /// A completion of a queue pair's receive says that all receives before it are over.
+    const RECVS_COMPLETE_IN_ORDER: bool = true;
+    /// The device completes each send, and a completion does not say if the program asked for it.
+    const SIGNALS_ALL: bool = false;
+    /// Ringing a send queue is a system call.
+    const DOORBELL_IS_COMMAND: bool = true;
+    /// Result of work that is posted after the queue pair failed.
+    const LATE_WORK: LateWork;
 
     /// Ring of sends.
     type SendRing: SendRing<Ah = <Self as Provider>::Ah>;
@@ -181,14 +204,50 @@ pub unsafe trait Driver: Provider {
     /// Ring of completions.
     type CqRing: CqRing;
 
-    /// Driver part of GET_CONTEXT's answer.
-    type ContextAnswer: Answer;
+    /// State of an open device for later calls.
+    type State: Debug + Send + Sync + 'static;
     /// Driver part of CREATE_CQ's answer.
-    type CqAnswer: Answer + Debug;
+    type CqAnswer: Answer;
     /// Driver part of CREATE_QP's answer.
-    type QpAnswer: Answer + Debug;
+    type QpAnswer: Answer;
     /// Driver part of CREATE_SRQ's answer.
-    type SrqAnswer: Answer + Debug;
+    type SrqAnswer: Answer;
+
+    /// Sends GET_CONTEXT and QUERY_DEVICE: [`open`](crate::open), for most drivers.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal, or [`Error::Unsupported`] for an answer that does not fit.
+    fn get_context(uverbs: &Uverbs) -> Result<Opened<Self::State>, Error>;
+
+    /// Request for a completion queue of at least `entries`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] for parameters that the device lacks.
+    fn ask_cq(
+        opened: &Opened<Self::State>,
+        init: &CqInit,
+        entries: u32,
+    ) -> Result<Ask<u32>, Error> {
+        let _ = (opened, init);
+        Ok(Ask { sizes: entries, part: Vec::new() })
+    }
+
+    /// Request for a queue pair of at least these sizes, which are in the [`Limits`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`] for sizes that exclude each other, [`Error::Unsupported`] for parameters
+    /// that the device lacks.
+    fn ask_qp(
+        opened: &Opened<Self::State>,
+        init: &QpInit,
+        cap: QpCap,
+    ) -> Result<Ask<QpCap>, Error> {
+        let _ = (opened, init);
+        Ok(Ask { sizes: cap, part: Vec::new() })
+    }
 
     /// Maps the ring of a completion queue. Returns the queue's number with it.
     ///

@@ -18,7 +18,7 @@ pub const SGE: usize = size_of::<ib_uverbs_sge>();
 
 /// Room of a send queue's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct ElementLimits {
     /// SGEs.
     pub max_sge: u32,
     /// Bytes of inline data.
@@ -40,7 +40,7 @@ pub struct Size {
 ///
 /// [`PostError::InlineTooLong`], and as for [`check_list`].
 #[inline]
-pub fn check_data(data: &Data<'_>, room: Room) -> Result<Size, PostError> {
+pub fn check_data(data: &Data<'_>, room: ElementLimits) -> Result<Size, PostError> {
     match data {
         Data::Inline(bytes) => check_inline(bytes.len(), room),
         Data::InlineList(pieces) => {
@@ -54,7 +54,7 @@ pub fn check_data(data: &Data<'_>, room: Room) -> Result<Size, PostError> {
 }
 
 #[inline]
-fn check_inline(bytes: usize, room: Room) -> Result<Size, PostError> {
+fn check_inline(bytes: usize, room: ElementLimits) -> Result<Size, PostError> {
     if bytes > room.max_inline as usize {
         return Err(PostError::InlineTooLong);
     }

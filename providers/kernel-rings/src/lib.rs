@@ -1,13 +1,16 @@
-//! Queues of providers whose device is a part of the kernel: the kernel makes the rings, a program
-//! maps them, and ringing a send queue is a system call.
+//! Queues of providers whose kernel driver makes the rings: a program maps them. Ringing a send
+//! queue is a system call where the device is a part of the kernel, and a store where it is not.
 //!
 //! | file | content |
 //! |---|---|
 //! | [`driver`](Driver) | everything that a provider states of its kernel driver |
 //! | [`rings`](SendRing) | layouts: how elements are written, published and taken |
-//! | `context`, `create` | opening a device; CREATE_CQ, CREATE_QP and CREATE_SRQ |
+//! | [`opened`](Opened), `context` | opening a device |
+//! | [`ah`](Ah) | address handles with a number |
+//! | `create` | CREATE_CQ, CREATE_QP and CREATE_SRQ |
 //! | `sq`, `rq`, `srq` | the posting sides of the queues |
 //! | `cq` | the polling side of a completion queue |
+//! | [`wc`] | completions of the kernel's own layout |
 //! | [`elements`] | SGEs and inline data of a work request |
 //! | `doorbell` | the system calls that make the kernel look at a ring |
 //! | `testing` | for tests: the kernel's part of a command |
@@ -18,12 +21,14 @@
 //! The work request number that the kernel sees is a token ([`uverbs_core::queues::token`]): it
 //! names the slot that keeps the program's own number and buffer.
 
+mod ah;
 mod context;
 mod cq;
 mod create;
 mod doorbell;
 mod driver;
 pub mod elements;
+mod opened;
 mod rings;
 mod rq;
 mod sq;
@@ -33,11 +38,16 @@ mod srq;
 pub mod testing;
 #[cfg(test)]
 mod tests;
+pub mod wc;
 
-pub use context::{Context, Limits};
+pub use ah::Ah;
+pub use context::Context;
 pub use cq::Cq;
 pub use doorbell::Doorbell;
-pub use driver::{Answer, CqMade, Driver, Mapped, QpMade, QpRings, Resize, SrqMade, SrqRing, map};
+pub use driver::{
+    Ask, CqMade, Driver, LateWork, Mapped, QpMade, QpRings, Resize, SrqMade, SrqRing, map,
+};
+pub use opened::{Answer, Limits, Opened, open};
 pub use rings::{Arm, ArmByCommand, CqRing, Post, RecvRing, SendRing, Special};
 pub use rq::{RecvCursor, Rq};
 pub use sq::{SendCursor, Sq};

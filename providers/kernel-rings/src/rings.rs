@@ -10,15 +10,18 @@
 
 use std::fmt::Debug;
 
+use uverbs_core::Errno;
 use uverbs_core::error::Error;
 use uverbs_core::memory::pages::Pages;
 use uverbs_core::objects::cq::CqCore;
 use uverbs_core::provider::{AhOps, Notify, View};
 use uverbs_core::queues::known::{Ended, Known};
 use uverbs_core::queues::placement::PlaceOp;
+use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::token::Token;
 use uverbs_core::queues::work::{Data, Destination, PostError, Rekey, SendFlags, SendOp, Sge, Wr};
 
+use crate::doorbell::Doorbell;
 use crate::elements::Size;
 
 /// A send work request.
@@ -52,7 +55,8 @@ pub enum Special {
 /// - [`free`](Self::free) counts no element that the kernel may still read.
 /// - [`write`](Self::write) and [`write_special`](Self::write_special) write the element of their
 ///   index alone, and name no memory to the device except what the work request names.
-/// - The kernel reads no element before [`publish`](Self::publish).
+/// - The kernel reads no element before [`publish`](Self::publish), and none from the index on that
+///   [`kick`](Self::kick) returns.
 pub unsafe trait SendRing: Debug + Send {
     /// Address handle of a UD destination.
     type Ah: AhOps;
@@ -109,11 +113,25 @@ pub unsafe trait SendRing: Debug + Send {
     /// Stores with release: elements are written before.
     fn publish(&mut self, from: u32, to: u32) -> bool;
 
+    /// Makes the kernel take the elements from `from` up to `to`, which were
+    /// [published](Self::publish). Returns the index of the first one that it did not take and that
+    /// it never will: `to` where the kernel reads the ring.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's errno, beside the index.
+    fn kick(&mut self, doorbell: &Doorbell, from: u32, to: u32) -> (u32, Result<(), Errno>) {
+        let _ = from;
+        (to, doorbell.ring())
+    }
+
     /// Refuses READs from now on.
     fn forbid_reads(&mut self) {}
 
-    /// Forgets what elements keep, after a reset.
-    fn reset(&mut self) {}
+    /// Forgets what elements keep, after a reset. The next element has the index `pi`.
+    fn reset(&mut self, pi: u32) {
+        let _ = pi;
+    }
 }
 
 /// Ring of a receive queue, or of a shared one.
@@ -146,6 +164,12 @@ pub unsafe trait RecvRing: Debug + Send {
 
     /// Hands the elements from `from` up to `to` to the kernel. Stores with release.
     fn publish(&mut self, from: u32, to: u32);
+
+    /// Restarts after a reset of the queue pair: takes back what the kernel left in the ring. The
+    /// next element has the index `pi`.
+    fn reset(&mut self, pi: u32) {
+        let _ = pi;
+    }
 }
 
 /// Ring of a completion queue.
@@ -175,8 +199,26 @@ pub unsafe trait CqRing: Debug + Send {
     /// Consumes the entry that [`front`](Self::front) returned.
     fn advance(&mut self);
 
-    /// Token of an entry; `None` for an entry that was swept.
-    fn token(entry: Self::Entry) -> Option<Token>;
+    /// Token of an entry; `None` for an entry that was swept. `known` helps a ring whose entries
+    /// hold only a part of the token.
+    fn token(&self, entry: Self::Entry, known: &Known) -> Option<Token>;
+
+    /// Learns of a queue pair whose completions arrive here from now on.
+    fn attach(&mut self, shared: &QpShared) {
+        let _ = shared;
+    }
+
+    /// Forgets a queue pair that is gone.
+    fn detach(&mut self, shared: &QpShared) {
+        let _ = shared;
+    }
+
+    /// True for a completion that belongs to no work request; it is handed out with the number 0.
+    #[inline(always)]
+    fn is_unsolicited(entry: Self::Entry) -> bool {
+        let _ = entry;
+        false
+    }
 
     /// Result of an entry's work request, as far as its slot is concerned.
     fn ended(entry: Self::Entry) -> Ended;
@@ -195,8 +237,8 @@ pub unsafe trait CqRing: Debug + Send {
     /// The entry stays the program's for the view's lifetime.
     unsafe fn view<'a>(entry: Self::Entry, is_recv: bool) -> Self::View<'a>;
 
-    /// Returns the consumed entries to the kernel. Stores with release.
-    fn publish(&mut self);
+    /// Returns the consumed entries of the queue `core` to the kernel. Stores with release.
+    fn publish(&mut self, core: &CqCore);
 
     /// Drops the entries of a queue pair that was reset or is gone.
     fn sweep(&mut self, known: &Known, user_index: u32);
@@ -217,13 +259,13 @@ pub unsafe trait CqRing: Debug + Send {
 }
 
 /// Arms a completion queue.
-pub trait Arm: Copy + Send + Sync + 'static {
+pub trait Arm: Send + Sync + 'static {
     /// Asks for an event of the next completion. The caller polls once more before it sleeps.
     ///
     /// # Errors
     ///
     /// The kernel's refusal.
-    fn arm(self, core: &CqCore, notify: Notify) -> Result<(), Error>;
+    fn arm(&self, core: &CqCore, notify: Notify) -> Result<(), Error>;
 }
 
 /// Arms by REQ_NOTIFY_CQ. The kernel does not look for entries that are in the ring already.
@@ -231,7 +273,7 @@ pub trait Arm: Copy + Send + Sync + 'static {
 pub struct ArmByCommand;
 
 impl Arm for ArmByCommand {
-    fn arm(self, core: &CqCore, notify: Notify) -> Result<(), Error> {
+    fn arm(&self, core: &CqCore, notify: Notify) -> Result<(), Error> {
         core.context().uverbs().req_notify_cq(core.handle(), notify == Notify::Solicited)
     }
 }

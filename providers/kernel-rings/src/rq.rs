@@ -16,7 +16,7 @@ use uverbs_core::queues::token::{Queue, Token, is_before};
 use uverbs_core::queues::work::{PostError, Sge};
 
 use crate::doorbell::Doorbell;
-use crate::driver::Driver;
+use crate::driver::{Driver, LateWork};
 use crate::elements::check_list;
 use crate::rings::RecvRing;
 use crate::sq::room;
@@ -59,6 +59,11 @@ pub(crate) struct RqParts<D: Driver> {
     pub(crate) memory: Arc<dyn Any + Send + Sync>,
 }
 
+/// The kernel flushes receives that are posted after the queue pair failed.
+fn flushes_receives<D: Driver>() -> bool {
+    D::LATE_WORK == LateWork::FlushedInErr
+}
+
 impl<D: Driver> Rq<D> {
     /// A queue that refuses posts until it is enabled.
     ///
@@ -88,7 +93,7 @@ impl<D: Driver> Rq<D> {
         if self.shared.srq.is_some() {
             return Err(PostError::SharedReceives);
         }
-        if !self.enabled || (!D::FLUSHES_LATE_WORK && self.shared.recv.has_failed()) {
+        if !self.enabled || (!flushes_receives::<D>() && self.shared.recv.has_failed()) {
             return Err(PostError::State);
         }
         let left = self.ring.free(self.pi);
@@ -153,7 +158,7 @@ unsafe impl<D: Driver> RecvOps for Rq<D> {
         if self.marked != self.pi {
             self.disown();
         }
-        if !D::FLUSHES_LATE_WORK && self.shared.recv.has_failed() {
+        if !flushes_receives::<D>() && self.shared.recv.has_failed() {
             self.limit = self.pi;
         }
         RecvCursor { pi: self.pi }
@@ -205,7 +210,7 @@ unsafe impl<D: Driver> RecvOps for Rq<D> {
         // SAFETY: receives before the cursor were posted, and this is the only poster.
         unsafe { self.shared.recv.publish(at.pi) };
         self.ring.publish(first, at.pi);
-        if D::FLUSHES_LATE_WORK && self.shared.recv.has_failed() {
+        if flushes_receives::<D>() && self.shared.recv.has_failed() {
             // No message makes the kernel look any more. After a refusal the buffers come back when
             // the queue pair is destroyed.
             let _ = self.doorbell.flush();
@@ -229,6 +234,7 @@ unsafe impl<D: Driver> RqOps for Rq<D> {
         // SAFETY: all slots are empty, and the next call retires them.
         unsafe { self.shared.recv.retire(self.pi) };
         (self.limit, self.marked, self.enabled) = (self.pi, self.pi, false);
+        self.ring.reset(self.pi);
     }
 }
 

@@ -16,13 +16,18 @@ use uverbs_core::memory::registered::Held;
 use uverbs_core::provider::{BuildOps, SendOps};
 use uverbs_core::queues::placement::PlaceOp;
 use uverbs_core::queues::shared::QpShared;
+use uverbs_core::queues::slot::RingPosition;
 use uverbs_core::queues::slots::SlotTable;
 use uverbs_core::queues::token::{Queue, Token, is_before};
-use uverbs_core::queues::work::{Data, Destination, PostError, Rekey, SendOp, Wr};
+use uverbs_core::queues::work::{Data, Destination, PostError, Rekey, SendFlags, SendOp, Wr};
 
 use crate::doorbell::Doorbell;
-use crate::driver::Driver;
+use crate::driver::{Driver, LateWork};
 use crate::rings::{Post, SendRing, Special};
+
+/// Mark in the slot of a work request whose program asked for no completion, for drivers that
+/// signal all. It takes the place of the number of posts in a [`RingPosition`].
+pub(crate) const QUIET: u32 = 1;
 
 /// Tentative position in a send queue.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +53,8 @@ pub struct Sq<D: Driver> {
     doorbell: Doorbell,
     /// Errno of the last doorbell, if the kernel rejected it.
     refused: Option<Errno>,
+    /// Work requests of the last doorbell that came back.
+    returned: u32,
     /// Keeps the ring mapped.
     _memory: Arc<dyn Any + Send + Sync>,
 }
@@ -83,28 +90,51 @@ impl<D: Driver> Sq<D> {
             shared,
             doorbell,
             refused: None,
+            returned: 0,
             _memory: memory,
         }
     }
 
-    /// Rings the doorbell, and keeps the kernel's answer.
-    fn kick(&mut self) {
-        let flushes = D::FLUSHES_LATE_WORK && self.shared.send.has_failed();
-        let answer = if flushes { self.doorbell.flush() } else { self.doorbell.ring() };
+    /// Rings the doorbell for the elements from `first` on, and keeps the kernel's answer.
+    fn kick(&mut self, first: u32) {
+        let in_err = D::LATE_WORK == LateWork::FlushedInErr && self.shared.send.has_failed();
+        let (end, answer) = if in_err {
+            (self.pi, self.doorbell.flush())
+        } else {
+            self.ring.kick(&self.doorbell, first, self.pi)
+        };
         self.refused = answer.err();
+        self.returned = self.pi.wrapping_sub(end);
+        if self.returned != 0 {
+            self.give_back(end);
+        }
+    }
+
+    /// Takes back the work requests from `end` on, which the kernel did not take, and their
+    /// buffers.
+    #[cold]
+    #[inline(never)]
+    fn give_back(&mut self, end: u32) {
+        // SAFETY: work requests before `end` were posted, and this is the only poster.
+        unsafe { self.shared.send.publish(end) };
+        // SAFETY: the ring says that the kernel will not take them, so none completes: the slots
+        // are the poster's.
+        unsafe { self.shared.send.disown(end, self.pi) };
+        (self.pi, self.marked, self.limit) = (end, end, end);
     }
 
     #[cold]
     #[inline(never)]
     fn make_room(&mut self, at: u32) -> Result<(), PostError> {
-        if !self.enabled || (!D::FLUSHES_LATE_WORK && self.shared.send.has_failed()) {
+        let refuses = D::LATE_WORK == LateWork::Refused;
+        if !self.enabled || (refuses && self.shared.send.has_failed()) {
             return Err(PostError::State);
         }
         if self.refused.is_some_and(is_gone) {
             return Err(PostError::DeviceGone);
         }
         if self.refused.is_some() {
-            self.kick();
+            self.kick(self.pi);
         }
         if self.refused.is_some() {
             return Err(PostError::DoorbellRefused);
@@ -138,8 +168,16 @@ impl<D: Driver> Sq<D> {
         // SAFETY: behind the published index and before the limit: the element is free, and was
         // just checked.
         unsafe { self.ring.write(post, token, checked) };
-        // SAFETY: the slot of a free element; this is the only poster.
-        unsafe { self.shared.send.slots().put(index, post.wr.id, index.wrapping_add(1)) };
+        let (slots, end) = (self.shared.send.slots(), index.wrapping_add(1));
+        if D::SIGNALS_ALL {
+            let is_quiet = !post.wr.flags.contains(SendFlags::SIGNALED);
+            let position = RingPosition::new(end, if is_quiet { QUIET } else { 0 });
+            // SAFETY: the slot of a free element; this is the only poster.
+            unsafe { slots.put_counted(slots.offset(index), post.wr.id, position) };
+        } else {
+            // SAFETY: the slot of a free element; this is the only poster.
+            unsafe { slots.put(index, post.wr.id, end) };
+        }
         Ok(index)
     }
 
@@ -198,7 +236,7 @@ unsafe impl<D: Driver> SendOps for Sq<D> {
         if self.marked != self.pi {
             self.disown();
         }
-        if !D::FLUSHES_LATE_WORK && self.shared.send.has_failed() {
+        if D::LATE_WORK == LateWork::Refused && self.shared.send.has_failed() {
             self.limit = self.pi;
         }
         SendCursor { pi: self.pi }
@@ -291,7 +329,7 @@ unsafe impl<D: Driver> SendOps for Sq<D> {
         if !self.ring.publish(first, at.pi) && self.refused.is_none() {
             return;
         }
-        self.kick();
+        self.kick(first);
         if self.refused.is_some() {
             // The next post rings again.
             self.limit = self.pi;
@@ -302,13 +340,17 @@ unsafe impl<D: Driver> SendOps for Sq<D> {
         self.refused
     }
 
+    fn returned(&self) -> u32 {
+        self.returned
+    }
+
     fn enable(&mut self, on: bool) {
         self.enabled = on;
         self.limit = self.pi;
         // Work requests that SQD held back need a new doorbell: the kernel does not look again
         // (kernel `rxe_qp.c:rxe_qp_from_attr`, to RTS).
-        if on && self.shared.send.retired() != self.pi {
-            self.kick();
+        if D::DOORBELL_IS_COMMAND && on && self.shared.send.retired() != self.pi {
+            self.kick(self.pi);
         }
     }
 
@@ -326,7 +368,7 @@ unsafe impl<D: Driver> SendOps for Sq<D> {
         // SAFETY: all slots are empty, and the next call retires them.
         unsafe { self.shared.send.retire(self.pi) };
         (self.limit, self.marked, self.enabled, self.refused) = (self.pi, self.pi, false, None);
-        self.ring.reset();
+        self.ring.reset(self.pi);
     }
 }
 

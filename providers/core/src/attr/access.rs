@@ -12,20 +12,28 @@ bitflags! {
     pub struct AccessFlags: u32 {
         /// The device may write for local work requests: receives, and the results of READs and
         /// atomics.
+        #[doc(alias = "IBV_ACCESS_LOCAL_WRITE")]
         const LOCAL_WRITE = abi::IB_UVERBS_ACCESS_LOCAL_WRITE;
-        /// The peer may RDMA WRITE. A region with it needs [`Self::LOCAL_WRITE`].
+        /// The peer may RDMA WRITE. `expose` adds [`Self::LOCAL_WRITE`]; `register` needs it.
+        #[doc(alias = "IBV_ACCESS_REMOTE_WRITE")]
         const REMOTE_WRITE = abi::IB_UVERBS_ACCESS_REMOTE_WRITE;
         /// The peer may RDMA READ.
+        #[doc(alias = "IBV_ACCESS_REMOTE_READ")]
         const REMOTE_READ = abi::IB_UVERBS_ACCESS_REMOTE_READ;
-        /// The peer may do atomics. A region with it needs [`Self::LOCAL_WRITE`].
+        /// The peer may do atomics. `expose` adds [`Self::LOCAL_WRITE`]; `register` needs it.
+        #[doc(alias = "IBV_ACCESS_REMOTE_ATOMIC")]
         const REMOTE_ATOMIC = abi::IB_UVERBS_ACCESS_REMOTE_ATOMIC;
         /// Memory windows may be bound to the region.
+        #[doc(alias = "IBV_ACCESS_MW_BIND")]
         const MW_BIND = abi::IB_UVERBS_ACCESS_MW_BIND;
         /// Zero-based: addresses are offsets from the region's start, not from its iova.
+        #[doc(alias = "IBV_ACCESS_ZERO_BASED")]
         const ZERO_BASED = abi::IB_UVERBS_ACCESS_ZERO_BASED;
         /// On-demand paging: pages are not pinned; the device faults them in.
+        #[doc(alias = "IBV_ACCESS_ON_DEMAND")]
         const ON_DEMAND = abi::IB_UVERBS_ACCESS_ON_DEMAND;
         /// The region lies in huge pages (on-demand paging only).
+        #[doc(alias = "IBV_ACCESS_HUGETLB")]
         const HUGETLB = abi::IB_UVERBS_ACCESS_HUGETLB;
         /// The peer may FLUSH to where all of the host sees it (Linux 6.2; IBTA vol 1, annex A19).
         #[doc(alias = "IBV_ACCESS_FLUSH_GLOBAL")]
@@ -35,6 +43,7 @@ bitflags! {
         const FLUSH_PERSISTENT = 1 << 9;
         /// Relaxed ordering: the device may write out of order on PCI. Optional: a device without
         /// it ignores the flag.
+        #[doc(alias = "IBV_ACCESS_RELAXED_ORDERING")]
         const RELAXED_ORDERING = abi::IB_UVERBS_ACCESS_RELAXED_ORDERING;
         /// Rights of newer kernels, unknown here.
         const _ = !0;

@@ -167,13 +167,15 @@ enum Kind {
     Rest,
     /// Multicast packets that match no other rule.
     MulticastRest,
+    Sniffer,
 }
 
 /// A flow rule. A port's packets that match all its fields go to a queue pair. Several queue pairs
 /// may have equal rules: each gets a copy.
 ///
 /// ```
-/// use uverbs_core::attr::{EthMatch, FlowRule, Ipv4Match, MacAddr, PortMatch};
+/// # mod uverbs { pub mod flow { pub use uverbs_core::attr::*; } }
+/// use uverbs::flow::{EthMatch, FlowRule, Ipv4Match, MacAddr, PortMatch};
 ///
 /// let host: std::net::Ipv4Addr = "10.0.0.1".parse()?;
 /// let rule = FlowRule::new()
@@ -228,6 +230,16 @@ impl FlowRule {
     #[doc(alias = "IBV_FLOW_ATTR_MC_DEFAULT")]
     pub const fn multicast_rest() -> Self {
         Self { kind: Kind::MulticastRest, ..Self::new() }
+    }
+
+    /// Copies all packets that the port sends and receives, RDMA's among them. They go on to where
+    /// they would go without the rule.
+    ///
+    /// mlx5 rejects it with `EOPNOTSUPP` if the firmware lacks the capability (`hw/mlx5/fs.c:
+    /// get_flow_table`).
+    #[doc(alias = "IBV_FLOW_ATTR_SNIFFER")]
+    pub const fn sniffer() -> Self {
+        Self { kind: Kind::Sniffer, ..Self::new() }
     }
 
     /// Matches packets with these Ethernet header fields.
@@ -289,12 +301,13 @@ impl FlowRule {
         Error::limit(VERB, "tag", self.tag.unwrap_or(0), TAG_MAX)?;
         let narrowed = self.eth.is_some() || self.ip.is_some() || self.transport.is_some();
         if self.kind != Kind::Normal && (narrowed || self.tag.is_some() || self.drop) {
-            let why = "a rule for the rest has no fields, no tag, and drops nothing";
-            return Err(invalid("rule for the rest", "narrowed down".to_owned(), why));
+            let why =
+                "a rule for the rest, or for copies, has no fields, no tag, and drops nothing";
+            return Err(invalid("flow rule", "narrowed down".to_owned(), why));
         }
         if self.kind != Kind::Normal && self.go_on {
-            let why = "nothing comes after the rest";
-            return Err(invalid("rule for the rest", "that goes on".to_owned(), why));
+            let why = "nothing comes after the rest, and copied packets go on";
+            return Err(invalid("flow rule", "that goes on".to_owned(), why));
         }
         self.check_eth()?;
         let protocol = match &self.ip {
@@ -374,6 +387,7 @@ impl FlowRule {
                     Kind::Normal => abi::IB_FLOW_ATTR_NORMAL,
                     Kind::Rest => abi::IB_FLOW_ATTR_ALL_DEFAULT,
                     Kind::MulticastRest => abi::IB_FLOW_ATTR_MC_DEFAULT,
+                    Kind::Sniffer => abi::IB_FLOW_ATTR_SNIFFER,
                 },
                 size: specs.len() as u16,
                 priority: self.priority,
@@ -552,8 +566,8 @@ mod tests {
         assert_eq!(why(FlowRule::new().ipv6(label)), "flow label");
         let dst = Some(Masked { value: 0x1001, mask: 0xff });
         assert_eq!(why(FlowRule::new().udp(PortMatch { dst, src: None })), "destination port");
-        assert_eq!(why(FlowRule::rest().tag(1)), "rule for the rest");
-        assert_eq!(why(FlowRule::multicast_rest().and_go_on()), "rule for the rest");
+        assert_eq!(why(FlowRule::rest().tag(1)), "flow rule");
+        assert_eq!(why(FlowRule::multicast_rest().and_go_on()), "flow rule");
     }
 
     #[test]

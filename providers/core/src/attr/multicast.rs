@@ -14,7 +14,8 @@ const LIDS: std::ops::RangeInclusive<u16> = 0xc000..=0xfffe;
 /// through rdma_cm or the subnet administrator.
 ///
 /// ```
-/// use uverbs_core::attr::MulticastGroup;
+/// # mod uverbs { pub mod multicast { pub use uverbs_core::attr::MulticastGroup; } }
+/// use uverbs::multicast::MulticastGroup;
 ///
 /// let group: std::net::Ipv4Addr = "239.1.2.3".parse()?;
 /// assert_eq!(MulticastGroup::ipv4(group).gid.to_string(), "::ffff:239.1.2.3");

@@ -26,6 +26,8 @@ pub enum QpType {
     Dct,
     /// Raw packets, that is whole Ethernet frames; ConnectX only.
     RawPacket,
+    /// Scalable reliable datagram: reliable, to any peer, in any order; EFA only.
+    Srd,
 }
 
 impl QpType {
@@ -37,7 +39,7 @@ impl QpType {
             Self::Uc => abi::IB_UVERBS_QPT_UC as u32,
             Self::Ud => abi::IB_UVERBS_QPT_UD as u32,
             Self::XrcIni => abi::IB_UVERBS_QPT_XRC_INI as u32,
-            Self::Dci | Self::Dct => abi::IB_UVERBS_QPT_DRIVER as u32,
+            Self::Dci | Self::Dct | Self::Srd => abi::IB_UVERBS_QPT_DRIVER as u32,
             Self::RawPacket => abi::IB_UVERBS_QPT_RAW_PACKET as u32,
         }
     }
@@ -53,6 +55,7 @@ impl fmt::Display for QpType {
             Self::Dci => "DCI",
             Self::Dct => "DCT",
             Self::RawPacket => "raw packet",
+            Self::Srd => "SRD",
         })
     }
 }
@@ -63,20 +66,28 @@ impl fmt::Display for QpType {
 #[non_exhaustive]
 pub enum QpState {
     /// Newly created: posting is an error.
+    #[doc(alias = "IBV_QPS_RESET")]
     Reset,
     /// Initialised: receives can be posted, and no packets are processed.
+    #[doc(alias = "IBV_QPS_INIT")]
     Init,
     /// Ready to receive.
+    #[doc(alias = "IBV_QPS_RTR")]
     ReadyToReceive,
     /// Ready to send and receive.
+    #[doc(alias = "IBV_QPS_RTS")]
     ReadyToSend,
     /// Send queue drained: new sends are held back.
+    #[doc(alias = "IBV_QPS_SQD")]
     SendQueueDrained,
     /// Send queue error: the send queue failed, receives continue (UC and UD only).
+    #[doc(alias = "IBV_QPS_SQE")]
     SendQueueError,
     /// Error: posted and outstanding work requests complete as flushed.
+    #[doc(alias = "IBV_QPS_ERR")]
     Error,
     /// An unknown number.
+    #[doc(alias = "IBV_QPS_UNKNOWN")]
     Unknown(u32),
 }
 
@@ -187,6 +198,7 @@ impl SendOpSet {
             }
             QpType::Uc => Self::SEND.union(Self::WRITE),
             QpType::Ud | QpType::RawPacket => Self::SEND,
+            QpType::Srd => Self::SEND.union(Self::WRITE).union(Self::READ),
             QpType::Dct => Self::empty(),
         }
     }

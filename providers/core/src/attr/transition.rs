@@ -281,6 +281,38 @@ impl Transition for UnreliableRtsAttr {
     }
 }
 
+/// RTR to RTS, of SRD (kernel `hw/efa/efa_verbs.c`, `srd_qp_state_table`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SrdRtsAttr {
+    /// First PSN sent, 24 bits. The peer does not need it.
+    pub sq_psn: u32,
+    /// Retries while the peer has no receive, 0 to 7; `None`: the device's own number. Devices
+    /// without the capability reject it.
+    pub rnr_retry: Option<u8>,
+}
+
+impl sealed::Sealed for SrdRtsAttr {}
+
+impl Transition for SrdRtsAttr {
+    const TO: QpState = QpState::ReadyToSend;
+    const FROM: &'static [QpState] = &[QpState::ReadyToReceive];
+
+    fn check(&self) -> Result<(), Error> {
+        Error::limit(MODIFY_QP, "send PSN", self.sq_psn, BITS_24)?;
+        Error::limit(MODIFY_QP, "RNR retry count", self.rnr_retry.unwrap_or(0).into(), 7)
+    }
+
+    fn command(&self, _: u8) -> abi::ib_uverbs_modify_qp {
+        let retries = if self.rnr_retry.is_some() { abi::IB_QP_RNR_RETRY } else { 0 };
+        abi::ib_uverbs_modify_qp {
+            attr_mask: abi::IB_QP_STATE | abi::IB_QP_SQ_PSN | retries,
+            sq_psn: self.sq_psn,
+            rnr_retry: self.rnr_retry.unwrap_or(0),
+            ..Default::default()
+        }
+    }
+}
+
 /// Attributes that RTR of every connected transport names.
 const CONNECTED_RTR: u32 = abi::IB_QP_STATE
     | abi::IB_QP_AV

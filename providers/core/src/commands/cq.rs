@@ -45,6 +45,8 @@ pub struct CreateCq<'a> {
     pub event_fd: Option<BorrowedFd<'a>>,
     /// `IB_UVERBS_CQ_FLAGS_*`; 0 sends no attribute.
     pub flags: u32,
+    /// Attribute of the driver and its number, beside `uhw_in`.
+    pub driver: Option<(u16, u32)>,
 }
 
 /// Response of the kernel: a new completion queue.
@@ -104,6 +106,9 @@ impl Uverbs {
         }
         if attr.flags != 0 {
             command = command.number(UVERBS_ATTR_CREATE_CQ_FLAGS, attr.flags);
+        }
+        if let Some((id, number)) = attr.driver {
+            command = command.number(id, number);
         }
         command = command.uhw_in(uhw_in).uhw_out(uhw_out);
         // SAFETY: the caller keeps the memory in `uhw_in` valid.

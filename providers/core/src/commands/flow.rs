@@ -68,13 +68,18 @@ impl Uverbs {
 fn explain(error: Error) -> Error {
     let Error::Kernel { verb, errno, hint } = error else { return error };
     let hint = match errno {
-        Errno::EPERM => Some("steering packets needs CAP_NET_RAW"),
+        Errno::EPERM => Some("steering packets needs CAP_NET_RAW".into()),
         Errno::EEXIST => Some(
             "it overlaps: a rule for the same packets has another tag, or one of the two drops \
-             them",
+             them"
+                .into(),
         ),
-        Errno::ENOMEM => Some("the device has no such priority (mlx5: 0 to 15), or no more room"),
-        Errno::EOPNOTSUPP => Some("the device has no rules, or doesn't look at one of the fields"),
+        Errno::ENOMEM => {
+            Some("the device has no such priority (mlx5: 0 to 15), or no more room".into())
+        }
+        Errno::EOPNOTSUPP => {
+            Some("the device has no rules, or doesn't look at one of the fields".into())
+        }
         _ => hint,
     };
     Error::Kernel { verb, errno, hint }

@@ -79,6 +79,23 @@ pub struct MrChange {
     pub access: Option<AccessFlags>,
 }
 
+/// Memory behind a dma-buf, to register.
+#[derive(Clone, Copy, Debug)]
+pub struct RegDmabuf<'a> {
+    /// The dma-buf.
+    pub buffer: BorrowedFd<'a>,
+    /// Offset of the first byte in it.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+    /// Address of the first byte for the device.
+    pub iova: u64,
+    /// Rights.
+    pub access: AccessFlags,
+    /// Attribute of the driver, if any: its id, and a number.
+    pub driver: Option<(u16, u32)>,
+}
+
 impl Uverbs {
     /// Registers `len` bytes at `addr`, at the device address `iova`.
     ///
@@ -131,8 +148,7 @@ impl Uverbs {
         Ok(MrKeys { handle: answer.mr_handle, lkey: answer.lkey, rkey: answer.rkey })
     }
 
-    /// Registers `len` bytes at `offset` of the dma-buf behind `buffer`, at the device address
-    /// `iova`. The kernel keeps the dma-buf; the descriptor may be closed.
+    /// Registers memory behind a dma-buf. The kernel keeps it; the descriptor may be closed.
     ///
     /// # Errors
     ///
@@ -140,18 +156,11 @@ impl Uverbs {
     /// `EINVAL` for a descriptor that is no dma-buf, for a range outside it, for `offset` and
     /// `iova` that differ within a page, or for an invalid combination of rights.
     #[doc(alias = "ibv_reg_dmabuf_mr")]
-    pub fn reg_dmabuf_mr(
-        &self,
-        pd: u32,
-        buffer: BorrowedFd<'_>,
-        offset: u64,
-        len: u64,
-        iova: u64,
-        access: AccessFlags,
-    ) -> Result<MrKeys, Error> {
+    pub fn reg_dmabuf_mr(&self, pd: u32, attr: &RegDmabuf<'_>) -> Result<MrKeys, Error> {
+        let &RegDmabuf { buffer, offset, len, iova, access, driver } = attr;
         let (mut lkey, mut rkey) = ([0; 4], [0; 4]);
         let access = if self.skips_optional_access() { access } else { access.without_optional() };
-        let command = self
+        let mut command = self
             .command(UVERBS_OBJECT_MR, UVERBS_METHOD_REG_DMABUF_MR)
             .handle_new(UVERBS_ATTR_REG_DMABUF_MR_HANDLE)
             .output(UVERBS_ATTR_REG_DMABUF_MR_RESP_LKEY, &mut lkey)
@@ -162,6 +171,9 @@ impl Uverbs {
             .constant(UVERBS_ATTR_REG_DMABUF_MR_IOVA, iova)
             .number(UVERBS_ATTR_REG_DMABUF_MR_FD, buffer.as_raw_fd().cast_unsigned())
             .number(UVERBS_ATTR_REG_DMABUF_MR_ACCESS_FLAGS, access.bits());
+        if let Some((id, number)) = driver {
+            command = command.number(id, number);
+        }
         // SAFETY: handles and numbers. The memory belongs to the dma-buf, whose users expect writes
         // by others.
         let answer = unsafe { command.send(&**self.door(), "reg_dmabuf_mr") }?;

@@ -4,6 +4,7 @@
 //! devices of this network namespace, and its query for the character device loads `ib_uverbs`.
 
 pub mod netlink;
+mod report;
 pub mod sysfs;
 
 use std::os::fd::BorrowedFd;
@@ -18,6 +19,9 @@ use crate::doors::kernel::KernelDoor;
 use crate::doors::traced;
 use crate::doors::{DeviceRecord, DeviceSource, UverbsDoor};
 use crate::error::Error;
+use crate::report::counters::Counters;
+use crate::report::place::PortPlace;
+use crate::report::resources::Resources;
 
 /// Folder of the device nodes.
 const DEV_DIR: &str = "/dev/infiniband";
@@ -86,6 +90,22 @@ impl DeviceSource for KernelDevice {
         let text = self.attribute(&format!("ports/{port}/pkeys/{index}"))?;
         let digits = text.strip_prefix("0x").ok_or(Errno::EINVAL)?;
         u16::from_str_radix(digits, 16).map_err(|_| Errno::EINVAL)
+    }
+
+    fn sysfs(&self) -> Option<PathBuf> {
+        Some(sysfs::ibdev(&self.sysfs, &self.record.name))
+    }
+
+    fn ports(&self) -> Vec<PortPlace> {
+        report::ports(self)
+    }
+
+    fn counters(&self) -> Counters {
+        report::counters(self)
+    }
+
+    fn resources(&self) -> Resources {
+        report::resources(self)
     }
 }
 

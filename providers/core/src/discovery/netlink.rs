@@ -1,12 +1,16 @@
-//! RDMA netlink: messages, and the two queries of discovery.
+//! RDMA netlink: messages, and the two queries of discovery. Queries about one device have files in
+//! `netlink/`.
 //!
 //! `RDMA_NLDEV_CMD_GET` as a dump lists the devices of this network namespace;
 //! `RDMA_NLDEV_CMD_GET_CHARDEV` with the type `uverbs` returns a device's node and driver (kernel
 //! `drivers/infiniband/core/nldev.c`). Message format: RFC 3549 section 2.3.2, netlink(7). Every
 //! wait has a limit.
 
+mod counters;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
+mod ports;
+mod resources;
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -138,6 +142,29 @@ fn number(body: &[u8], id: u16) -> Option<u64> {
     }
 }
 
+/// Attributes of a message or of a nested attribute, whole: `EBADMSG` if the last one is truncated.
+fn whole(bytes: &[u8]) -> Result<Vec<(u16, &[u8])>, Errno> {
+    let all: Vec<_> = attributes(bytes).collect();
+    let len: usize = all.iter().map(|(_, payload)| aligned(ATTR_HEADER + payload.len())).sum();
+    // The last attribute of a message may lack its padding.
+    if len >= bytes.len() { Ok(all) } else { Err(Errno::EBADMSG) }
+}
+
+/// Entries with type `entry` of the table with type `table`.
+fn entries(body: &[u8], table: u16, entry: u16) -> Result<Vec<&[u8]>, Errno> {
+    let mut found = Vec::new();
+    for (_, table) in whole(body)?.into_iter().filter(|(kind, _)| *kind == table) {
+        let all = whole(table)?.into_iter();
+        found.extend(all.filter(|(kind, _)| *kind == entry).map(|(_, payload)| payload));
+    }
+    Ok(found)
+}
+
+/// A number that fits 32 bits.
+fn short(body: &[u8], id: u16) -> Option<u32> {
+    number(body, id)?.try_into().ok()
+}
+
 /// A string up to its terminating zero.
 fn string(body: &[u8], id: u16) -> Option<String> {
     let text = find(body, id)?.split(|&byte| byte == 0).next()?;
@@ -186,21 +213,21 @@ pub fn list() -> Result<Vec<Found>, crate::Errno> {
 }
 
 fn dump() -> Result<Vec<Found>, Errno> {
-    devices(&mut Link::new(Socket::open()?))
+    devices(&mut Session::new(Socket::open()?))
 }
 
-fn devices(link: &mut Link<impl Kernel>) -> Result<Vec<Found>, Errno> {
+fn devices(session: &mut Session<impl Kernel>) -> Result<Vec<Found>, Errno> {
     let mut devices = Vec::new();
-    let request = Request::new(RDMA_NLDEV_CMD_GET, NLM_F_ACK | NLM_F_DUMP, link.next_sequence());
-    link.ask(&request, |body| devices.extend(device(body)))?;
+    let request = Request::new(RDMA_NLDEV_CMD_GET, NLM_F_ACK | NLM_F_DUMP, session.next_sequence());
+    session.ask(&request, |body| devices.extend(device(body)))?;
     for found in &mut devices {
         let index = found.record.index.unwrap_or(0);
-        let request = Request::new(RDMA_NLDEV_CMD_GET_CHARDEV, NLM_F_ACK, link.next_sequence())
+        let request = Request::new(RDMA_NLDEV_CMD_GET_CHARDEV, NLM_F_ACK, session.next_sequence())
             .attr(RDMA_NLDEV_ATTR_DEV_INDEX, &index.to_ne_bytes())
             .attr(RDMA_NLDEV_ATTR_CHARDEV_TYPE, b"uverbs\0");
         // After a refusal sysfs supplies the character device. After a timeout the kernel is not
         // queried again.
-        let asked = link.ask(&request, |body| {
+        let asked = session.ask(&request, |body| {
             let _ = add_chardev(found, body);
         });
         if asked == Err(Errno::ETIMEDOUT) {
@@ -208,6 +235,20 @@ fn devices(link: &mut Link<impl Kernel>) -> Result<Vec<Found>, Errno> {
         }
     }
     Ok(devices)
+}
+
+/// Questions about one device, by its index.
+pub(super) struct Queries(Session<Socket>);
+
+impl Queries {
+    /// Opens a socket.
+    ///
+    /// # Errors
+    ///
+    /// `EPROTONOSUPPORT` without RDMA netlink; else the errno of the socket.
+    pub(super) fn open() -> Result<Self, crate::Errno> {
+        Socket::open().map(|socket| Self(Session::new(socket))).map_err(crate::Errno::of_nix)
+    }
 }
 
 /// Transport to the kernel: sends requests, receives datagrams.
@@ -247,13 +288,13 @@ impl Kernel for Socket {
 }
 
 /// Queries, one at a time.
-struct Link<K> {
+struct Session<K> {
     kernel: K,
     sequence: u32,
     buffer: Vec<u8>,
 }
 
-impl<K: Kernel> Link<K> {
+impl<K: Kernel> Session<K> {
     fn new(kernel: K) -> Self {
         Self { kernel, sequence: 0, buffer: vec![0; BUFFER] }
     }
@@ -261,6 +302,29 @@ impl<K: Kernel> Link<K> {
     fn next_sequence(&mut self) -> u32 {
         self.sequence += 1;
         self.sequence
+    }
+
+    /// Sends a request about a device, and passes each message of the response to `each`. An error
+    /// of `each` is returned once the response ended.
+    fn ask_device(
+        &mut self,
+        op: u32,
+        flags: u16,
+        index: u32,
+        attrs: &[(u16, u32)],
+        mut each: impl FnMut(&[u8]) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let request = Request::new(op, NLM_F_ACK | flags, self.next_sequence())
+            .attr(RDMA_NLDEV_ATTR_DEV_INDEX, &index.to_ne_bytes());
+        let request = attrs
+            .iter()
+            .fold(request, |request, (id, value)| request.attr(*id, &value.to_ne_bytes()));
+        let mut failed = Ok(());
+        self.ask(&request, |body| {
+            let read = each(body);
+            failed = failed.and(read);
+        })?;
+        failed
     }
 
     /// Sends a request and passes each message of the response to `each`, until the kernel ends the
@@ -302,7 +366,9 @@ fn answer(bytes: &[u8], sequence: u32, each: &mut impl FnMut(&[u8])) -> Result<b
             _ => each(message.body),
         }
     }
-    Ok(false)
+    // The kernel sends whole messages: a truncated one would leave the end of the response unseen.
+    let len: usize = messages(bytes).map(|message| aligned(HEADER + message.body.len())).sum();
+    if len >= bytes.len() { Ok(false) } else { Err(Errno::EBADMSG) }
 }
 
 #[cfg(test)]
@@ -393,6 +459,8 @@ mod tests {
         assert_eq!(answer(&[part, done].concat(), 9, &mut each), Ok(true));
         let refused = message(NLMSG_ERROR, 9, &(-libc::EPERM).to_ne_bytes());
         assert_eq!(answer(&refused, 9, &mut each), Err(Errno::EPERM));
+        // Cut short: waiting for the rest would be in vain.
+        assert_eq!(answer(&refused[..18], 9, &mut each), Err(Errno::EBADMSG));
         let worst = message(NLMSG_ERROR, 9, &i32::MIN.to_ne_bytes());
         assert!(answer(&worst, 9, &mut each).is_err());
         assert_eq!(seen, 2);

@@ -26,11 +26,15 @@ pub use traced::traced;
 
 use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::Errno;
 use crate::doors::cm::CmDoor;
 use crate::memory::pages::Pages;
+use crate::report::counters::Counters;
+use crate::report::place::PortPlace;
+use crate::report::resources::Resources;
 
 /// One open uverbs file, or a stand-in for one.
 ///
@@ -203,6 +207,26 @@ pub trait DeviceSource: Send + Sync + fmt::Debug {
     ///
     /// `EINVAL` or `ENOENT` if port or index is out of range.
     fn pkey(&self, port: u8, index: u16) -> Result<u16, Errno>;
+
+    /// Folder of the device in sysfs; `None` for a device without one.
+    fn sysfs(&self) -> Option<PathBuf> {
+        None
+    }
+
+    /// State and network interfaces of the ports, without opening the device. Empty if unknown.
+    fn ports(&self) -> Vec<PortPlace> {
+        Vec::new()
+    }
+
+    /// Counters of the device.
+    fn counters(&self) -> Counters {
+        Counters::default()
+    }
+
+    /// Objects of the device, of all processes.
+    fn resources(&self) -> Resources {
+        Resources::default()
+    }
 }
 
 /// Command number of an `INVOKE_WRITE`; `None` for other methods.

@@ -1,8 +1,10 @@
 //! Errors. Control path errors name the verb and carry the limit and value, or the errno. Data path
 //! errors convert into them.
 
+mod hint;
 mod text;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
@@ -43,7 +45,11 @@ pub enum Error {
     /// | `ENOSPC` | the device has no more of these objects | destroy some |
     /// | `EBUSY` | another object or call uses it | destroy that first, or retry |
     /// | `EINVAL` | a value that this driver rejects | compare with the device's limits |
-    /// | `EPERM` | a missing capability | mostly `CAP_NET_RAW` |
+    /// | `EPERM` | a missing capability, a privileged Q_Key | mostly `CAP_NET_RAW` |
+    /// | `EACCES` of `modify_qp` | SELinux denies the P_Key | a rule |
+    /// | `EAGAIN` of a creation | the rdma cgroup, the device's resources | `rdma.max` |
+    /// | `ETIMEDOUT` | the peer's MAC address was not resolved | `ip neigh` |
+    /// | `EREMOTEIO` | the firmware refused the command | its syndrome in `dmesg` |
     /// | `EOPNOTSUPP`, `EPROTONOSUPPORT` | device, driver or kernel lacks it | another way |
     /// | `EMFILE` | no file descriptor is left | `ulimit -n`, or fewer open devices |
     Kernel {
@@ -52,7 +58,7 @@ pub enum Error {
         /// The kernel's errno.
         errno: Errno,
         /// Usual cause, if known.
-        hint: Option<&'static str>,
+        hint: Option<Cow<'static, str>>,
     },
     /// A value exceeds (or is below) a limit. The library rejected it, or found it to be the cause
     /// of the kernel's `EINVAL`.
@@ -99,6 +105,13 @@ pub enum Error {
         name: String,
         /// Names of the existing devices.
         available: Vec<String>,
+    },
+    /// No device of this machine can be opened.
+    NoUsableDevice {
+        /// The devices and the reason of each.
+        passed: Vec<(String, String)>,
+        /// Errno of the first one.
+        errno: Errno,
     },
     /// The process may not open the device node.
     PermissionDenied {
@@ -203,6 +216,7 @@ impl Error {
         match self {
             Self::Kernel { errno, .. }
             | Self::SoftHca { errno, .. }
+            | Self::NoUsableDevice { errno, .. }
             | Self::System { errno, .. } => Some(*errno),
             Self::PermissionDenied { .. } => Some(Errno::EACCES),
             Self::Memlock { .. } => Some(Errno::ENOMEM),
@@ -236,6 +250,7 @@ impl Error {
         match self {
             Self::Kernel { errno, .. }
             | Self::SoftHca { errno, .. }
+            | Self::NoUsableDevice { errno, .. }
             | Self::System { errno, .. } => *errno,
             Self::Limit { .. }
             | Self::Invalid { .. }
@@ -276,9 +291,10 @@ impl Error {
             | Self::Unmatched { verb, .. }
             | Self::OtherProcess { verb }
             | Self::TimedOut { verb, .. } => Some(verb),
-            Self::NoSuchDevice { .. } | Self::SoftHca { .. } | Self::PermissionDenied { .. } => {
-                Some("open_device")
-            }
+            Self::NoSuchDevice { .. }
+            | Self::NoUsableDevice { .. }
+            | Self::SoftHca { .. }
+            | Self::PermissionDenied { .. } => Some("open_device"),
             Self::EmptyGid { .. } => Some("query_gid"),
             Self::Post(_) => Some("post"),
             Self::Connection(_) => Some("rdma_connect"),
@@ -312,6 +328,7 @@ sentence_in_debug!(enum Error {
     MissingAttribute { verb, attribute },
     State { verb, state, needs },
     NoSuchDevice { name, available },
+    NoUsableDevice { passed, errno },
     PermissionDenied { path },
     Memlock { verb, wanted, limit },
     Unsupported { verb, what },
@@ -342,6 +359,28 @@ impl std::error::Error for Error {
             Self::Connection(error) => Some(error),
             _ => None,
         }
+    }
+}
+
+impl EndpointError {
+    /// Value behind `name=` in `text`.
+    #[doc(hidden)]
+    pub fn part<'t>(text: &'t str, name: &'static str) -> Result<&'t str, Self> {
+        text.split_whitespace()
+            .find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+            .ok_or(Self { part: name, found: String::new() })
+    }
+
+    /// Number behind `name=` in `text`, decimal or hexadecimal with `0x`, at most `max`.
+    #[doc(hidden)]
+    pub fn number(text: &str, name: &'static str, max: u64) -> Result<u64, Self> {
+        let found = Self::part(text, name)?;
+        let value = match found.strip_prefix("0x") {
+            Some(hex) => u64::from_str_radix(hex, 16),
+            None => found.parse(),
+        };
+        let value = value.ok().filter(|value| *value <= max);
+        value.ok_or_else(|| Self { part: name, found: found.to_owned() })
     }
 }
 

@@ -1,13 +1,14 @@
 //! Texts of [`Error`]: verb, value, limit, cause and remedy.
 
 use std::fmt;
+use std::time::Duration;
 
 use super::Error;
 use crate::Errno;
 
 /// Remedy for a process without a free file descriptor.
-const FEWER_FILES: &str = "raise the limit (ulimit -n), or open the device once: an open device \
-                           takes two, a completion channel one";
+pub(super) const FEWER_FILES: &str = "raise the limit (ulimit -n), or open the device once: an \
+                                      open device takes two, a completion channel one";
 
 /// Names of the software HCAs, for a program that asked for a device in vain.
 const SOFTWARE: &str = "software HCAs are softhca (other processes reach it), softhca0, softhca1 \
@@ -19,11 +20,11 @@ impl fmt::Display for Error {
             // No refusal of the RDMA driver.
             Self::Kernel { verb, errno: errno @ Errno::EMFILE, hint } => {
                 write!(f, "{verb}: no file descriptor is left ({errno:?})")?;
-                hint.map_or(Ok(()), |hint| write!(f, "; {hint}"))
+                hint.as_ref().map_or(Ok(()), |hint| write!(f, "; {hint}"))
             }
             Self::Kernel { verb, errno, hint } => {
                 write!(f, "{verb}: the kernel returned {errno:?} ({errno})")?;
-                hint.map_or(Ok(()), |hint| write!(f, "; {hint}"))
+                hint.as_ref().map_or(Ok(()), |hint| write!(f, "; {hint}"))
             }
             Self::Limit { verb, what, value, limit } => {
                 let side = if value > limit { "at most" } else { "at least" };
@@ -38,9 +39,10 @@ impl fmt::Display for Error {
             Self::State { verb, state, needs } => {
                 write!(f, "{verb}: the queue pair is in {state}, must be in {needs}")
             }
-            Self::NoSuchDevice { .. } | Self::SoftHca { .. } | Self::PermissionDenied { .. } => {
-                self.of_device(f)
-            }
+            Self::NoSuchDevice { .. }
+            | Self::NoUsableDevice { .. }
+            | Self::SoftHca { .. }
+            | Self::PermissionDenied { .. } => self.of_device(f),
             Self::Memlock { verb, wanted, limit } => write!(
                 f,
                 "{verb}: can't pin {wanted} bytes, RLIMIT_MEMLOCK is {limit} bytes; raise it \
@@ -48,7 +50,7 @@ impl fmt::Display for Error {
             ),
             Self::Unsupported { verb, what } => write!(f, "{verb}: unsupported: {what}"),
             Self::TimedOut { verb, waited, why } => {
-                write!(f, "{verb}: timed out after {waited:?}")?;
+                write!(f, "{verb}: timed out after {:?}", rounded(*waited))?;
                 why.as_ref().map_or(Ok(()), |why| write!(f, "; {why}"))
             }
             Self::DeviceGone { verb } => {
@@ -84,6 +86,19 @@ impl fmt::Display for Error {
     }
 }
 
+/// A measured duration in two digits or three, as people read it.
+fn rounded(time: Duration) -> Duration {
+    let nanos = time.as_nanos();
+    let unit = match nanos {
+        1_000_000_000.. => 100_000_000,
+        10_000_000.. => 1_000_000,
+        10_000.. => 1_000,
+        _ => 1,
+    };
+    let nanos = (nanos + unit / 2) / unit * unit;
+    u64::try_from(nanos).map_or(time, Duration::from_nanos)
+}
+
 impl Error {
     /// Text of an error of finding or starting a device.
     fn of_device(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -99,6 +114,11 @@ impl Error {
                 let there = available.join(", ");
                 write!(f, "no RDMA device `{name}`; there are: {there}; {SOFTWARE}")
             }
+            Self::NoUsableDevice { passed, .. } => {
+                f.write_str("no RDMA device can be opened")?;
+                passed.iter().try_for_each(|(name, why)| write!(f, "; {name}: {why}"))?;
+                f.write_str("; uverbs::device_or_softhca() opens the software HCA softhca")
+            }
             Self::SoftHca { name, errno: Errno::EMFILE, .. } => {
                 write!(f, "{name}: no file descriptor is left (EMFILE); {FEWER_FILES}")
             }
@@ -111,54 +131,10 @@ impl Error {
             _ => Ok(()),
         }
     }
-
-    /// Error for the kernel's refusal of `verb`, with the usual cause if known.
-    #[must_use]
-    pub fn kernel(verb: &'static str, errno: Errno) -> Self {
-        let hint = match errno {
-            Errno::EIO => Some("the device is gone or its firmware is in fatal error"),
-            Errno::ENOTTY => Some("the kernel is older than 4.20, which brought uverbs ioctls"),
-            Errno::EPROTONOSUPPORT => {
-                Some("this kernel or driver lacks the method or an attribute")
-            }
-            Errno::ENOSPC => Some("the device is out of this resource"),
-            Errno::EBUSY => Some("another object still uses it"),
-            Errno::ENOMEM => Some("out of memory, or RLIMIT_MEMLOCK (ulimit -l) is too low"),
-            Errno::EINVAL => Some(
-                "a value or combination that this driver rejects; `uverbs trace -- PROGRAM` shows \
-                 the command",
-            ),
-            Errno::EPERM => Some("it needs a capability, mostly CAP_NET_RAW"),
-            Errno::EOPNOTSUPP => Some("the device or its driver lacks this"),
-            Errno::EMFILE => Some(FEWER_FILES),
-            _ => None,
-        };
-        Self::Kernel { verb, errno, hint }
-    }
-
-    /// Error for the connection manager's refusal of `verb`, with the usual cause if known. Kernel
-    /// `ucma.c`, `cma.c`.
-    #[must_use]
-    pub fn cm(verb: &'static str, errno: Errno) -> Self {
-        let hint = match errno {
-            Errno::ENODEV => Some("the address's network interface has no RDMA device"),
-            Errno::EADDRNOTAVAIL => {
-                Some("no network interface has this address, or a wildcard address has the port")
-            }
-            Errno::EADDRINUSE => Some("another listener has this address and port"),
-            Errno::EACCES => Some("ports below 1024 need CAP_NET_BIND_SERVICE"),
-            Errno::ENXIO => Some("the device is gone"),
-            Errno::EMFILE => Some(FEWER_FILES),
-            _ => None,
-        };
-        Self::Kernel { verb, errno, hint }
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
@@ -166,6 +142,18 @@ mod tests {
         let waited = Duration::from_secs(5);
         let error = Error::TimedOut { verb: "poll_cq", waited, why: Some("it overran".to_owned()) };
         assert_eq!(error.to_string(), "poll_cq: timed out after 5s; it overran");
+        for (nanos, text) in [
+            (5_000_123_456, "5s"),
+            (1_060_000_000, "1.1s"),
+            (200_071_344, "200ms"),
+            (10_071_344, "10ms"),
+            (15_344, "15µs"),
+            (7, "7ns"),
+        ] {
+            let waited = Duration::from_nanos(nanos);
+            let error = Error::TimedOut { verb: "poll_cq", waited, why: None };
+            assert_eq!(error.to_string(), format!("poll_cq: timed out after {text}"));
+        }
     }
 
     #[test]

@@ -82,6 +82,7 @@ impl ExposedMemory {
     ///
     /// If the memory is shorter than `len`; the caller allocated it.
     #[must_use]
+    #[doc(hidden)]
     pub unsafe fn new(memory: Mapping, region: MrCore, len: usize) -> Self {
         assert!(len <= memory.len());
         Self { memory: Registered::new(memory, region, 0, 0), len }

@@ -42,6 +42,7 @@ impl Slab {
     /// together, or more than [`MOST_FRAMES`](crate::memory::registered::MOST_FRAMES). The caller
     /// checked all four.
     #[must_use]
+    #[doc(hidden)]
     pub unsafe fn new(memory: Mapping, region: MrCore, frame_len: u32, count: u32) -> Self {
         assert!(frame_len > 0);
         Self { memory: Registered::new(memory, region, frame_len, count) }
@@ -103,8 +104,9 @@ impl Frame {
         Self { held }
     }
 
+    /// The memory alone, for a slot of a queue.
     #[inline(always)]
-    pub(crate) fn into_held(self) -> Held {
+    pub fn into_held(self) -> Held {
         // SAFETY: lent memory never becomes a frame. The hint spares callers a check.
         unsafe { std::hint::assert_unchecked(!self.held.is_lent()) };
         self.held
@@ -136,7 +138,8 @@ impl Frame {
         self.held.memory().frame_len as usize
     }
 
-    /// Sets the length of the slice and of posts, at most the capacity.
+    /// Sets the length of the slice and of sends; more than the capacity is cut to the capacity. A
+    /// receive takes the whole capacity, whatever the length.
     #[inline]
     pub fn set_len(&mut self, len: usize) {
         let len = u32::try_from(len).unwrap_or(u32::MAX).min(self.held.memory().frame_len);
@@ -205,6 +208,7 @@ impl Frame {
 
     /// Sets the length to the number of received bytes. Bytes beyond the capacity go to the rest of
     /// the chain, whose frames have length 0 so far. For providers.
+    #[doc(hidden)]
     #[inline(always)]
     pub fn arrived(&mut self, len: u32) {
         self.held.arrived(len);

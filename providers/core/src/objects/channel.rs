@@ -30,6 +30,10 @@ use crate::objects::context::ContextCore;
 use crate::objects::event::{non_blocking, wait_readable};
 
 const VERB: &str = "get_cq_event";
+
+/// Reason of a wait of any queue's event that ends without one.
+const QUIET: &str = "nothing completed since a queue of this channel was armed, or none is armed: \
+                     arm, then poll once, then wait";
 /// Looks in vain in a row, after which the program polls the file. One that waits for the file by
 /// epoll looks a few times.
 const LOOKS: u32 = 60;
@@ -180,7 +184,7 @@ impl Channel {
         self.sleep(Wanted::Any, timeout)?.ok_or_else(|| Error::TimedOut {
             verb: VERB,
             waited: start.elapsed(),
-            why: None,
+            why: Some(QUIET.to_owned()),
         })
     }
 

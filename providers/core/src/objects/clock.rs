@@ -27,6 +27,7 @@ pub struct DeviceClock {
     info: Pages,
     /// Page of the device's counter, and the counter's offset in it.
     counter: Option<(Pages, usize)>,
+    real_time: bool,
 }
 
 impl DeviceClock {
@@ -43,7 +44,14 @@ impl DeviceClock {
             let what = "a clock page that is too short".to_owned();
             return Err(Error::Unsupported { verb: "query_rt_values", what });
         }
-        Ok(Self { info, counter })
+        Ok(Self { info, counter, real_time: false })
+    }
+
+    /// The clock of a device whose timestamps are seconds and nanoseconds since 1970
+    /// ([`ClockReading::real_time`]).
+    #[must_use]
+    pub fn in_real_time(self, real_time: bool) -> Self {
+        Self { real_time, ..self }
     }
 
     /// Reads how the kernel currently converts this clock to time. A reading is valid for
@@ -72,6 +80,7 @@ impl DeviceClock {
                 factor: narrow(offset_of!(Page, mult)),
                 shift: narrow(offset_of!(Page, shift)).min(63),
                 mask: wide(offset_of!(Page, mask)),
+                real_time: self.real_time,
             };
             // The sign is checked again after all fields are loaded.
             fence(Ordering::Acquire);
@@ -134,6 +143,9 @@ pub struct ClockReading {
     pub shift: u32,
     /// Mask of the counter's bits.
     pub mask: u64,
+    /// True if a timestamp is seconds since 1970 in its high half, and nanoseconds in its low one.
+    /// The fields above are then of another clock.
+    pub real_time: bool,
 }
 
 impl ClockReading {
@@ -145,6 +157,11 @@ impl ClockReading {
     #[doc(alias = "mlx5dv_ts_to_ns")]
     #[doc(alias = "ibv_wc_read_completion_wallclock_ns")]
     pub fn nanoseconds(&self, timestamp: u64) -> u64 {
+        if self.real_time {
+            // Kernel `en/ptp.h`, `REAL_TIME_TO_NS`.
+            let (seconds, rest) = (timestamp >> 32, timestamp & u64::from(u32::MAX));
+            return (seconds * 1_000_000_000).saturating_add(rest);
+        }
         let after = timestamp.wrapping_sub(self.ticks) & self.mask;
         let scaled = |ticks: u64| u128::from(ticks) * u128::from(self.factor);
         let fraction = u128::from(self.fraction);
@@ -186,7 +203,17 @@ mod tests {
             factor: 64 << 18,
             shift: 18,
             mask: (1 << 41) - 1,
+            real_time: false,
         }
+    }
+
+    #[test]
+    fn seconds_and_nanoseconds_are_the_time_of_day() {
+        let reading = ClockReading { real_time: true, ..reading() };
+        assert_eq!(reading.nanoseconds(3 << 32 | 999_999_999), 3_999_999_999);
+        assert_eq!(reading.time_of(7 << 32), UNIX_EPOCH + Duration::from_secs(7));
+        // Whatever a device writes there.
+        assert!(reading.nanoseconds(u64::MAX) > reading.nanoseconds(u64::MAX - 1));
     }
 
     #[test]

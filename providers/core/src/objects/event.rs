@@ -20,44 +20,64 @@ use crate::memory::process::Process;
 #[non_exhaustive]
 pub enum AsyncEventKind {
     /// A completion queue overflowed, or failed.
+    #[doc(alias = "IBV_EVENT_CQ_ERR")]
     CqError,
     /// A queue pair failed and cannot report it by a completion.
+    #[doc(alias = "IBV_EVENT_QP_FATAL")]
     QpFatal,
     /// A queue pair received an invalid request.
+    #[doc(alias = "IBV_EVENT_QP_REQ_ERR")]
     QpRequestError,
     /// A peer attempted an access without the rights.
+    #[doc(alias = "IBV_EVENT_QP_ACCESS_ERR")]
     QpAccessError,
     /// A packet arrived on a queue pair in RTR: the connection is established.
+    #[doc(alias = "IBV_EVENT_COMM_EST")]
     CommunicationEstablished,
     /// A send queue is drained.
+    #[doc(alias = "IBV_EVENT_SQ_DRAINED")]
     SendQueueDrained,
     /// A connection migrated to its alternate path.
+    #[doc(alias = "IBV_EVENT_PATH_MIG")]
     PathMigrated,
     /// A connection failed to migrate to its alternate path.
+    #[doc(alias = "IBV_EVENT_PATH_MIG_ERR")]
     PathMigrationError,
     /// The device failed.
+    #[doc(alias = "IBV_EVENT_DEVICE_FATAL")]
     DeviceFatal,
     /// A port's link came up.
+    #[doc(alias = "IBV_EVENT_PORT_ACTIVE")]
     PortActive,
     /// A port's link went down.
+    #[doc(alias = "IBV_EVENT_PORT_ERR")]
     PortError,
     /// A port's LID changed.
+    #[doc(alias = "IBV_EVENT_LID_CHANGE")]
     LidChange,
     /// A port's P_Key table changed.
+    #[doc(alias = "IBV_EVENT_PKEY_CHANGE")]
     PkeyChange,
     /// The subnet manager changed.
+    #[doc(alias = "IBV_EVENT_SM_CHANGE")]
     SmChange,
     /// A shared receive queue failed.
+    #[doc(alias = "IBV_EVENT_SRQ_ERR")]
     SrqError,
     /// A shared receive queue fell below its low-water limit.
+    #[doc(alias = "IBV_EVENT_SRQ_LIMIT_REACHED")]
     SrqLimitReached,
     /// A queue pair in ERR has taken its last receive from the shared receive queue.
+    #[doc(alias = "IBV_EVENT_QP_LAST_WQE_REACHED")]
     LastWqeReached,
     /// The subnet manager requests reregistration.
+    #[doc(alias = "IBV_EVENT_CLIENT_REREGISTER")]
     ClientReregister,
     /// A port's GID table changed.
+    #[doc(alias = "IBV_EVENT_GID_CHANGE")]
     GidChange,
     /// A work queue failed.
+    #[doc(alias = "IBV_EVENT_WQ_FATAL")]
     WqFatal,
     /// A port's speed changed.
     SpeedChange,
@@ -116,13 +136,13 @@ impl AsyncEventKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AsyncElement {
-    /// A completion queue, by its `user_handle`.
+    /// A completion queue, by its `event_id` (`CompletionQueue::event_id`).
     Cq(u64),
-    /// A queue pair, by its `user_handle`.
+    /// A queue pair, by its `event_id` (`QueuePair::event_id`).
     Qp(u64),
-    /// A shared receive queue, by its `user_handle`.
+    /// A shared receive queue, by its `event_id` (`SharedReceiveQueue::event_id`).
     Srq(u64),
-    /// A work queue, by its `user_handle`.
+    /// A work queue, by its `event_id` (`WorkQueue::event_id`).
     Wq(u64),
     /// A port, from 1.
     Port(u64),
@@ -135,6 +155,7 @@ pub enum AsyncElement {
 /// An asynchronous event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_async_event")]
+#[doc(alias = "ibv_ack_async_event")]
 #[non_exhaustive]
 pub struct AsyncEvent {
     /// Kind of the event.

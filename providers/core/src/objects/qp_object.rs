@@ -7,7 +7,7 @@
 #![allow(unsafe_code, reason = "changes and ends kernel objects by their numbers")]
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use uverbs_kernel_abi::qp as abi;
 
@@ -25,6 +25,8 @@ pub struct QpObject {
     handle: u32,
     qpn: u32,
     event_id: u64,
+    /// Device number of the object that sends for it, if it is another one (mlx5's TIS).
+    sender: OnceLock<u32>,
     life: Mutex<Life>,
 }
 
@@ -98,7 +100,7 @@ impl QpObject {
             at_init: None,
             destroyed: false,
         });
-        Self { context, handle, qpn, event_id, life }
+        Self { context, handle, qpn, event_id, sender: OnceLock::new(), life }
     }
 
     /// Open device of the queue pair.
@@ -123,6 +125,18 @@ impl QpObject {
     #[must_use]
     pub fn event_id(&self) -> u64 {
         self.event_id
+    }
+
+    /// Device number of the object that sends for it, if it is another one. For providers.
+    #[must_use]
+    pub fn sender(&self) -> Option<u32> {
+        self.sender.get().copied()
+    }
+
+    /// Sets [`sender`](Self::sender), once. For providers.
+    pub fn sends_by(&self, number: u32) {
+        // The first number stays.
+        let _ = self.sender.set(number);
     }
 
     /// Last state set. The device may have entered ERR since; [`query`](Self::query) asks the

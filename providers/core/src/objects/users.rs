@@ -22,16 +22,16 @@ pub(crate) struct User {
 }
 
 impl User {
-    /// Returns true if the queue pair is in ERR. Queries the kernel.
-    fn is_failed(&self) -> bool {
+    /// State of the queue pair. Queries the kernel.
+    fn state(&self) -> Option<QpState> {
         let answer = self.context.uverbs().query_qp(self.handle, abi::IB_QP_STATE);
-        answer.is_ok_and(|attr| QpState::from_raw(attr.qp_state.into()) == QpState::Error)
+        Some(QpState::from_raw(answer.ok()?.qp_state.into()))
     }
 }
 
 /// A user, and its maximum completions at one time.
 #[derive(Debug)]
-struct Entry {
+struct UserEntry {
     user: Weak<User>,
     most: u32,
     /// True if it was checked to fit the queue.
@@ -46,7 +46,7 @@ struct Entry {
 /// to it directly.
 #[derive(Debug, Default)]
 pub(crate) struct Users {
-    pairs: Mutex<Vec<Entry>>,
+    pairs: Mutex<Vec<UserEntry>>,
     /// Sizes of the queues. The polling side keeps each queue until it handles its destruction.
     queues: Mutex<Vec<(Weak<QpShared>, u32)>>,
 }
@@ -56,7 +56,7 @@ impl Users {
     /// event id and size. `fits`: it was checked to fit the completion queue.
     pub(crate) fn add(&self, user: &Arc<User>, most: u32, srq: Option<(u64, u32)>, fits: bool) {
         let mut users = lock(&self.pairs);
-        users.push(Entry { user: Arc::downgrade(user), most, fits, srq });
+        users.push(UserEntry { user: Arc::downgrade(user), most, fits, srq });
     }
 
     /// Removes a user to which no work was ever posted.
@@ -107,11 +107,19 @@ impl Users {
     /// sizes of its queue pairs.
     pub(crate) fn trouble(&self, room: u32) -> Option<String> {
         let (users, most) = self.alive();
-        let failed = users.iter().filter(|user| user.is_failed());
-        let failed: Vec<_> = failed.map(|user| format!("{:#x}", user.qpn)).collect();
+        let states: Vec<_> = users.iter().map(|user| (user.qpn, user.state())).collect();
+        let of = |wanted: &dyn Fn(QpState) -> bool| {
+            let states = states.iter().filter(|(_, state)| state.is_some_and(wanted));
+            states.map(|(qpn, _)| format!("{qpn:#x}")).collect::<Vec<_>>().join(", ")
+        };
         let mut said = Vec::new();
-        if !failed.is_empty() {
-            said.push(format!("in ERR: queue pair {}", failed.join(", ")));
+        for (state, list) in [
+            ("in ERR", of(&|state| state == QpState::Error)),
+            ("not connected", of(&|state| matches!(state, QpState::Reset | QpState::Init))),
+        ] {
+            if !list.is_empty() {
+                said.push(format!("{state}: queue pair {list}"));
+            }
         }
         if most > u64::from(room) {
             said.push(format!(
@@ -123,13 +131,20 @@ impl Users {
         if users.is_empty() && queues.iter().all(|(queue, _)| queue.strong_count() == 0) {
             said.push("no queue pair completes here".to_owned());
         }
+        let ready = of(&|state| state == QpState::ReadyToSend);
+        if said.is_empty() && !ready.is_empty() {
+            said.push(format!(
+                "no work request was posted, or the peer has not answered: has it posted the \
+                 receive, or sent? Ready: queue pair {ready}"
+            ));
+        }
         (!said.is_empty()).then(|| said.join("; "))
     }
 }
 
 /// Sum of completions of several users. A shared receive queue counts once, however many users
 /// bring it.
-fn together<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> u64 {
+fn together<'a>(entries: impl IntoIterator<Item = &'a UserEntry>) -> u64 {
     let (mut own, mut shared) = (0, BTreeMap::new());
     for entry in entries {
         own += u64::from(entry.most);

@@ -261,6 +261,12 @@ pub unsafe trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
         Err(Error::Unsupported { verb: "alloc_mw", what })
     }
 
+    /// READs and atomics that an initiator of dynamic connections may have outstanding; `None` if
+    /// it is the limit of all queue pairs.
+    fn dc_rd_atomic(&self) -> Option<u32> {
+        None
+    }
+
     /// The null key: a local key that discards writes and reads as zeros. `None` if the device has
     /// none.
     fn null_lkey(&self) -> Option<u32> {

@@ -29,6 +29,16 @@ pub enum CqeSize {
     Bytes128,
 }
 
+/// Field of a received packet that a short entry has beside the length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MiniCqe {
+    /// Checksum.
+    Checksum,
+    /// RSS hash.
+    Hash,
+}
+
 /// Parameters of a completion queue.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -49,8 +59,8 @@ pub struct CqInit {
     /// Allocator of rings and doorbell record; `None`: the open device's pool. soft-RoCE ignores
     /// it: its rings are the kernel's.
     pub allocator: Option<Arc<dyn QueueAllocator>>,
-    /// The device may compress entries.
-    pub compressed: bool,
+    /// The device may compress entries, with such short ones.
+    pub compressed: Option<MiniCqe>,
     /// CQE padding: the device writes all 128 bytes of an entry, also the unused half.
     pub padded: bool,
 }
@@ -67,7 +77,7 @@ impl CqInit {
             ignore_overrun: false,
             unchecked: false,
             allocator: None,
-            compressed: false,
+            compressed: None,
             padded: false,
         }
     }

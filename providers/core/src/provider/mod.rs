@@ -33,7 +33,7 @@ pub use ah::AhOps;
 pub use arm::{Armer, Notify};
 pub use build::BuildOps;
 pub use context::{ContextOps, NewQp, NewSrq, NewWq};
-pub use init::{CqInit, CqeSize, QpInit, SrqInit, TagsInit, WqInit};
+pub use init::{CqInit, CqeSize, MiniCqe, QpInit, SrqInit, TagsInit, WqInit};
 pub use poll::CqOps;
 pub use post_list::{Alike, Request, Requests};
 pub use recv::{RecvOps, RqOps};

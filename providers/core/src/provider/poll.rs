@@ -88,7 +88,8 @@ pub unsafe trait CqOps: Debug + Send {
     ///
     /// [`Error::Limit`] for 0 entries, more than the device's limit, or fewer than queue pairs
     /// reserved ([`CqCore::room_of`]); the kernel's refusal: `EINVAL` if the unpolled completions
-    /// don't fit. The queue is then unchanged.
+    /// don't fit. The queue is then unchanged. [`Error::System`] if the kernel's new ring can't be
+    /// mapped: the queue then gets no completions until another resize succeeds.
     ///
     /// [`CqCore::room_of`]: crate::objects::cq::CqCore::room_of
     fn resize(&mut self, entries: u32) -> Result<(), Error>;

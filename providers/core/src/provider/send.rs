@@ -270,6 +270,13 @@ pub unsafe trait SendOps: Debug + Send {
     /// Error of the kernel at the last ring. `None` where a doorbell is a store.
     fn doorbell_error(&self) -> Option<Errno>;
 
+    /// Number of work requests at the end of the last [`ring`](Self::ring) that the kernel refused.
+    /// They are not in the queue, and their buffers came back. 0 where a refused doorbell leaves
+    /// the work requests in the queue.
+    fn returned(&self) -> u32 {
+        0
+    }
+
     /// Allows posting (in RTS) or refuses it with [`PostError::State`], from the next
     /// [`begin`](Self::begin) on.
     fn enable(&mut self, on: bool);

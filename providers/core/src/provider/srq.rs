@@ -36,6 +36,19 @@ pub unsafe trait SrqOps: RecvOps {
     /// [`Error::Limit`]; the kernel's refusal, also below the number of outstanding receives.
     fn resize(&mut self, core: &SrqCore, max_wr: u32) -> Result<u32, Error>;
 
+    /// Posts a receive again that a page fault of the device ended, which is in flight no more for
+    /// the device and still has its slot. No batch is under way. Returns false if it is not in
+    /// flight, or if the device ends no receive so.
+    ///
+    /// # Safety
+    ///
+    /// The device is done with the receive of the slot. The contract of [`RecvOps::ring`], again
+    /// for the memory of that receive.
+    unsafe fn repost(&mut self, index: u32) -> bool {
+        let _ = index;
+        false
+    }
+
     /// Drops changes of the tag list that were written and never rung. For tag-matching queues.
     fn begin_tags(&mut self) {}
 

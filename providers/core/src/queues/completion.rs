@@ -127,30 +127,50 @@ impl fmt::Debug for Sender {
 #[non_exhaustive]
 pub enum Status {
     /// The message does not fit: it is longer than the receive's list, or than a send may be.
+    #[doc(alias = "IBV_WC_LOC_LEN_ERR")]
     LocalLength,
     /// The work request is malformed.
+    #[doc(alias = "IBV_WC_LOC_QP_OP_ERR")]
     LocalQpOperation,
     /// The local key does not grant the access or the range.
+    #[doc(alias = "IBV_WC_LOC_PROT_ERR")]
     LocalProtection,
-    /// Flushed: the queue pair was in the error state before.
+    /// Flushed: the queue pair was in the error state before, or its connection was ended.
+    #[doc(alias = "IBV_WC_WR_FLUSH_ERR")]
     Flushed,
     /// A memory window could not be bound.
+    #[doc(alias = "IBV_WC_MW_BIND_ERR")]
     MemoryWindowBind,
     /// The peer's response does not fit the request.
+    #[doc(alias = "IBV_WC_BAD_RESP_ERR")]
     BadResponse,
     /// The local region does not grant the access that the peer asked for.
+    #[doc(alias = "IBV_WC_LOC_ACCESS_ERR")]
     LocalAccess,
-    /// The peer rejected the request as invalid.
+    /// The peer rejected the request: its receive is too small, or its queue pair does not grant
+    /// the operation (`Local::access`).
+    #[doc(alias = "IBV_WC_REM_INV_REQ_ERR")]
     RemoteInvalidRequest,
     /// The peer's region does not grant the key, range or access.
+    #[doc(alias = "IBV_WC_REM_ACCESS_ERR")]
     RemoteAccess,
     /// The peer failed to execute the request.
+    #[doc(alias = "IBV_WC_REM_OP_ERR")]
     RemoteOperation,
     /// No response from the peer after all retries.
+    #[doc(alias = "IBV_WC_RETRY_EXC_ERR")]
     RetryExceeded,
     /// The peer had no receive posted after all retries.
+    #[doc(alias = "IBV_WC_RNR_RETRY_EXC_ERR")]
     RnrRetryExceeded,
+    /// The peer has no such queue pair, or it is in error (EFA).
+    #[doc(alias = "IBV_WC_REM_INV_RD_REQ_ERR")]
+    RemoteInvalidRdRequest,
+    /// The peer did not respond (EFA).
+    #[doc(alias = "IBV_WC_RESP_TIMEOUT_ERR")]
+    ResponseTimeout,
     /// The peer aborted the operation.
+    #[doc(alias = "IBV_WC_REM_ABORT_ERR")]
     RemoteAborted,
     /// A tag was not removed: a message matched it before.
     #[doc(alias = "IBV_WC_TM_ERR")]
@@ -162,12 +182,14 @@ pub enum Status {
     #[doc(alias = "IBV_WC_TM_RNDV_INCOMPLETE")]
     RendezvousIncomplete,
     /// Another error.
+    #[doc(alias = "IBV_WC_GENERAL_ERR")]
     General,
 }
 
 impl Status {
     /// Explains the failure and names its likely cause.
     #[must_use]
+    #[doc(alias = "ibv_wc_status_str")]
     pub fn explain(self) -> &'static str {
         match self {
             Self::LocalLength => {
@@ -181,7 +203,8 @@ impl Status {
                  lacks local write"
             }
             Self::Flushed => {
-                "the queue pair was already in error; the first failed completion has the cause"
+                "the queue pair was already in error, or its connection was ended; the first \
+                 failed completion has the cause"
             }
             Self::MemoryWindowBind => "the memory window could not be bound",
             Self::BadResponse => "the peer's response does not match the request",
@@ -189,7 +212,8 @@ impl Status {
                 "the peer attempted an access that the local region does not grant"
             }
             Self::RemoteInvalidRequest => {
-                "the peer rejected the request: its receive is too small, or it lacks the operation"
+                "the peer rejected the request: its receive is too small, or its queue pair does \
+                 not grant the operation (`Local::access`)"
             }
             Self::RemoteAccess => {
                 "the peer rejected the remote key: it is wrong, out of range, revoked, or lacks \
@@ -204,6 +228,10 @@ impl Status {
                  path attributes are wrong"
             }
             Self::RnrRetryExceeded => "the peer posted no receive within all retries",
+            Self::RemoteInvalidRdRequest => {
+                "the peer has no queue pair of this number, or it is in the error state"
+            }
+            Self::ResponseTimeout => "the peer is unreachable, or no longer responds",
             Self::RemoteAborted => "the peer aborted the operation",
             Self::TagNotFound => "a message matched the tag before; its completion reports it",
             Self::RendezvousIncomplete => {
@@ -230,6 +258,8 @@ impl fmt::Display for Status {
             Self::RemoteOperation => "remote operation error",
             Self::RetryExceeded => "transport retry counter exceeded",
             Self::RnrRetryExceeded => "receiver-not-ready retry counter exceeded",
+            Self::RemoteInvalidRdRequest => "remote invalid RD request",
+            Self::ResponseTimeout => "response timeout error",
             Self::RemoteAborted => "remote aborted error",
             Self::TagNotFound => "tag not found",
             Self::RendezvousIncomplete => "rendezvous incomplete",
@@ -254,7 +284,21 @@ impl Failure {
     #[must_use]
     #[cold]
     pub fn explain(&self) -> &'static str {
+        if self.is_page_fault() {
+            return "a page fault in on-demand memory ended this receive of a shared queue; post it \
+                    again: the connection goes on, and its sender sends the message again";
+        }
         self.status.explain()
+    }
+
+    /// Returns true for a receive of a shared queue that a page fault in on-demand memory ended
+    /// (ConnectX). It is no failure of the connection: post the receive again, and the message
+    /// comes. Frames are pinned, so they never fault.
+    #[must_use]
+    #[doc(alias = "MLX5_CQE_VENDOR_SYNDROME_ODP_PFAULT")]
+    pub fn is_page_fault(&self) -> bool {
+        // mlx5dv.h, `MLX5_CQE_VENDOR_SYNDROME_ODP_PFAULT`.
+        self.status == Status::RemoteAborted && self.vendor_syndrome == 0x93
     }
 }
 

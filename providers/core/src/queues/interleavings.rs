@@ -39,9 +39,9 @@ fn slots_go_there_and_back() {
             }
             // SAFETY: the only poller; a slot in flight counts as completed in this test.
             let taken = unsafe { table.take(at) };
-            assert_eq!((taken.wr_id, taken.reach.end()), (u64::from(at) + 7, at + 1));
+            assert_eq!((taken.wr_id, taken.position.end()), (u64::from(at) + 7, at + 1));
             // SAFETY: the poller took this slot.
-            unsafe { table.retire(taken.reach) };
+            unsafe { table.retire(taken.position) };
         }
         poster.join().unwrap();
     });

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::objects::cq::Roles;
 use crate::queues::shared::QpShared;
-use crate::queues::slots::Taken;
+use crate::queues::slots::{SlotTable, Taken};
 use crate::queues::srq::SrqShared;
 use crate::queues::token::{Queue, Token};
 
@@ -20,24 +20,37 @@ use crate::queues::token::{Queue, Token};
 enum Owner {
     /// A queue pair, and its queues that complete here. Another poller owns the other
     /// slots.
-    Qp(Arc<QpShared>, Roles, Done),
+    Qp(Arc<QpShared>, Roles, [Done; 2]),
     /// A shared receive queue, and the number of its queue pairs whose receives complete here.
     Srq(Arc<SrqShared>, usize),
 }
 
-/// Work requests of a send queue that completed before an earlier one: a bit for each slot.
+/// Work requests of a queue that completed before an earlier one: a bit for each slot.
 #[derive(Debug)]
-struct Done(Box<[u64]>);
+struct Done {
+    bits: Box<[u64]>,
+    /// The queue's oldest work request that was in flight when the bits were noted.
+    tail: u32,
+}
 
 impl Done {
-    /// A clear bit for each of `slots`.
-    fn new(slots: u32) -> Self {
-        Self(vec![0; slots.div_ceil(64) as usize].into())
+    /// A clear bit for each slot.
+    fn new(slots: &SlotTable) -> Self {
+        let bits = vec![0; slots.units().div_ceil(64) as usize].into();
+        Self { bits, tail: slots.tail() }
+    }
+
+    /// Clears the bits if the queue was reset, and its slots reclaimed, since they were noted.
+    fn renew(&mut self, tail: u32) {
+        if self.tail != tail {
+            self.bits.fill(0);
+            self.tail = tail;
+        }
     }
 
     /// Sets the bit of a slot. False if it was set before.
     fn note(&mut self, slot: u32) -> bool {
-        let Some(word) = self.0.get_mut((slot / 64) as usize) else { return false };
+        let Some(word) = self.bits.get_mut((slot / 64) as usize) else { return false };
         let bit = 1 << (slot % 64);
         let is_new = *word & bit == 0;
         *word |= bit;
@@ -46,7 +59,7 @@ impl Done {
 
     /// Clears the bit of a slot. Returns true if it was set.
     fn forget(&mut self, slot: u32) -> bool {
-        let Some(word) = self.0.get_mut((slot / 64) as usize) else { return false };
+        let Some(word) = self.bits.get_mut((slot / 64) as usize) else { return false };
         let there = *word >> (slot % 64) & 1 != 0;
         *word &= !(1 << (slot % 64));
         there
@@ -58,6 +71,8 @@ impl Done {
 pub enum Ended {
     /// It failed, and its queue pair with it.
     Failed,
+    /// It failed alone; its queue pair continues.
+    FailedAlone,
     /// It succeeded.
     Done {
         /// Bytes that a receive placed in its own buffer; 0 if they are elsewhere.
@@ -84,7 +99,8 @@ impl Known {
                 *users += 1;
             }
         }
-        let (index, done) = (shared.user_index.value(), Done::new(shared.send.units()));
+        let index = shared.user_index.value();
+        let done = [&shared.send, &shared.recv].map(Done::new);
         self.place(index).get_or_insert(Owner::Qp(shared, roles, done));
     }
 
@@ -180,7 +196,7 @@ impl Known {
                     frame.arrived(bytes);
                 }
             }
-            Ended::Done { .. } => {}
+            Ended::FailedAlone | Ended::Done { .. } => {}
         }
         // Equal to the end in the slot: each element is one unit.
         let end = token.index.wrapping_add(1);
@@ -189,36 +205,65 @@ impl Known {
         Some(taken)
     }
 
-    /// Takes the send that a completion names, if it is in flight, and retires the contiguous
-    /// completed ones. For send queues that complete out of order with a completion for each work
-    /// request.
+    /// Free-running index of a slot that is named by its place in the table or by more bits,
+    /// counted from the oldest work request that is not retired; and the slots less one. `None` for
+    /// a user index without queue pair.
+    #[inline]
+    #[must_use]
+    pub fn index_of(&self, user_index: u32, queue: Queue, slot: u32) -> Option<(u32, u32)> {
+        let owner = self.table.get(user_index as usize)?.as_ref()?;
+        let Owner::Qp(shared, ..) = owner else { return None };
+        let slots = match queue {
+            Queue::Send => &shared.send,
+            Queue::Recv => &shared.recv,
+        };
+        let (tail, mask) = (slots.tail(), slots.units() - 1);
+        Some((tail.wrapping_add(slot.wrapping_sub(tail) & mask), mask))
+    }
+
+    /// Takes the work request that a completion names, if it is in flight, and retires the
+    /// contiguous completed ones. For queues of queue pairs that complete out of order with a
+    /// completion for each work request.
     ///
     /// # Safety
     ///
     /// The contract of [`take`](Self::take).
-    pub unsafe fn take_send(&mut self, token: Token, failed: bool) -> Option<Taken> {
+    pub unsafe fn take_out_of_order(&mut self, token: Token, ended: Ended) -> Option<Taken> {
         let owner = self.table.get_mut(token.user_index as usize)?.as_mut()?;
-        let Owner::Qp(shared, roles, done) = owner else { return None };
-        let slots = &shared.send;
-        if token.queue != Queue::Send || !roles.send || !slots.is_in_flight(token.index) {
+        let Owner::Qp(shared, roles, [sends, receives]) = owner else { return None };
+        let (slots, done, is_ours) = match token.queue {
+            Queue::Send => (&shared.send, sends, roles.send),
+            Queue::Recv => (&shared.recv, receives, roles.recv),
+        };
+        if !is_ours || !slots.is_in_flight(token.index) {
             return None;
         }
+        done.renew(slots.tail());
         let mask = slots.units() - 1;
         if !done.note(token.index & mask) {
             return None;
         }
         // SAFETY: the kernel completed it, for the first time, and it is in flight; this is the
         // only poller.
-        let taken = unsafe { slots.take_alone(token.index) };
-        if failed {
+        let mut taken = unsafe { slots.take_alone(token.index) };
+        match ended {
             // Noted before the poster gets the slot back, as in `take`.
-            shared.send.fail();
-            shared.recv.fail();
+            Ended::Failed => {
+                shared.send.fail();
+                shared.recv.fail();
+            }
+            Ended::Done { bytes } if token.queue == Queue::Recv => {
+                if let Some(frame) = &mut taken.frame {
+                    frame.arrived(bytes);
+                }
+            }
+            Ended::FailedAlone | Ended::Done { .. } => {}
         }
         let mut end = slots.tail();
         while done.forget(end & mask) {
             end = end.wrapping_add(1);
         }
+        done.tail = end;
         // SAFETY: all slots before `end` were taken.
         unsafe { slots.retire(end) };
         Some(taken)

@@ -14,21 +14,21 @@ use crate::sync::UnsafeCell;
 #[repr(C, align(8))]
 pub(super) struct Slot {
     pub(super) wr_id: u64,
-    /// Halves of its [`Reach`]. Most posts have them apart; from a whole `Reach` the compiler makes
-    /// one store of both.
+    /// Halves of its [`RingPosition`]. Most posts have them apart; from a whole `RingPosition` the
+    /// compiler makes one store of both.
     pub(super) end: u32,
     posted: u32,
 }
 
 impl Slot {
     #[inline(always)]
-    pub(super) fn new(wr_id: u64, reach: Reach) -> Self {
-        Self { wr_id, end: reach.end(), posted: reach.posted() }
+    pub(super) fn new(wr_id: u64, position: RingPosition) -> Self {
+        Self { wr_id, end: position.end(), posted: position.posted() }
     }
 
     #[inline(always)]
-    pub(super) fn reach(&self) -> Reach {
-        Reach::new(self.end, self.posted)
+    pub(super) fn position(&self) -> RingPosition {
+        RingPosition::new(self.end, self.posted)
     }
 }
 
@@ -38,9 +38,9 @@ impl Slot {
 /// high half is the number of work requests posted up to it, if that is
 /// [noted](Slots::put_counted).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reach(u64);
+pub struct RingPosition(u64);
 
-impl Reach {
+impl RingPosition {
     /// The producer index, and the number of work requests posted up to it.
     #[inline(always)]
     #[must_use]
@@ -91,7 +91,7 @@ impl Reach {
     }
 }
 
-impl From<u32> for Reach {
+impl From<u32> for RingPosition {
     /// A position without a count of work requests.
     #[inline(always)]
     fn from(end: u32) -> Self {
@@ -170,10 +170,10 @@ impl Slots {
     ///
     /// The contract of [`put_counted`](Self::put_counted), and `offset` is an offset of this table.
     #[inline(always)]
-    pub unsafe fn put_counted(self, offset: usize, wr_id: u64, reach: Reach) {
+    pub unsafe fn put_counted(self, offset: usize, wr_id: u64, position: RingPosition) {
         let slot = UnsafeCell::raw_get(self.slots.wrapping_byte_add(offset));
         // SAFETY: the offset is inside the table, and the poster owns the slot, by the contract.
-        unsafe { *slot = Slot::new(wr_id, reach) };
+        unsafe { *slot = Slot::new(wr_id, position) };
     }
 
     /// Notes the number of a work request by its slot's [offset](Self::offset); [`end`](Self::end)
@@ -195,11 +195,11 @@ impl Slots {
     ///
     /// The contract of [`put_counted`](Self::put_counted).
     #[inline(always)]
-    pub unsafe fn end(self, offset: usize, reach: Reach) {
+    pub unsafe fn end(self, offset: usize, position: RingPosition) {
         let slot = UnsafeCell::raw_get(self.slots.wrapping_byte_add(offset));
         // SAFETY: the offset is inside the table, and the poster owns the slot, by the contract.
         let slot = unsafe { &mut *slot };
-        (slot.end, slot.posted) = (reach.end(), reach.posted());
+        (slot.end, slot.posted) = (position.end(), position.posted());
     }
 
     /// Number of the slot at `index` in the table.

@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 use crate::memory::frame::Frame;
 use crate::memory::registered::Held;
 use crate::order::prefetch::prefetch;
-use crate::queues::slot::{Reach, Slot, Slots};
+use crate::queues::slot::{RingPosition, Slot, Slots};
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, UnsafeCell};
 
 /// Content that the slots of a table may have.
@@ -37,7 +37,7 @@ pub struct Taken {
     /// Work request number.
     pub wr_id: u64,
     /// Producer index after it, and the number of work requests posted up to it.
-    pub reach: Reach,
+    pub position: RingPosition,
     /// Buffer that was posted with it. `None` also for lent memory, which is released.
     pub frame: Option<Frame>,
 }
@@ -50,8 +50,8 @@ pub struct Taken {
 // Not `CachePadded`, whose 128 bytes on x86-64 would double what a queue pair shares.
 #[repr(C, align(64))]
 pub struct SlotTable {
-    /// Free-running consumer index, and the number of work requests before it: a [`Reach`]. Written
-    /// by the poller, read by the poster when the ring looks full.
+    /// Free-running consumer index, and the number of work requests before it: a [`RingPosition`].
+    /// Written by the poller, read by the poster when the ring looks full.
     retired: AtomicU64,
     /// Possible content of slots: [`NOTHING`], [`FRAMES`], or also [`LENT`] memory. Raised before
     /// the first such post, so that completions look only for what can be there.
@@ -93,7 +93,7 @@ impl SlotTable {
     pub fn new(units: u32) -> Self {
         assert!(units == 0 || units.is_power_of_two());
         let count = units.max(1);
-        let empty = || UnsafeCell::new(Slot::new(0, Reach::default()));
+        let empty = || UnsafeCell::new(Slot::new(0, RingPosition::default()));
         let slots: Box<[UnsafeCell<Slot>]> = (0..count).map(|_| empty()).collect();
         let frames: Box<[UnsafeCell<Option<Held>>]> =
             (0..count).map(|_| UnsafeCell::new(None)).collect();
@@ -123,7 +123,7 @@ impl SlotTable {
     #[cold]
     pub fn take_unrecorded(&self) -> Option<Taken> {
         let expected = self.unrecorded.load(Ordering::Relaxed);
-        expected.then(|| Taken { wr_id: 0, reach: self.reached(), frame: None })
+        expected.then(|| Taken { wr_id: 0, position: self.reached(), frame: None })
     }
 
     /// Marks a queue whose work requests complete out of order, each with a completion. See
@@ -140,7 +140,7 @@ impl SlotTable {
     #[must_use]
     pub fn none() -> Self {
         let mut table = Self::new(0);
-        table.retired = AtomicU64::new(Reach::from(NO_QUEUE).word());
+        table.retired = AtomicU64::new(RingPosition::from(NO_QUEUE).word());
         table.first = NO_QUEUE;
         table
     }
@@ -227,7 +227,7 @@ impl SlotTable {
 
     /// Takes the content of the work request that starts at ring unit `index`, and returns buffers
     /// of earlier, unsignaled ones to their slabs. Called by the poller, which then calls
-    /// [`retire`](Self::retire) with [`Taken::reach`].
+    /// [`retire`](Self::retire) with [`Taken::position`].
     ///
     /// # Safety
     ///
@@ -247,10 +247,10 @@ impl SlotTable {
     unsafe fn take_at(&self, index: u32, passed: u32) -> Taken {
         // SAFETY: the poller owns the slot since it saw the completion.
         let slot = unsafe { &*self.slot(index) };
-        let (wr_id, reach) = (slot.wr_id, slot.reach());
+        let (wr_id, position) = (slot.wr_id, slot.position());
         let holds = self.holds.load(Ordering::Relaxed);
         if holds == NOTHING {
-            return Taken { wr_id, reach, frame: None };
+            return Taken { wr_id, position, frame: None };
         }
         // One branch for both cases. A queue that holds only frames and signals each never takes
         // it.
@@ -263,7 +263,7 @@ impl SlotTable {
         let held = unsafe { self.take_held(index) };
         // SAFETY: `holds` is set before lent memory is posted, so `pass_over` has released it.
         let frame = held.map(|held| unsafe { held.into_owned_frame() });
-        Taken { wr_id, reach, frame }
+        Taken { wr_id, position, frame }
     }
 
     /// Takes the content of the work request at `index`, and leaves earlier ones. For queues that
@@ -276,15 +276,15 @@ impl SlotTable {
     pub unsafe fn take_alone(&self, index: u32) -> Taken {
         // SAFETY: the poller owns the slot since it saw the completion.
         let slot = unsafe { &*self.slot(index) };
-        let (wr_id, reach) = (slot.wr_id, slot.reach());
+        let (wr_id, position) = (slot.wr_id, slot.position());
         // SAFETY: the poller owns the slot since it saw the completion.
         let held = unsafe { self.take_held(index) };
-        Taken { wr_id, reach, frame: held.and_then(Held::into_frame) }
+        Taken { wr_id, position, frame: held.and_then(Held::into_frame) }
     }
 
     /// Takes the content of the work request at [`tail`](Self::tail) if its index ends with
     /// `counter`. For queues that complete in order with a completion for each work request. Called
-    /// by the poller, which then calls [`retire`](Self::retire) with [`Taken::reach`].
+    /// by the poller, which then calls [`retire`](Self::retire) with [`Taken::position`].
     ///
     /// # Safety
     ///
@@ -297,12 +297,12 @@ impl SlotTable {
         }
         // SAFETY: `counter` matches, so the contract of `take` holds.
         let taken = unsafe { self.take_at(index, 0) };
-        Some(Taken { reach: Reach::from(index.wrapping_add(1)), ..taken })
+        Some(Taken { position: RingPosition::from(index.wrapping_add(1)), ..taken })
     }
 
     /// Takes the content of the work request whose index ends with `counter`, if the queue
     /// completes [out of order](Self::in_any_order). The ring has at most 65536 units. Called by
-    /// the poller, which then calls [`retire`](Self::retire) with [`Taken::reach`].
+    /// the poller, which then calls [`retire`](Self::retire) with [`Taken::position`].
     ///
     /// That position counts completions: a slot is posted to again once as many work requests
     /// completed as were posted up to it. So at most half of the ring may be outstanding, and the
@@ -318,16 +318,16 @@ impl SlotTable {
         }
         // SAFETY: the queue completes out of order, so the contract of `take` holds.
         let taken = unsafe { self.take_alone(counter.into()) };
-        Some(Taken { reach: Reach::from(self.tail().wrapping_add(1)), ..taken })
+        Some(Taken { position: RingPosition::from(self.tail().wrapping_add(1)), ..taken })
     }
 
     /// Takes the content of the work request whose index ends with `counter`, if an outstanding one
     /// starts there. The ring has at most 65536 units. Called by the poller, which then calls
-    /// [`retire`](Self::retire) with [`Taken::reach`].
+    /// [`retire`](Self::retire) with [`Taken::position`].
     ///
     /// # Safety
     ///
-    /// If one is outstanding there: the contract of [`take`](Self::take).
+    /// If an outstanding work request starts at `counter`, the contract of [`take`](Self::take).
     #[inline(always)]
     pub unsafe fn take_ahead(&self, counter: u16) -> Option<Taken> {
         // SAFETY: the contract of `take_ahead` is the contract of `find_ahead`.
@@ -340,9 +340,9 @@ impl SlotTable {
     ///
     /// # Safety
     ///
-    /// If one is outstanding there: the contract of [`take`](Self::take).
+    /// If an outstanding work request starts at `counter`, the contract of [`take`](Self::take).
     #[inline(always)]
-    pub unsafe fn take_ahead_bare(&self, counter: u16) -> Option<(u64, Reach)> {
+    pub unsafe fn take_ahead_bare(&self, counter: u16) -> Option<(u64, RingPosition)> {
         if self.holds.load(Ordering::Relaxed) != NOTHING {
             return None;
         }
@@ -350,7 +350,7 @@ impl SlotTable {
         let (index, _) = unsafe { self.find_ahead(counter) }?;
         // SAFETY: the poller owns the slot since it saw the completion.
         let slot = unsafe { &*self.slot(index) };
-        Some((slot.wr_id, slot.reach()))
+        Some((slot.wr_id, slot.position()))
     }
 
     /// Finds the outstanding work request whose index ends with `counter`: returns its index, and
@@ -358,7 +358,7 @@ impl SlotTable {
     ///
     /// # Safety
     ///
-    /// If one is outstanding there: the contract of [`take`](Self::take).
+    /// If an outstanding work request starts at `counter`, the contract of [`take`](Self::take).
     #[inline(always)]
     unsafe fn find_ahead(&self, counter: u16) -> Option<(u32, u32)> {
         let tail = self.tail();
@@ -383,14 +383,14 @@ impl SlotTable {
     ///
     /// If `counter` matches: the contract of [`take`](Self::take).
     #[inline(always)]
-    pub unsafe fn take_next_bare(&self, counter: u16) -> Option<(u64, Reach)> {
+    pub unsafe fn take_next_bare(&self, counter: u16) -> Option<(u64, RingPosition)> {
         let index = self.tail();
         if counter != index as u16 || self.holds.load(Ordering::Relaxed) != NOTHING {
             return None;
         }
         // SAFETY: the poller owns the slot since it saw the completion.
         let wr_id = unsafe { (*self.slot(index)).wr_id };
-        Some((wr_id, Reach::from(index.wrapping_add(1))))
+        Some((wr_id, RingPosition::from(index.wrapping_add(1))))
     }
 
     /// True if [`take_next`](Self::take_next) would return a work request. Called by the poller.
@@ -404,7 +404,7 @@ impl SlotTable {
     ///
     /// # Safety
     ///
-    /// If one is outstanding there: the contract of [`take`](Self::take).
+    /// If an outstanding work request starts at `counter`, the contract of [`take`](Self::take).
     #[cold]
     #[must_use]
     pub unsafe fn is_ahead(&self, counter: u16) -> bool {
@@ -447,7 +447,7 @@ impl SlotTable {
     #[inline]
     #[must_use]
     pub fn tail(&self) -> u32 {
-        Reach::of(self.retired.load(Ordering::Relaxed)).end()
+        RingPosition::of(self.retired.load(Ordering::Relaxed)).end()
     }
 
     /// Prefetches all that [`take`](Self::take) and [`retire`](Self::retire) use, except the slot.
@@ -466,10 +466,10 @@ impl SlotTable {
     /// were [taken](Self::take_out_of_turn) as there are before `end`. The caller is the only
     /// poller of this queue.
     #[inline]
-    pub unsafe fn retire(&self, reach: impl Into<Reach>) {
+    pub unsafe fn retire(&self, position: impl Into<RingPosition>) {
         // Release: pairs with the Acquire in `reached`. The poller's reads of the slots come before
         // it.
-        self.retired.store(reach.into().word(), Ordering::Release);
+        self.retired.store(position.into().word(), Ordering::Release);
     }
 
     /// The consumer index. Called by the poster.
@@ -484,8 +484,8 @@ impl SlotTable {
     /// poster.
     #[inline]
     #[must_use]
-    pub fn reached(&self) -> Reach {
-        Reach::of(self.retired.load(Ordering::Acquire))
+    pub fn reached(&self) -> RingPosition {
+        RingPosition::of(self.retired.load(Ordering::Acquire))
     }
 
     /// Notes how far the device may read, just before the doorbell. For providers whose poller
@@ -559,7 +559,7 @@ impl SlotTable {
         drop(unsafe { self.reclaim() });
         self.failed.store(false, Ordering::Relaxed);
         self.published.store(0, Ordering::Release);
-        self.retired.store(Reach::from(self.first).word(), Ordering::Release);
+        self.retired.store(RingPosition::from(self.first).word(), Ordering::Release);
     }
 }
 

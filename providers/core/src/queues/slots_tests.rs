@@ -21,7 +21,7 @@ fn complete(table: &SlotTable, at: u32) -> Taken {
     // SAFETY: one thread plays both sides; the tests complete what they posted.
     let taken = unsafe { table.take(at) };
     // SAFETY: one thread plays both sides.
-    unsafe { table.retire(taken.reach) };
+    unsafe { table.retire(taken.position) };
     taken
 }
 
@@ -32,7 +32,7 @@ fn a_completion_finds_its_number_and_gives_the_frame_back_once() {
     let table = SlotTable::new(4);
     let end = post(&table, 0, 1, 7, slab.take());
     let taken = complete(&table, 0);
-    assert_eq!((taken.wr_id, taken.reach.end(), taken.frame.is_some()), (7, end, true));
+    assert_eq!((taken.wr_id, taken.position.end(), taken.frame.is_some()), (7, end, true));
     assert!(complete(&table, 0).frame.is_none(), "taken once");
     assert_eq!(table.retired(), 1);
 }
@@ -77,7 +77,7 @@ fn a_completion_releases_the_frames_of_unsignaled_work_before_it() {
     }
     assert!(slab.take().is_none());
     let taken = complete(&table, last);
-    assert_eq!((taken.wr_id, taken.reach.end()), (3, 12));
+    assert_eq!((taken.wr_id, taken.position.end()), (3, 12));
     let free = [slab.take(), slab.take(), slab.take()];
     assert_eq!(
         free.iter().flatten().count(),
@@ -89,36 +89,40 @@ fn a_completion_releases_the_frames_of_unsignaled_work_before_it() {
 #[test]
 fn a_work_request_whose_index_wraps_counts_once() {
     for (end, units) in [(7, 2), (u32::MAX - 2, 2), (u32::MAX - 1, 2), (u32::MAX, 1)] {
-        let after = Reach::new(end, 5).ready_for(units).after(units);
-        assert_eq!(after, Reach::new(end.wrapping_add(units), 6), "{units} from {end:#x} on");
+        let after = RingPosition::new(end, 5).ready_for(units).after(units);
+        assert_eq!(
+            after,
+            RingPosition::new(end.wrapping_add(units), 6),
+            "{units} from {end:#x} on"
+        );
     }
 }
 
 #[test]
 fn what_was_posted_is_counted_where_it_ended() {
     let table = SlotTable::new(8);
-    assert_eq!(table.reached(), Reach::new(0, 0), "new");
+    assert_eq!(table.reached(), RingPosition::new(0, 0), "new");
     // Work requests of one unit and of several, across the end of the ring.
     let mut at = 0u32;
     for (posted, units) in (1..).zip([1, 3, 1, 2, 4, 1]) {
         let end = at.wrapping_add(units);
-        let reach = Reach::new(end, posted);
+        let position = RingPosition::new(end, posted);
         // SAFETY: one thread plays both sides, and posts only into free slots.
         unsafe {
             let slots = table.slots();
-            slots.put_counted(slots.offset(at), u64::from(posted) + 70, reach);
+            slots.put_counted(slots.offset(at), u64::from(posted) + 70, position);
         }
         // SAFETY: one thread plays both sides; what was posted is completed.
         let taken = unsafe { table.take(at) };
-        assert_eq!((taken.wr_id, taken.reach), (u64::from(posted) + 70, reach));
+        assert_eq!((taken.wr_id, taken.position), (u64::from(posted) + 70, position));
         // SAFETY: one thread plays both sides; what was posted is completed.
-        unsafe { table.retire(taken.reach) };
-        assert_eq!(table.reached(), reach);
+        unsafe { table.retire(taken.position) };
+        assert_eq!(table.reached(), position);
         at = end;
     }
     // SAFETY: one thread, alone with the table.
     unsafe { table.reset() };
-    assert_eq!(table.reached(), Reach::new(0, 0), "reset");
+    assert_eq!(table.reached(), RingPosition::new(0, 0), "reset");
 }
 
 #[test]

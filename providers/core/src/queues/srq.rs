@@ -19,14 +19,14 @@
 #![allow(unsafe_code, reason = "threads share slots that change hands through the device")]
 
 use std::fmt;
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
+use std::sync::{OnceLock, PoisonError};
 
 use crate::memory::frame::Frame;
 use crate::memory::registered::Held;
 use crate::queues::slots::Taken;
 use crate::queues::user_index::UserIndex;
-use crate::sync::{AtomicU32, UnsafeCell};
+use crate::sync::{AtomicU32, Mutex, UnsafeCell};
 
 /// `next` of the list's last slot.
 const LAST: u32 = u32::MAX;
@@ -134,7 +134,11 @@ pub struct SrqShared {
     user_index: Option<UserIndex>,
     /// The last slot of the list, which is never taken out.
     last: AtomicU32,
+    reposter: Mutex<Option<Reposter>>,
 }
+
+/// Posts the receive of a slot again; false if it is not in flight. Called by a poller.
+pub type Reposter = Box<dyn Fn(u32) -> bool + Send>;
 
 /// Free slots from `first` to before `end`, each linked to the next.
 fn chain(first: u32, end: u32) -> Box<[Slot]> {
@@ -165,7 +169,23 @@ impl SrqShared {
         assert!((2..=1 << 31).contains(&slots));
         let more = std::array::from_fn(|_| OnceLock::new());
         let last = AtomicU32::new(slots - 1);
-        Self { slots: chain(0, slots), more, user_index, last }
+        Self { slots: chain(0, slots), more, user_index, last, reposter: Mutex::new(None) }
+    }
+
+    /// Sets the function that posts receives again which a page fault of the device ended; `None`
+    /// before the poster ends. Without it they complete as failures.
+    pub fn set_reposter(&self, reposter: Option<Reposter>) {
+        *self.reposter.lock().unwrap_or_else(PoisonError::into_inner) = reposter;
+    }
+
+    /// Posts the receive of a slot again, if the queue has a
+    /// [reposter](Self::set_reposter). Called by any thread.
+    #[must_use]
+    #[cold]
+    #[inline(never)]
+    pub fn repost(&self, index: u32) -> bool {
+        let reposter = self.reposter.lock().unwrap_or_else(PoisonError::into_inner);
+        reposter.as_ref().is_some_and(|repost| repost(index))
     }
 
     /// User index that completions name the queue by, if they do.
@@ -335,7 +355,7 @@ impl SrqShared {
         // list.
         let held = unsafe { &mut *slot.held.get() }.take();
         self.free(index, slot);
-        Some(Taken { wr_id, reach: index.into(), frame: held.and_then(Held::into_frame) })
+        Some(Taken { wr_id, position: index.into(), frame: held.and_then(Held::into_frame) })
     }
 
     /// Puts a slot at the end of the list.

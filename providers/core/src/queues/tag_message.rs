@@ -5,7 +5,8 @@ use crate::queues::work::Remote;
 /// Header of a message to a tag-matching queue. The sender writes it.
 ///
 /// ```
-/// use uverbs_core::queues::tag_message::{TagMessage, TagMessageKind};
+/// # mod uverbs { pub mod tags { pub use uverbs_core::queues::tag_message::*; } }
+/// use uverbs::tags::{TagMessage, TagMessageKind};
 ///
 /// let header = TagMessage { kind: TagMessageKind::Eager, app_ctx: 1, tag: 0x0203 };
 /// let bytes = header.to_bytes();

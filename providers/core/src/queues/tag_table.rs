@@ -32,7 +32,7 @@ const MESSAGE: u32 = 1 << 31;
 const MOST_UNTOLD: u16 = 0x3fff;
 
 /// A place for one tag.
-struct Place {
+struct TagSlot {
     /// Next free place in the list; [`NONE`] for the last.
     next: AtomicU32,
     /// Expected message and completions; 0 while the place is in the list.
@@ -45,7 +45,7 @@ struct Place {
 
 /// Tag places of a tag-matching queue.
 pub struct TagTable {
-    places: Box<[Place]>,
+    places: Box<[TagSlot]>,
     changes: TagChanges,
     /// The last place of the list, which is never taken out.
     last: AtomicU32,
@@ -70,7 +70,7 @@ impl TagTable {
     #[must_use]
     pub fn new(tags: u32, changes: u32) -> Self {
         assert!((1..1 << 31).contains(&tags));
-        let place = |next| Place {
+        let place = |next| TagSlot {
             next: AtomicU32::new(next),
             waits: AtomicU32::new(0),
             told: AtomicU32::new(0),
@@ -124,13 +124,13 @@ impl TagTable {
         (next != NONE).then_some(next)
     }
 
-    /// Takes a place out of the list for a tag. `wr_id` is the number of its message; `signaled`:
-    /// the change makes a completion. Called by the poster.
+    /// Takes a place from the free list for a tag. `wr_id` is the number of its message;
+    /// `signaled`: the change makes a completion. Called by the poster.
     ///
     /// # Safety
     ///
-    /// The place is the front of the list, or behind those taken since the last publication, and
-    /// not the last. The caller is the only poster.
+    /// `place` is the first of the free list that was not taken since the last publication, and is
+    /// not its last. The caller is the only poster.
     #[inline]
     pub unsafe fn put(&self, place: u32, wr_id: u64, signaled: bool) {
         let Some(place) = self.places.get(place as usize) else { return };
@@ -288,7 +288,7 @@ impl TagTable {
         if before == MESSAGE {
             self.free(index, place);
         }
-        Some(Taken { wr_id, reach: index.into(), frame: held.and_then(Held::into_frame) })
+        Some(Taken { wr_id, position: index.into(), frame: held.and_then(Held::into_frame) })
     }
 
     /// Counts one completion of a change of a place.
@@ -301,7 +301,7 @@ impl TagTable {
     }
 
     /// Puts a place at the end of the list.
-    fn free(&self, index: u32, place: &Place) {
+    fn free(&self, index: u32, place: &TagSlot) {
         place.next.store(NONE, Ordering::Relaxed);
         // Orders as in `SrqShared::free`.
         let before = self.last.swap(index, Ordering::AcqRel);
@@ -343,7 +343,7 @@ impl TagTable {
 
 impl fmt::Debug for TagTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let waits = |place: &&Place| place.waits.load(Ordering::Relaxed) & MESSAGE != 0;
+        let waits = |place: &&TagSlot| place.waits.load(Ordering::Relaxed) & MESSAGE != 0;
         f.debug_struct("TagTable")
             .field("tags", &self.tags())
             .field("waiting", &self.places.iter().filter(waits).count())

@@ -7,7 +7,8 @@ use crate::queues::work::Sge;
 /// Messages that match a buffer: those whose tag has the bits of `value` where `mask` has ones.
 ///
 /// ```
-/// use uverbs_core::queues::tag_work::Tag;
+/// # mod uverbs { pub mod tags { pub use uverbs_core::queues::tag_work::Tag; } }
+/// use uverbs::tags::Tag;
 ///
 /// assert_eq!(Tag::from(7), Tag { value: 7, mask: u64::MAX });
 /// // Ignores the upper half.

@@ -1,11 +1,13 @@
 //! Work requests, and the errors of posting them.
 
 use std::fmt;
+use std::str::FromStr;
 
 use bitflags::bitflags;
 
 use crate::Errno;
 use crate::attr::AccessFlags;
+use crate::error::EndpointError;
 
 /// Scatter/gather element: a range of registered memory.
 ///
@@ -32,13 +34,38 @@ pub enum Target<'a, A> {
     Srq(u32),
 }
 
-/// An address in the peer's memory.
+/// An address in the peer's memory. It travels as text, as a queue pair's endpoint does.
+///
+/// ```
+/// # mod uverbs { pub use uverbs_core::{queues::work::Remote, error::EndpointError}; }
+/// let text = "addr=0x00007f0012345000 rkey=0x00001234";
+/// let remote: uverbs::Remote = text.parse()?;
+/// assert_eq!(remote.rkey, 0x1234);
+/// assert_eq!(remote.to_string(), text);
+/// # Ok::<(), uverbs::EndpointError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Remote {
     /// Address in the peer's region.
     pub addr: u64,
     /// Remote key of the peer's region.
     pub rkey: u32,
+}
+
+impl fmt::Display for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "addr={:#018x} rkey={:#010x}", self.addr, self.rkey)
+    }
+}
+
+impl FromStr for Remote {
+    type Err = EndpointError;
+
+    fn from_str(text: &str) -> Result<Self, EndpointError> {
+        let addr = EndpointError::number(text, "addr", u64::MAX)?;
+        let rkey = EndpointError::number(text, "rkey", u32::MAX.into())? as u32;
+        Ok(Self { addr, rkey })
+    }
 }
 
 /// Destination of a datagram.
@@ -96,8 +123,13 @@ bitflags! {
     }
 }
 
-/// Identity and flags of a work request. A plain number converts into a signaled work request.
+/// Identity and flags of a work request. A plain number converts into a signaled work request:
+/// there is no `sq_sig_all`, each work request says if it is [unsignaled](Self::unsignaled).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "ibv_send_wr")]
+#[doc(alias = "ibv_recv_wr")]
+#[doc(alias = "IBV_SEND_SIGNALED")]
+#[doc(alias = "sq_sig_all")]
 pub struct Wr {
     /// Number that the completion returns.
     pub id: u64,
@@ -356,7 +388,10 @@ impl fmt::Display for PostError {
                 "the queue is full: poll its completions, and signal at least one work request \
                  per queue length"
             }
-            Self::State => "the queue pair is not ready: sends need RTS, receives need INIT",
+            Self::State => {
+                "the queue pair is not ready: sends need RTS (`connect`), receives need INIT \
+                 (`prepare`)"
+            }
             Self::SharedReceives => {
                 "the queue pair receives from a shared receive queue: post there"
             }

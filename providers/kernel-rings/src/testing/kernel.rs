@@ -29,6 +29,12 @@ pub trait Model: Debug + Default + Send + 'static {
     /// Fills in the limits of the device.
     fn device(&self, device: &mut ib_uverbs_ex_query_device_resp);
 
+    /// Answers the driver's part of GET_CONTEXT and of commands of the write layout, which are told
+    /// by their number.
+    fn answer(&self, call: &Call, number: Option<u32>) {
+        let _ = (call, number);
+    }
+
     /// Makes the ring of a completion queue, and answers where it is.
     ///
     /// # Errors
@@ -67,6 +73,15 @@ pub trait Model: Debug + Default + Send + 'static {
     /// The kernel's refusal.
     fn modify_srq(&mut self, call: &Call, fields: [u32; 4]) -> Result<(), Errno> {
         panic!("MODIFY_SRQ {fields:?} of {call:?}");
+    }
+
+    /// Takes the work requests of a POST_SEND, and answers which one it refuses.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    fn post_send(&mut self, call: &Call) -> Result<(), Errno> {
+        panic!("work requests in {call:?}");
     }
 
     /// Maps a ring.
@@ -131,6 +146,7 @@ impl<M: Model> State<M> {
     /// Answers a command of the write layout, by its number in `enum ib_uverbs_write_cmds`.
     fn write(&mut self, call: &Call) -> Result<(), Errno> {
         let [number] = call.words(UVERBS_ATTR_WRITE_CMD);
+        self.model.answer(call, Some(number & 0xff));
         match number & 0xff {
             1 => {
                 let mut device = ib_uverbs_ex_query_device_resp::new_zeroed();
@@ -138,6 +154,7 @@ impl<M: Model> State<M> {
                 call.answer(UVERBS_ATTR_CORE_OUT, device.as_bytes());
             }
             3 => call.answer(UVERBS_ATTR_CORE_OUT, &1u32.to_ne_bytes()),
+            5 => call.answer(UVERBS_ATTR_CORE_OUT, &9u32.to_ne_bytes()),
             9 => {
                 let start = call.read(UVERBS_ATTR_CORE_IN)[8..16].try_into().expect("eight bytes");
                 let len = |id| call.find(id).map_or(0, |attr| attr.len.into());
@@ -156,10 +173,13 @@ impl<M: Model> State<M> {
             }
             28 => {
                 let [_, _, _, wrs, sges, size] = call.words(UVERBS_ATTR_CORE_IN);
-                // No work requests, no lists, and a size that the kernel accepts.
-                assert_eq!((wrs, sges), (0, 0));
+                // A size that the kernel accepts.
                 assert!(size >= 56);
                 self.kicks += 1;
+                if wrs != 0 {
+                    return self.model.post_send(call);
+                }
+                assert_eq!(sges, 0);
                 if !self.kick_answers.is_empty() {
                     return Err(self.kick_answers.remove(0));
                 }
@@ -179,6 +199,7 @@ impl<M: Model> State<M> {
         };
         match (object, method) {
             (UVERBS_OBJECT_DEVICE, UVERBS_METHOD_GET_CONTEXT) => {
+                self.model.answer(call, None);
                 let vectors = M::VECTORS.to_ne_bytes();
                 call.answer(UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, &vectors);
                 if M::CONTEXT_ANSWER != 0 {

@@ -9,7 +9,7 @@ use uverbs_core::memory::post::Source;
 use uverbs_core::objects::mr::MrCore;
 use uverbs_core::objects::pd::PdCore;
 use uverbs_core::provider::{RecvOps, SendOps};
-use uverbs_core::queues::work::{Data, PostError, SendOp, Sge, Wr};
+use uverbs_core::queues::work::{Data, Destination, PostError, SendOp, Sge, Wr};
 
 /// A slab of `count` frames, which no device knows.
 ///
@@ -46,13 +46,37 @@ pub fn post_send(
     let mut at = sq.begin();
     // SAFETY: no device reads the memory.
     let slot = unsafe { sq.post(&mut at, wr, op, data) }?;
+    finish(sq, at, slot, frame);
+    Ok(slot)
+}
+
+/// Posts one send to a destination, which owns `frame`, and rings. Returns its slot.
+///
+/// # Errors
+///
+/// As for [`SendOps::post_to`].
+pub fn post_send_to<S: SendOps>(
+    sq: &mut S,
+    (wr, op): (Wr, SendOp),
+    to: Destination<'_, S::Ah>,
+    data: Data<'_>,
+    frame: Option<Frame>,
+) -> Result<u32, PostError> {
+    let mut at = sq.begin();
+    // SAFETY: no device reads the memory, and the handle is of the queue's domain.
+    let slot = unsafe { sq.post_to(&mut at, wr, op, to, data) }?;
+    finish(sq, at, slot, frame);
+    Ok(slot)
+}
+
+/// Gives a post its frame, and rings.
+fn finish<S: SendOps>(sq: &mut S, at: S::Cursor, slot: u32, frame: Option<Frame>) {
     if let Some(frame) = frame {
         // SAFETY: the slot of the post just made.
         unsafe { sq.own(&at, slot, frame.hold()) };
     }
     // SAFETY: the cursor is from the last `begin`.
     unsafe { sq.ring(at) };
-    Ok(slot)
 }
 
 /// Posts one receive, which owns `frame`, and rings. Returns its slot.

@@ -7,7 +7,7 @@ use uverbs_core::attr::{QpCap, QpType};
 use uverbs_core::commands::Uverbs;
 use uverbs_core::error::Error;
 use uverbs_core::objects::context::ContextCore;
-use uverbs_core::provider::{ContextOps, CqInit, Provider, QpInit, SrqInit};
+use uverbs_core::provider::{ContextOps, CqInit, MiniCqe, Provider, QpInit, SrqInit};
 use uverbs_kernel_abi::objects::{UVERBS_OBJECT_CQ, UVERBS_OBJECT_QP, UVERBS_OBJECT_SRQ};
 
 use super::driver::Lab;
@@ -85,7 +85,10 @@ fn what_the_driver_lacks_is_refused_by_name() {
         change(&mut init);
         unsupported(context.create_cq(&init))
     };
-    assert_eq!(cq(|init| init.compressed = true), "compressed completions (lab)");
+    assert_eq!(
+        cq(|init| init.compressed = Some(MiniCqe::Checksum)),
+        "compressed completions (lab)"
+    );
     assert_eq!(cq(|init| init.padded = true), "entries of 128 bytes (lab)");
     assert_eq!(cq(|init| init.ignore_overrun = true), "a queue that ignores overruns (lab)");
     let mut init = QpInit::new(pd, cq_core.clone(), cq_core);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use uverbs_core::attr::{AhAttr, QpType};
+use uverbs_core::commands::Uverbs;
 use uverbs_core::error::Error;
 use uverbs_core::memory::pages::Pages;
 use uverbs_core::objects::ah::AhCore;
@@ -21,9 +22,10 @@ use uverbs_core::queues::work::{PostError, Sge};
 use uverbs_kernel_abi::srq::{IB_SRQ_MAX_WR, ib_uverbs_modify_srq};
 use zerocopy::IntoBytes;
 
-use crate::elements::{Room, Size, check_data};
+use crate::elements::{ElementLimits, Size, check_data};
 use crate::{
-    ArmByCommand, CqMade, Driver, Mapped, Post, QpMade, QpRings, Resize, SrqMade, SrqRing, map,
+    ArmByCommand, CqMade, Driver, LateWork, Mapped, Opened, Post, QpMade, QpRings, Resize, SrqMade,
+    SrqRing, map,
 };
 
 /// RDMA driver id of hfi1.
@@ -138,12 +140,7 @@ impl Ring {
 }
 
 /// Maps a ring of `elements` and one more.
-fn ring(
-    uverbs: &uverbs_core::commands::Uverbs,
-    offset: u64,
-    elements: u32,
-    size: usize,
-) -> Result<Mapped<Ring>, Error> {
+fn ring(uverbs: &Uverbs, offset: u64, elements: u32, size: usize) -> Result<Mapped<Ring>, Error> {
     let elements = elements + 1;
     let memory = map(uverbs, HEAD + elements as usize * size, offset)?;
     let ring = Ring { start: memory.as_mut_ptr(), elements, size, at: 0, published: 0 };
@@ -152,7 +149,7 @@ fn ring(
 
 /// Ring of sends.
 #[derive(Debug)]
-pub(crate) struct Sends(Ring, Room);
+pub(crate) struct Sends(Ring, ElementLimits);
 
 impl Sends {
     pub(super) fn start_at(&mut self, index: u32) {
@@ -313,7 +310,7 @@ unsafe impl crate::CqRing for Completions {
         self.0.at = (self.0.at + 1) % self.0.elements;
     }
 
-    fn token(entry: Wc) -> Option<Token> {
+    fn token(&self, entry: Wc, _: &Known) -> Option<Token> {
         (entry.token() != SWEPT).then(|| Token::unpack(entry.token()))
     }
 
@@ -328,7 +325,7 @@ unsafe impl crate::CqRing for Completions {
         Wc(entry.0, is_recv)
     }
 
-    fn publish(&mut self) {
+    fn publish(&mut self, _: &CqCore) {
         self.0.index(1).store(self.0.at, Ordering::Release);
     }
 
@@ -374,26 +371,28 @@ fn shared(mapped: Mapped<Ring>, max_sge: u32) -> SrqRing<Lab> {
 
 // SAFETY: each answer belongs to one object, whose ring has as many elements as were asked for.
 unsafe impl Driver for Lab {
-    const ID: u32 = ID;
+    const IDS: &'static [u32] = &[ID];
     const MODULE: &'static str = "lab";
     const TRANSPORTS: &'static [QpType] = &[QpType::Rc];
     const HAS_TRANSPORTS: &'static str = "the lab has RC";
     const MIN_SENDS: u32 = 1;
-    const MAX_SGE: u32 = 4;
-    const MAX_INLINE: u32 = 0;
     const IGNORES_OVERRUN: bool = false;
     const RESIZES: bool = true;
     const SENDS_COMPLETE_IN_ORDER: bool = true;
-    const FLUSHES_LATE_WORK: bool = true;
+    const LATE_WORK: LateWork = LateWork::FlushedInErr;
 
     type SendRing = Sends;
     type RecvRing = Recvs;
     type CqRing = Completions;
 
-    type ContextAnswer = u64;
+    type State = ();
     type CqAnswer = u64;
     type QpAnswer = [u64; 2];
     type SrqAnswer = u64;
+
+    fn get_context(uverbs: &Uverbs) -> Result<Opened<()>, Error> {
+        crate::open::<u64>(uverbs, ElementLimits { max_sge: 4, max_inline: 0 })
+    }
 
     fn cq_ring(made: &CqMade<'_, Self>) -> Result<(Mapped<Completions>, u32), Error> {
         let Mapped { ring, memory } = ring(made.uverbs, made.answer, made.entries, WC)?;
@@ -410,7 +409,7 @@ unsafe impl Driver for Lab {
                 (Some(mapped.ring), Some(mapped.memory))
             }
         };
-        let room = Room { max_sge: cap.max_send_sge, max_inline: cap.max_inline_data };
+        let room = ElementLimits { max_sge: cap.max_send_sge, max_inline: cap.max_inline_data };
         let memory = Arc::new((send.memory, recv_memory));
         Ok(QpRings { send: Sends(send.ring, room), recv: Recvs(recv), cap, memory })
     }

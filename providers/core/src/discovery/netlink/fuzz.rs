@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::discovery::{complete, select};
+use crate::report::resources::ResourceKind;
 
 /// Datagrams of one run.
 const STEPS: usize = 256;
@@ -25,6 +26,39 @@ pub(super) fn attr(id: u16, payload: &[u8]) -> Vec<u8> {
     bytes.extend(payload);
     bytes.resize(aligned(bytes.len()), 0);
     bytes
+}
+
+/// A fake kernel that answers one query with these messages.
+#[cfg(test)]
+pub(super) struct Script {
+    bodies: std::vec::IntoIter<Vec<u8>>,
+    asked: (u32, u16),
+}
+
+#[cfg(test)]
+impl Script {
+    pub(super) fn new(bodies: Vec<Vec<u8>>) -> Self {
+        Self { bodies: bodies.into_iter(), asked: (0, 0) }
+    }
+}
+
+#[cfg(test)]
+impl Kernel for Script {
+    fn send(&mut self, request: &[u8]) -> Result<(), Errno> {
+        let sent = messages(request).next().expect("a request is a message");
+        self.asked = (sent.sequence, sent.kind);
+        Ok(())
+    }
+
+    fn receive(&mut self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        let (sequence, kind) = self.asked;
+        let bytes = match self.bodies.next() {
+            Some(body) => message(kind, sequence, &body),
+            None => message(NLMSG_DONE, sequence, &[0; 4]),
+        };
+        buffer[..bytes.len()].copy_from_slice(&bytes);
+        Ok(bytes.len())
+    }
 }
 
 /// A fake kernel whose responses follow the fuzzer's bytes.
@@ -160,9 +194,13 @@ impl Kernel for Any<'_> {
 pub(crate) fn netlink(data: &[u8]) {
     let bytes = data.iter();
     let any = Any { bytes, asked: (0, 0), steps: 0, told: Vec::new(), messages: 0 };
-    let mut link = Link::new(any);
-    let found = devices(&mut link);
-    let Any { told, messages, .. } = link.kernel;
+    let mut session = Session::new(any);
+    let found = devices(&mut session);
+    // Queries about a device read the same kind of bytes; they have no invariant but their end.
+    let _ = ports::ports(&mut session, 0);
+    let _ = counters::qp_counters(&mut session, 0);
+    let _ = resources::resources(&mut session, 0, ResourceKind::Qp);
+    let Any { told, messages, .. } = session.kernel;
     let Ok(found) = found else { return };
     assert!(found.len() <= messages);
     let mut names = found.iter().map(|device| &device.record.name);

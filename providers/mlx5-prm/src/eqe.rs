@@ -170,6 +170,22 @@ impl mlx5_eqe {
         eqe
     }
 
+    /// [`EventType::PAGE_REQUEST`] (`mlx5_eqe_page_req`): a function needs `count` pages, or
+    /// returns pages if the count is negative.
+    #[must_use]
+    pub fn page_request(function: u16, count: i32) -> Self {
+        let mut eqe = Self::new(EventType::PAGE_REQUEST);
+        eqe.data[0].set(function.into());
+        eqe.data[1].set(count.cast_unsigned());
+        eqe
+    }
+
+    /// Function and count of [`mlx5_eqe::page_request`].
+    #[must_use]
+    pub fn requested_pages(&self) -> (u16, i32) {
+        (self.data[0].get() as u16, self.data[1].get().cast_signed())
+    }
+
     /// [`EventType::PORT_CHANGE`] (`mlx5_eqe_port_state`).
     #[must_use]
     pub fn port(sub_type: u8, port: u8) -> Self {

@@ -66,7 +66,8 @@ fn rust_side() -> Vec<Module> {
             nic_vport_context mac_address_layout set_roce_address_in roce_addr_layout;
         sq: sqc rqc create_sq_in create_sq_out modify_sq_in destroy_sq_in query_sq_in query_sq_out
             create_rq_in create_rq_out modify_rq_in destroy_rq_in query_rq_in query_rq_out;
-        steering: tisc create_tis_in create_tis_out destroy_tis_in tirc rx_hash_field_select
+        steering: tisc create_tis_in create_tis_out modify_tis_in modify_tis_bitmask query_tis_in
+            query_tis_out destroy_tis_in tirc rx_hash_field_select
             create_tir_in create_tir_out modify_tir_in modify_tir_bitmask destroy_tir_in rqtc rq_num
             create_rqt_in create_rqt_out modify_rqt_in rqt_bitmask destroy_rqt_in;
         flow: fte_match_set_lyr_2_4 fte_match_set_misc fte_match_param flow_table_context
@@ -145,9 +146,15 @@ fn what_only_users_know_is_where_they_have_it() {
     let fields = [
         ("cmd_hca_cap log_dma_mmo_max_size", caps::LOG_DMA_MMO_MAX_SIZE),
         ("cmd_hca_cap rts2rts_qp_udp_sport", caps::RTS2RTS_QP_UDP_SPORT),
+        ("cmd_hca_cap rts2rts_lag_tx_port_affinity", caps::RTS2RTS_LAG_TX_PORT_AFFINITY),
         ("cmd_hca_cap dma_mmo_sq", caps::DMA_MMO_SQ),
+        ("cmd_hca_cap lag_tx_port_affinity", caps::LAG_TX_PORT_AFFINITY),
+        ("cmd_hca_cap num_lag_ports", caps::NUM_LAG_PORTS),
         ("cmd_hca_cap dma_mmo_qp", caps::DMA_MMO_QP),
         ("cmd_hca_cap_2 log_reserved_qpn_granularity", caps::LOG_RESERVED_QPN_GRANULARITY),
+        ("lagc lag_state", general::LAG_STATE),
+        ("lagc tx_remap_affinity_2", general::LAG_TX_REMAP_AFFINITY_2),
+        ("lagc tx_remap_affinity_1", general::LAG_TX_REMAP_AFFINITY_1),
         ("qpc dbr_umem_id", umem::QPC_DBR_UMEM_ID),
         ("rts2rts_qp_in qpc_ext", qp::RTS2RTS_QPC_EXT),
         ("rts2rts_qp_in opt_param_mask_95_32", qp::RTS2RTS_OPT_PARAM_MASK_95_32),

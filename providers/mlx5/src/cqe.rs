@@ -21,7 +21,7 @@ use uverbs_mlx5_prm::cqe::{
     SopDropQpn, mlx5_cqe64, mlx5_err_cqe, mlx5_tm_cqe,
 };
 use uverbs_mlx5_prm::opcode::Opcode;
-use uverbs_mlx5_prm::syndrome::Syndrome;
+use uverbs_mlx5_prm::syndrome::{MLX5_CQE_VENDOR_SYNDROME_ODP_PFAULT, Syndrome};
 use uverbs_mlx5_prm::tag::{TmAppOp, ibv_tmh};
 use zerocopy::FromZeros;
 
@@ -61,11 +61,11 @@ impl RawUidx {
 
 /// The 64 used bytes of a CQE that software owns.
 #[derive(Clone, Copy)]
-pub(crate) struct Entry {
+pub(crate) struct OwnedCqe {
     at: *const u8,
 }
 
-impl Entry {
+impl OwnedCqe {
     /// # Safety
     ///
     /// `at` is aligned to 64 bytes and valid to read 64 bytes while the entry or a view of it is
@@ -204,6 +204,14 @@ impl Entry {
         }
     }
 
+    /// For a failed receive of a shared queue: true if a page fault ended it, so that it is to be
+    /// posted again (rdma-core `cq.c:is_odp_pfault_err`).
+    pub(crate) fn is_page_fault(self) -> bool {
+        self.byte(mlx5_err_cqe::SYNDROME_OFFSET) == Syndrome::REMOTE_ABORTED_ERR.0
+            && self.byte(mlx5_err_cqe::VENDOR_ERR_SYND_OFFSET)
+                == MLX5_CQE_VENDOR_SYNDROME_ODP_PFAULT
+    }
+
     /// Copies the whole entry, for printing.
     pub(crate) fn copy(self) -> mlx5_cqe64 {
         let mut bytes = [0; mlx5_cqe64::SIZE];
@@ -219,7 +227,7 @@ impl Entry {
 /// A CQE that is valid until the next poll.
 #[derive(Clone, Copy)]
 pub struct Cqe<'a> {
-    entry: Entry,
+    entry: OwnedCqe,
     /// Opcode, as wide as a pointer, so that structs with this one have no padding and the compiler
     /// keeps the fields in registers. With padding it copies fields and padding together through
     /// memory, and its loads can't be forwarded from the stores.
@@ -245,7 +253,7 @@ impl<'a> Cqe<'a> {
     ///
     /// The entry stays valid and owned by software for `'a`.
     #[inline(always)]
-    pub(crate) unsafe fn new(entry: Entry, opcode: CqeOpcode) -> Self {
+    pub(crate) unsafe fn new(entry: OwnedCqe, opcode: CqeOpcode) -> Self {
         Self { entry, opcode: opcode.0.into(), _queue: PhantomData }
     }
 
@@ -256,7 +264,7 @@ impl<'a> Cqe<'a> {
     ///
     /// As for [`new`](Self::new).
     #[cold]
-    pub(crate) unsafe fn unloaded(entry: Entry, why: Unloaded) -> Self {
+    pub(crate) unsafe fn unloaded(entry: OwnedCqe, why: Unloaded) -> Self {
         let failed = if entry.is_send() { CqeOpcode::REQ_ERR } else { CqeOpcode::RESP_ERR };
         let why = match why {
             Unloaded::Length => LENGTH,
@@ -272,7 +280,7 @@ impl<'a> Cqe<'a> {
     /// # Safety
     ///
     /// As for [`new`](Self::new).
-    pub(crate) unsafe fn of_tags(entry: Entry, wants_sync: bool) -> Self {
+    pub(crate) unsafe fn of_tags(entry: OwnedCqe, wants_sync: bool) -> Self {
         let kind = if status_of_tags(entry).is_none() { OF_TAGS } else { FAILED_OF_TAGS };
         let opcode = usize::from(entry.opcode().0 | kind);
         let opcode = if wants_sync { opcode | WANTS_SYNC } else { opcode };
@@ -368,7 +376,7 @@ impl<'a> Cqe<'a> {
 }
 
 /// Status of a tag-matching completion, if it failed.
-fn status_of_tags(entry: Entry) -> Option<Status> {
+fn status_of_tags(entry: OwnedCqe) -> Option<Status> {
     match entry.app_op() {
         TmAppOp::CONSUMED | TmAppOp::CONSUMED_MSG | TmAppOp::EXPECTED => None,
         TmAppOp::UNEXPECTED | TmAppOp::NO_TAG | TmAppOp::APPEND | TmAppOp::NOOP => None,

@@ -9,11 +9,12 @@ use uverbs_core::memory::post::Source;
 use uverbs_core::provider::{CqOps, Polled, RecvOps, SendOps, View};
 use uverbs_core::queues::work::{Data, SendOp, Wr};
 
-use crate::send::wqe::Room;
+use crate::send::wqe::WqeLimits;
 use crate::tests::fixture::{PollSide, RecvSide, SendSide, slab};
 
 mod answers;
-#[path = "../../../fuzz/liar.rs"]
+#[allow(unreachable_pub, reason = "public in the crate of the other providers' fuzzers")]
+#[path = "../../kernel-rings/src/testing/liar.rs"]
 mod liar;
 
 pub use answers::mlx5_answers;
@@ -55,7 +56,7 @@ struct World {
 
 impl World {
     fn new(shift: u32, honest: bool) -> World {
-        let send = SendSide::new(UNITS, Room { max_sge: 1, max_inline: 0 }, false);
+        let send = SendSide::new(UNITS, WqeLimits { max_sge: 1, max_inline: 0 }, false);
         let (recv, poll) = (RecvSide::new(UNITS, 4, 1), PollSide::new(ENTRIES, shift));
         poll.attach(&send.shared);
         poll.attach(&recv.shared);

@@ -24,6 +24,7 @@ use uverbs_core::provider::{
     ContextOps, CqInit, NewQp, NewSrq, NewWq, Provider, QpInit, SrqInit, WqInit,
 };
 use uverbs_kernel_abi::mlx5::mlx5_ib_alloc_pd_resp;
+use uverbs_mlx5_prm::cmd::caps::cmd_hca_cap::LOG_MAX_RA_RES_DC;
 use zerocopy::IntoBytes;
 
 use crate::create::cq::create_cq;
@@ -138,7 +139,7 @@ unsafe impl ContextOps<Mlx5> for Context {
     }
 
     fn map_clock(&self) -> Result<DeviceClock, Error> {
-        clock::map(&self.core, self.clock)
+        clock::map(&self.core, self.clock, self.is_in_real_time())
     }
 
     fn create_flow(
@@ -156,6 +157,13 @@ unsafe impl ContextOps<Mlx5> for Context {
 
     fn alloc_indirect(&self, pd: &Arc<PdCore>, parts: u32) -> Result<(MwCore, u32), Error> {
         indirect::alloc(pd, parts, self.limits.parts())
+    }
+
+    /// Newer cards have a limit for dynamic connections (kernel `qp.c:validate_rd_atomic`). Unknown
+    /// without DEVX.
+    fn dc_rd_atomic(&self) -> Option<u32> {
+        let general = self.general_caps().ok()?;
+        Some(1 << LOG_MAX_RA_RES_DC.get32(&general).min(31))
     }
 
     fn null_lkey(&self) -> Option<u32> {

@@ -40,6 +40,8 @@ pub struct SqRaw {
     pub register: *mut u8,
     /// Size of a BlueFlame register's half in bytes; 0 for a plain doorbell register.
     pub register_bytes: usize,
+    /// Offset at which the device's file maps the register's page.
+    pub page_offset: u64,
     /// QP number.
     pub qpn: u32,
     /// User index that completions carry.
@@ -147,6 +149,7 @@ impl Sq {
             uar: self.register(),
             register,
             register_bytes,
+            page_offset: self.page_offset(),
             qpn: self.qpn(),
             user_index: self.shared().user_index.value(),
             producer: self.producer(),

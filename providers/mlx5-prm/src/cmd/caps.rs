@@ -112,6 +112,8 @@ ifc! {
         LOG_MAX_CURRENT_MC_LIST: 0x3f3 + 5;
         LOG_MAX_CURRENT_UC_LIST: 0x3fb + 5;
         GENERAL_OBJ_TYPES: 0x400 + 64;
+        SQ_TS_FORMAT: 0x440 + 2;
+        RQ_TS_FORMAT: 0x442 + 2;
         LOG_MAX_UCTX: 0x463 + 5;
         LOG_MAX_UMEM: 0x46b + 5;
         MAX_NUM_EQS: 0x470 + 16;
@@ -142,6 +144,12 @@ ifc! {
 pub const LOG_DMA_MMO_MAX_SIZE: Field = Field::new(0x6b, 5);
 /// `rts2rts_qp_udp_sport`: RTS2RTS_QP can change the UDP source port.
 pub const RTS2RTS_QP_UDP_SPORT: Field = Field::new(0x151, 1);
+/// `rts2rts_lag_tx_port_affinity`: RTS2RTS_QP can change the port of bonded ports.
+pub const RTS2RTS_LAG_TX_PORT_AFFINITY: Field = Field::new(0x152, 1);
+/// `lag_tx_port_affinity`: queue pairs have a port of bonded ports, also before these are bonded.
+pub const LAG_TX_PORT_AFFINITY: Field = Field::new(0x278, 1);
+/// `num_lag_ports`: ports that may be bonded.
+pub const NUM_LAG_PORTS: Field = Field::new(0x27c, 4);
 /// `dma_mmo_sq`: connected queue pairs copy memory.
 pub const DMA_MMO_SQ: Field = Field::new(0x153, 1);
 /// `dma_mmo_qp`: queue pairs with [`QPC_EXT_MMO`](super::qp::QPC_EXT_MMO) copy memory.

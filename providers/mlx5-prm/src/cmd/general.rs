@@ -39,3 +39,13 @@ pub const RESERVED_QPN_IN: usize = 32;
 pub const AV_QP_MAPPING_IN: usize = 80;
 /// `av_qp_mapping.qpn` in the input for a mapping.
 pub const AV_QP_MAPPING_QPN: Field = Field::new(0x80 + 0x60, 32);
+
+/// Bytes of the answer to QUERY_LAG: a header of 8 bytes, and the context (rdma-core `mlx5_ifc.h`,
+/// `query_lag_out`).
+pub const QUERY_LAG_BYTES: usize = 16;
+/// `lag_state` of QUERY_LAG's context: 0 if no ports are bonded.
+pub const LAG_STATE: Field = Field::new(0x1d, 3);
+/// `tx_remap_affinity_2` of QUERY_LAG's context: port that carries the packets of port 2.
+pub const LAG_TX_REMAP_AFFINITY_2: Field = Field::new(0x34, 4);
+/// `tx_remap_affinity_1` of QUERY_LAG's context: port that carries the packets of port 1.
+pub const LAG_TX_REMAP_AFFINITY_1: Field = Field::new(0x3c, 4);

@@ -31,6 +31,7 @@ ifc! {
     /// Queue pair context (`mlx5_ifc_qpc_bits`).
     pub mod qpc[232] {
         STATE: 0x0 + 4;
+        LAG_TX_PORT_AFFINITY: 0x4 + 4;
         ST: 0x8 + 8;
         PM_STATE: 0x13 + 2;
         WQ_SIGNATURE: 0x20 + 1;

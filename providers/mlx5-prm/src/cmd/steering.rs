@@ -5,6 +5,7 @@ use super::ifc;
 ifc! {
     /// Transport interface, send (`mlx5_ifc_tisc_bits`).
     pub mod tisc[160] {
+        LAG_TX_PORT_AFFINITY: 0x4 + 4;
         PRIO: 0xc + 4;
         TRANSPORT_DOMAIN: 0x128 + 24;
         PD: 0x168 + 24;
@@ -22,6 +23,36 @@ ifc! {
     /// Answer to CREATE_TIS (`mlx5_ifc_create_tis_out_bits`).
     pub mod create_tis_out[16] {
         TISN: 0x48 + 24;
+    }
+}
+
+ifc! {
+    /// MODIFY_TIS (`mlx5_ifc_modify_tis_in_bits`).
+    pub mod modify_tis_in[192] {
+        TISN: 0x48 + 24;
+        BITMASK: bytes 16 + 8;
+        CTX: bytes 32 + 160;
+    }
+}
+
+ifc! {
+    /// Changed fields (`mlx5_ifc_modify_tis_bitmask_bits`).
+    pub mod modify_tis_bitmask[8] {
+        LAG_TX_PORT_AFFINITY: 0x3d + 1;
+    }
+}
+
+ifc! {
+    /// QUERY_TIS (`mlx5_ifc_query_tis_in_bits`).
+    pub mod query_tis_in[16] {
+        TISN: 0x48 + 24;
+    }
+}
+
+ifc! {
+    /// Answer to QUERY_TIS (`mlx5_ifc_query_tis_out_bits`).
+    pub mod query_tis_out[176] {
+        TIS_CONTEXT: bytes 16 + 160;
     }
 }
 

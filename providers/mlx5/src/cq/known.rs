@@ -21,7 +21,7 @@ use uverbs_core::queues::tag_table::TagTable;
 
 use super::Cq;
 use super::scattered::WorkRings;
-use crate::cqe::{Entry, RawUidx};
+use crate::cqe::{OwnedCqe, RawUidx};
 
 /// A queue pair of the first table.
 pub(super) struct Known {
@@ -106,7 +106,7 @@ impl Cq {
 
     /// Makes the queue pair that a CQE names the last one, if it is in the second table; otherwise
     /// returns false. The next CQE is looked up again, whichever queue pair it names.
-    pub(super) fn know_special(&mut self, entry: Entry) -> bool {
+    pub(super) fn know_special(&mut self, entry: OwnedCqe) -> bool {
         let found = self.special.as_ref().and_then(|special| special.find(entry.uidx()));
         let Some(shared) = found else { return false };
         (self.last_uidx, self.last) = (RawUidx::NONE, Arc::as_ptr(shared));
@@ -114,13 +114,13 @@ impl Cq {
     }
 
     /// Tag list and receives of the queue that a CQE names, if that queue matches tags.
-    pub(super) fn tags_of(&self, entry: Entry) -> Option<(&TagTable, &SrqShared)> {
+    pub(super) fn tags_of(&self, entry: OwnedCqe) -> Option<(&TagTable, &SrqShared)> {
         let care = self.special.as_ref()?.table.get(entry.uidx() as usize)?.as_ref()?;
         care.tags.as_deref().zip(care.shared.srq.as_deref())
     }
 
     /// WQE rings of a CQE's queue pair, if it uses scatter to CQE.
-    pub(super) fn rings_of(&self, entry: Entry) -> Option<&WorkRings> {
+    pub(super) fn rings_of(&self, entry: OwnedCqe) -> Option<&WorkRings> {
         self.special.as_ref()?.rings(entry.uidx())
     }
 

@@ -42,7 +42,7 @@ use uverbs_core::queues::slots::Taken;
 use uverbs_mlx5_prm::cqe::{CqeOpcode, MLX5_CQE_OWNER_MASK, OpOwn, mlx5_cqe64};
 use uverbs_mlx5_prm::doorbell::{CI_MASK, MLX5_CQ_SET_CI};
 
-use crate::cqe::{Cqe, Entry, RawUidx};
+use crate::cqe::{Cqe, OwnedCqe, RawUidx};
 use crate::send::doorbell;
 
 use self::arms::Arms;
@@ -238,9 +238,9 @@ impl Cq {
 
     /// The entry with this free-running index. The caller checks its owner.
     #[inline(always)]
-    pub(crate) fn entry(&self, index: u32) -> Entry {
+    pub(crate) fn entry(&self, index: u32) -> OwnedCqe {
         // SAFETY: the mask keeps it inside the ring, which `core` keeps.
-        unsafe { Entry::new(self.at(index)) }
+        unsafe { OwnedCqe::new(self.at(index)) }
     }
 
     /// Opcode and ownership of the entry with this index, if software owns it.
@@ -262,7 +262,7 @@ impl Cq {
 
     /// Makes the queue pair that a CQE names the last one; false if it is unknown.
     #[inline(always)]
-    fn know(&mut self, entry: Entry) -> bool {
+    fn know(&mut self, entry: OwnedCqe) -> bool {
         let raw = entry.raw_uidx();
         raw == self.last_uidx || self.find(raw)
     }
@@ -270,7 +270,7 @@ impl Cq {
     /// As [`know`](Self::know), but returns false with many queue pairs if it is not the last one,
     /// because the lookup then needs prefetching.
     #[inline(always)]
-    fn know_few(&mut self, entry: Entry) -> bool {
+    fn know_few(&mut self, entry: OwnedCqe) -> bool {
         let raw = entry.raw_uidx();
         raw == self.last_uidx || self.table.len() <= FEW && self.find(raw)
     }
@@ -310,7 +310,7 @@ impl Cq {
     ///
     /// Software owns the entry, reports a success, and `know` has just found its queue pair.
     #[inline(always)]
-    unsafe fn succeed<'a>(&mut self, entry: Entry, op_own: u8) -> Option<Polled<Cqe<'a>>> {
+    unsafe fn succeed<'a>(&mut self, entry: OwnedCqe, op_own: u8) -> Option<Polled<Cqe<'a>>> {
         let opcode = CqeOpcode(OpOwn(op_own).opcode());
         // SAFETY: the entry is in the ring, and goes back to the device at `publish`, after the
         // lifetime of the caller's view.
@@ -350,7 +350,7 @@ unsafe impl CqOps for Cq {
         let mine = (op_own ^ self.turn).rotate_right(1);
         if mine <= LAST_SUCCESS {
             // SAFETY: in the ring, which `core` keeps; the device writes whole bytes.
-            let entry = unsafe { Entry::new(at) };
+            let entry = unsafe { OwnedCqe::new(at) };
             // CQEs come from the device and are in no cache. Prefetching overlaps the misses of a
             // batch. Near the ring's end this prefetches memory behind the ring, which is harmless.
             prefetch(at.wrapping_add(AHEAD));
@@ -380,7 +380,7 @@ unsafe impl CqOps for Cq {
             return if mine & NOT_MINE != 0 { Usual::Nothing } else { Usual::Unusual };
         }
         // SAFETY: in the ring, which `core` keeps; the device writes whole bytes.
-        let entry = unsafe { Entry::new(at) };
+        let entry = unsafe { OwnedCqe::new(at) };
         prefetch(at.wrapping_add(AHEAD));
         fence::cqe_owner_before_body();
         if !self.know_few(entry) {
@@ -399,17 +399,17 @@ unsafe impl CqOps for Cq {
         if opcode == CqeOpcode::REQ {
             // SAFETY: the device completed this send; this is the only poller.
             let taken = unsafe { shared.send.take_ahead_bare(entry.wqe_counter()) };
-            let Some((wr_id, reach)) = taken else { return Usual::Unusual };
+            let Some((wr_id, position)) = taken else { return Usual::Unusual };
             // SAFETY: it was just taken.
-            unsafe { shared.send.retire(reach) };
+            unsafe { shared.send.retire(position) };
             self.step();
             return Usual::Taken(sink.take(view, wr_id));
         }
         // SAFETY: the device completed the receive; this is the only poller.
         let taken = unsafe { shared.recv.take_next_bare(entry.wqe_counter()) };
-        let wr_id = if let Some((wr_id, reach)) = taken {
+        let wr_id = if let Some((wr_id, position)) = taken {
             // SAFETY: it was just taken.
-            unsafe { shared.recv.retire(reach) };
+            unsafe { shared.recv.retire(position) };
             wr_id
         } else {
             if !S::CALLS {

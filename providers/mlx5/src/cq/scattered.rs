@@ -29,7 +29,7 @@ use zerocopy::FromBytes;
 
 use super::Cq;
 use super::take::{take_recv, take_send};
-use crate::cqe::{Cqe, Entry, Unloaded};
+use crate::cqe::{Cqe, OwnedCqe, Unloaded};
 
 /// Maximum data in a 64-byte CQE (its first half), and in a 128-byte CQE (the bytes before the used
 /// half).
@@ -92,7 +92,7 @@ impl Cq {
     /// # Safety
     ///
     /// Software owns the entry, and its queue pair is the last one.
-    pub(super) unsafe fn unload(&self, entry: Entry, op_own: u8) -> Result<(), Unloaded> {
+    pub(super) unsafe fn unload(&self, entry: OwnedCqe, op_own: u8) -> Result<(), Unloaded> {
         let opcode = CqeOpcode(OpOwn(op_own).opcode());
         let data = match op_own & (MLX5_INLINE_SCATTER_32 | MLX5_INLINE_SCATTER_64) {
             0 => return Ok(()),
@@ -162,7 +162,7 @@ impl Cq {
     #[cold]
     pub(super) unsafe fn fail_unloaded<'a>(
         &mut self,
-        entry: Entry,
+        entry: OwnedCqe,
         opcode: CqeOpcode,
         why: Unloaded,
     ) -> Option<Polled<Cqe<'a>>> {

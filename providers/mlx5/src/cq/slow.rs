@@ -13,7 +13,7 @@ use uverbs_mlx5_prm::cqe::{CqeOpcode, OpOwn};
 use super::Cq;
 use super::tags::Stray;
 use super::take::{take_recv, take_send};
-use crate::cqe::{Cqe, Entry};
+use crate::cqe::{Cqe, OwnedCqe};
 
 /// Meaning of a CQE that is not a success of a known queue pair.
 enum Odd {
@@ -101,7 +101,7 @@ impl Cq {
     /// pair. `known`: its queue pair is the last one.
     #[cold]
     #[inline(never)]
-    fn odd(&mut self, opcode: CqeOpcode, entry: Entry, known: bool) -> Odd {
+    fn odd(&mut self, opcode: CqeOpcode, entry: OwnedCqe, known: bool) -> Odd {
         if opcode == CqeOpcode::INVALID {
             return Odd::Unwritten;
         }
@@ -122,6 +122,11 @@ impl Cq {
             let taken = unsafe { take_send(shared, entry) };
             let taken = taken.or_else(|| shared.send.take_unrecorded());
             taken.map(|taken| Taken { frame: taken.frame.or(frame), ..taken })
+        } else if entry.is_page_fault()
+            && let Some(srq) = &shared.srq
+            && srq.repost(entry.wqe_counter().into())
+        {
+            return Odd::Stray;
         } else {
             // SAFETY: the device completed the oldest receive, with an error; this is the only
             // poller.

@@ -13,7 +13,7 @@ use uverbs_mlx5_prm::cqe::{CqeOpcode, MLX5_CQE_OWNER_MASK, OpOwn, mlx5_cqe64};
 use super::Cq;
 use super::OP_OWN_OFFSET;
 use super::tags;
-use crate::cqe::Entry;
+use crate::cqe::OwnedCqe;
 
 impl Cq {
     /// Drops the CQEs of a queue pair, and closes the gaps: older CQEs move toward the newest, and
@@ -78,7 +78,7 @@ impl Cq {
 }
 
 /// True if the CQE completes a receive. On a tag-matching queue most do not.
-fn takes_receive(entry: Entry) -> bool {
+fn takes_receive(entry: OwnedCqe) -> bool {
     match tags::is_of_tags(entry, entry.opcode()) {
         true => tags::is_of_receive(entry),
         false => entry.is_receive(),

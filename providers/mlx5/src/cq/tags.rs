@@ -16,7 +16,7 @@ use uverbs_mlx5_prm::cqe::CqeOpcode;
 use uverbs_mlx5_prm::tag::{MLX5_CQE_APP_TAG_MATCHING, TmAppOp};
 
 use super::Cq;
-use crate::cqe::{Cqe, Entry};
+use crate::cqe::{Cqe, OwnedCqe};
 
 /// A CQE that matches no outstanding tag, receive or change. It was skipped and counted.
 pub(super) struct Stray;
@@ -34,13 +34,13 @@ impl From<Taken> for Told {
 }
 
 /// True for a tag-matching CQE. CQEs of failures have other fields there.
-pub(super) fn is_of_tags(entry: Entry, opcode: CqeOpcode) -> bool {
+pub(super) fn is_of_tags(entry: OwnedCqe, opcode: CqeOpcode) -> bool {
     let failed = opcode == CqeOpcode::REQ_ERR || opcode == CqeOpcode::RESP_ERR;
     !failed && entry.app() == MLX5_CQE_APP_TAG_MATCHING
 }
 
 /// True for a tag-matching CQE that completes a receive, because its message matched no tag.
-pub(super) fn is_of_receive(entry: Entry) -> bool {
+pub(super) fn is_of_receive(entry: OwnedCqe) -> bool {
     matches!(entry.app_op(), TmAppOp::UNEXPECTED | TmAppOp::NO_TAG)
 }
 
@@ -53,7 +53,7 @@ impl Cq {
     #[inline(never)]
     pub(super) unsafe fn next_of_tags<'a>(
         &mut self,
-        entry: Entry,
+        entry: OwnedCqe,
         opcode: CqeOpcode,
     ) -> Option<Result<Polled<Cqe<'a>>, Stray>> {
         if !is_of_tags(entry, opcode) {
@@ -85,7 +85,7 @@ impl Cq {
     /// Software owns the entry, a failed send of the last queue pair, and its WQEBB is not free
     /// yet.
     #[cold]
-    pub(super) unsafe fn refused_change(&self, entry: Entry) -> Option<Frame> {
+    pub(super) unsafe fn refused_change(&self, entry: OwnedCqe) -> Option<Frame> {
         let tags = self.special.as_ref()?.tags_commanded_by(self.last)?;
         let at = entry.wqe_counter().into();
         if !tags.changes().is_under_way(at) {
@@ -101,12 +101,12 @@ impl Cq {
 ///
 /// Software owns the entry, which belongs to this queue; the caller is the only poller.
 #[inline(never)]
-unsafe fn take(tags: &TagTable, srq: &SrqShared, entry: Entry) -> Option<Told> {
+unsafe fn take(tags: &TagTable, srq: &SrqShared, entry: OwnedCqe) -> Option<Told> {
     let place = u32::from(entry.app_info());
     match entry.app_op() {
         TmAppOp::CONSUMED | TmAppOp::CONSUMED_SW_RDNV => {
             let wr_id = tags.expected(place)?;
-            Some(Taken { wr_id, reach: place.into(), frame: None }.into())
+            Some(Taken { wr_id, position: place.into(), frame: None }.into())
         }
         TmAppOp::CONSUMED_MSG
         | TmAppOp::CONSUMED_MSG_SW_RDNV
@@ -133,15 +133,15 @@ unsafe fn take(tags: &TagTable, srq: &SrqShared, entry: Entry) -> Option<Told> {
 /// # Safety
 ///
 /// As for [`take`].
-unsafe fn change(tags: &TagTable, entry: Entry) -> Option<Told> {
+unsafe fn change(tags: &TagTable, entry: OwnedCqe) -> Option<Told> {
     let commands = tags.commands()?;
     // SAFETY: contract of `change`.
     let changed = unsafe { tags.changes().next() }?;
     // SAFETY: the device completed it, as the entry says.
-    let Taken { wr_id, reach, .. } = unsafe { commands.send.take_ahead(changed.at as u16) }?;
+    let Taken { wr_id, position, .. } = unsafe { commands.send.take_ahead(changed.at as u16) }?;
     // SAFETY: it was just taken.
-    unsafe { commands.send.retire(reach) };
-    let mut told = Told::from(Taken { wr_id, reach, frame: None });
+    unsafe { commands.send.retire(position) };
+    let mut told = Told::from(Taken { wr_id, position, frame: None });
     let Some(place) = changed.place else { return Some(told) };
     // Checked before the place becomes free and gets another tag.
     told.wants_sync = !tags.is_in_step(place, entry.tag_count());

@@ -8,7 +8,7 @@
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slots::Taken;
 
-use crate::cqe::Entry;
+use crate::cqe::OwnedCqe;
 
 /// Takes and retires the send that a CQE completes; `None` if no outstanding send starts there, for
 /// example after a repeated completion, or for a WQE that the program wrote itself.
@@ -17,12 +17,12 @@ use crate::cqe::Entry;
 ///
 /// The device completed it, and the caller is the only poller.
 #[inline(always)]
-pub(super) unsafe fn take_send(shared: &QpShared, entry: Entry) -> Option<Taken> {
+pub(super) unsafe fn take_send(shared: &QpShared, entry: OwnedCqe) -> Option<Taken> {
     // SAFETY: contract of this function. The table has at least one slot, even if the queue has
     // none.
     let taken = unsafe { shared.send.take_ahead(entry.wqe_counter()) }?;
     // SAFETY: it was just taken.
-    unsafe { shared.send.retire(taken.reach) };
+    unsafe { shared.send.retire(taken.position) };
     Some(taken)
 }
 
@@ -35,7 +35,7 @@ pub(super) unsafe fn take_send(shared: &QpShared, entry: Entry) -> Option<Taken>
 ///
 /// The device completed it, and the caller is the only poller.
 #[inline(always)]
-pub(super) unsafe fn take_recv(shared: &QpShared, entry: Entry) -> Option<Taken> {
+pub(super) unsafe fn take_recv(shared: &QpShared, entry: OwnedCqe) -> Option<Taken> {
     // SAFETY: contract of this function. The table has at least one slot, even if the queue has
     // none.
     let Some(taken) = (unsafe { shared.recv.take_next(entry.wqe_counter()) }) else {
@@ -43,7 +43,7 @@ pub(super) unsafe fn take_recv(shared: &QpShared, entry: Entry) -> Option<Taken>
         return unsafe { take_shared(shared, entry) };
     };
     // SAFETY: it was just taken.
-    unsafe { shared.recv.retire(taken.reach) };
+    unsafe { shared.recv.retire(taken.position) };
     Some(taken)
 }
 
@@ -55,12 +55,12 @@ pub(super) unsafe fn take_recv(shared: &QpShared, entry: Entry) -> Option<Taken>
 ///
 /// The device completed it.
 #[inline(never)]
-pub(super) unsafe fn take_shared(shared: &QpShared, entry: Entry) -> Option<Taken> {
+pub(super) unsafe fn take_shared(shared: &QpShared, entry: OwnedCqe) -> Option<Taken> {
     let Some(srq) = shared.srq.as_ref() else {
         // SAFETY: contract of `take_shared`.
         let taken = unsafe { shared.recv.take_out_of_turn(entry.wqe_counter()) }?;
         // SAFETY: the queue completes out of order, and one more slot was taken.
-        unsafe { shared.recv.retire(taken.reach) };
+        unsafe { shared.recv.retire(taken.position) };
         return Some(taken);
     };
     // SAFETY: contract of `take_shared`.

@@ -15,10 +15,11 @@ use uverbs_core::error::Error;
 use uverbs_core::memory::allocator::QueueMemory;
 use uverbs_core::objects::context::unique_id;
 use uverbs_core::objects::cq::{CqCore, CqRoom};
-use uverbs_core::provider::{CqInit, CqeSize};
+use uverbs_core::provider::{CqInit, CqeSize, MiniCqe};
 use uverbs_kernel_abi::mlx5::{
-    MLX5_IB_CQE_RES_FORMAT_CSUM, MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD,
-    MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX, mlx5_ib_create_cq, mlx5_ib_create_cq_resp,
+    MLX5_IB_ATTR_CREATE_CQ_UAR_INDEX, MLX5_IB_CQE_RES_FORMAT_CSUM, MLX5_IB_CQE_RES_FORMAT_HASH,
+    MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD, MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX,
+    mlx5_ib_create_cq, mlx5_ib_create_cq_resp,
 };
 use zerocopy::IntoBytes;
 
@@ -38,12 +39,30 @@ fn shift_of(size: CqeSize) -> u32 {
     }
 }
 
-/// UAR number of the non-cached page, for which CREATE_CQ has 16 bits.
-fn arm_page(page: &UarPage) -> Result<u16, Error> {
-    u16::try_from(page.page_id()).map_err(|_| Error::Unsupported {
-        verb: "create_cq",
-        what: format!("doorbell page number {} (over 65535)", page.page_id()),
-    })
+/// UAR page of the queue's doorbell, as CREATE_CQ names it.
+#[derive(Clone, Copy, Debug, Default)]
+struct ArmPage {
+    /// Number and flag in the driver's part of the request.
+    index: u16,
+    flag: u16,
+    /// Attribute for a number of more than 16 bits (cards with a large BAR). Since Linux 6.11;
+    /// older kernels answer `EPROTONOSUPPORT`.
+    attribute: Option<(u16, u32)>,
+}
+
+impl ArmPage {
+    /// rdma-core `verbs.c:create_cq`.
+    fn of(page: &UarPage) -> Self {
+        match u16::try_from(page.page_id()) {
+            Ok(index) => {
+                Self { index, flag: MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX, attribute: None }
+            }
+            Err(_) => {
+                let attribute = Some((MLX5_IB_ATTR_CREATE_CQ_UAR_INDEX, page.page_id()));
+                Self { attribute, ..Self::default() }
+            }
+        }
+    }
 }
 
 /// Creates a completion queue (rdma-core `verbs.c:create_cq`).
@@ -52,7 +71,7 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
     let entries = cq_entries("create_cq", init.entries, context.limits.cqe)?;
     check_vector(init.comp_vector, &context.limits)?;
     let shift = shift_of(init.cqe_size);
-    if init.compressed && init.cqe_size != CqeSize::Bytes64 {
+    if init.compressed.is_some() && init.cqe_size != CqeSize::Bytes64 {
         let what = "compressed CQEs of 128 bytes".to_owned();
         return Err(Error::Unsupported { verb: "create_cq", what });
     }
@@ -65,7 +84,7 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
         false => 0,
     };
     let page = Arc::clone(context.uars.non_cached());
-    let uar_page_index = arm_page(&page)?;
+    let by_page = ArmPage::of(&page);
     let (by, len) = (init.allocator.as_ref(), (entries as usize) << shift);
     let ring = context.memory.alloc_by(by, QueueMemory::Cq, len)?;
     let record = context.dbrecs.alloc_by(by)?;
@@ -76,10 +95,10 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
         buf_addr: ring.addr(),
         db_addr: record.addr(),
         cqe_size: 1 << shift,
-        flags: MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX | padding,
-        uar_page_index,
-        cqe_comp_en: init.compressed.into(),
-        cqe_comp_res_format: if init.compressed { MLX5_IB_CQE_RES_FORMAT_CSUM } else { 0 },
+        flags: by_page.flag | padding,
+        uar_page_index: by_page.index,
+        cqe_comp_en: init.compressed.is_some().into(),
+        cqe_comp_res_format: init.compressed.map_or(0, format_of),
         ..Default::default()
     };
     let mut answer = mlx5_ib_create_cq_resp::default();
@@ -91,6 +110,7 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
         channel: init.channel.as_ref().map(|channel| channel.as_fd()),
         event_fd: context.core.event_file(),
         flags: init.flags(),
+        driver: by_page.attribute,
     };
     let uverbs = context.core.uverbs();
     // SAFETY: the core object created next keeps ring and record, which are accessed only by raw
@@ -99,7 +119,7 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
         .map_err(|error| uverbs.tell_memlock(error, ring.len() as u64))?;
     let room = CqRoom::new(init.entries, entries)
         .ignoring_overrun(init.counts_queues())
-        .compressed(init.compressed);
+        .compressed(init.compressed.is_some());
     let memory = Arc::new(CqMemory { ring: Mutex::new(ring), record, page });
     let resizing = Resizing {
         memory: Arc::clone(&memory),
@@ -120,11 +140,19 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
         arm,
         core: Arc::clone(&core),
         resizing: Some(resizing),
-        compressed: init.compressed,
+        compressed: init.compressed.is_some(),
     };
     // SAFETY: page-aligned; `core` keeps ring, record and page; this is the first poller.
     let cq = unsafe { Cq::new(parts) };
     Ok((core, cq))
+}
+
+/// Format of mini CQEs for the kernel.
+fn format_of(mini: MiniCqe) -> u8 {
+    match mini {
+        MiniCqe::Hash => MLX5_IB_CQE_RES_FORMAT_HASH,
+        _ => MLX5_IB_CQE_RES_FORMAT_CSUM,
+    }
 }
 
 /// Rejects a completion queue with compressed CQEs for a shared receive queue, because only the

@@ -16,9 +16,10 @@ use uverbs_core::provider::{NewQp, QpInit};
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slots::SlotTable;
 use uverbs_kernel_abi::mlx5::{
-    MLX5_QP_FLAG_ALLOW_SCATTER_CQE, MLX5_QP_FLAG_DCI_STREAM, MLX5_QP_FLAG_SCATTER_CQE,
-    MLX5_QP_FLAG_TYPE_DCI, MLX5_QP_FLAG_TYPE_DCT, MLX5_QP_FLAG_UAR_PAGE_INDEX, mlx5_ib_create_qp,
-    mlx5_ib_create_qp_dci_streams, mlx5_ib_create_qp_resp,
+    MLX5_IB_CREATE_QP_RESP_MASK_TISN, MLX5_QP_FLAG_ALLOW_SCATTER_CQE, MLX5_QP_FLAG_DCI_STREAM,
+    MLX5_QP_FLAG_SCATTER_CQE, MLX5_QP_FLAG_TYPE_DCI, MLX5_QP_FLAG_TYPE_DCT,
+    MLX5_QP_FLAG_UAR_PAGE_INDEX, mlx5_ib_create_qp, mlx5_ib_create_qp_dci_streams,
+    mlx5_ib_create_qp_resp,
 };
 use uverbs_mlx5_prm::wqe::Service;
 use zerocopy::IntoBytes;
@@ -34,7 +35,7 @@ use crate::device::ece;
 use crate::recv::ooo;
 use crate::recv::queue::RqParts;
 use crate::send::queue::SqParts;
-use crate::send::wqe::Room;
+use crate::send::wqe::WqeLimits;
 
 /// The driver's part of CREATE_QP. A DC target has no rings; its access key is in the field of a
 /// raw packet queue's address (rdma-core `verbs.c:create_dct`).
@@ -99,6 +100,10 @@ fn scatter_flags(init: &QpInit) -> u32 {
 /// Creates a queue pair (rdma-core `verbs.c:create_qp`).
 pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>, Error> {
     init.check_context(&context.core)?;
+    if init.qp_type == QpType::Srd {
+        let what = "SRD (EFA has it, mlx5 has DC)".to_owned();
+        return Err(Error::Unsupported { verb: "create_qp", what });
+    }
     if init.qp_type == QpType::RawPacket {
         context.check_ethernet("create_qp")?;
     }
@@ -153,14 +158,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
     let parts = init.parts(&created, attr.user_handle, cap, &shared, kept);
     // SAFETY: the kernel just created it from these parts, all of `context`; `shared` is new.
     let core = unsafe { QpCore::new(parts) };
-    if context.ece {
-        // SAFETY: mlx5_ib's request contains numbers only.
-        unsafe { core.knows_ece(&ece::DRIVER, answer.ece_options) };
-    }
-    if init.out_of_order {
-        // SAFETY: its slot table allows receives out of order.
-        unsafe { ooo::announce(&core) };
-    }
+    record(context, init, &core, &answer);
     // SAFETY: just created, and not posted to; after an error it is dropped here.
     unsafe { core.check_overrun() }?;
     let sq = sq_parts(context, init, &send, &memory, &shared);
@@ -171,6 +169,21 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
     // SAFETY: the contract of `Rq::new` holds for the same reasons.
     let rq = unsafe { Rq::new(rq) };
     Ok(NewQp { core, sq, rq })
+}
+
+/// Records properties of a new queue pair that the kernel answered or will be told.
+fn record(context: &Context, init: &QpInit, core: &QpCore, answer: &mlx5_ib_create_qp_resp) {
+    if context.ece {
+        // SAFETY: mlx5_ib's request contains numbers only.
+        unsafe { core.knows_ece(&ece::DRIVER, answer.ece_options) };
+    }
+    if answer.comp_mask & MLX5_IB_CREATE_QP_RESP_MASK_TISN != 0 {
+        core.sends_by(answer.tisn);
+    }
+    if init.out_of_order {
+        // SAFETY: its slot table allows receives out of order.
+        unsafe { ooo::announce(core) };
+    }
 }
 
 fn sq_parts(
@@ -189,18 +202,20 @@ fn sq_parts(
         record: memory.record.ptr(),
         doorbell: memory.register.doorbell(),
         qpn: shared.qpn,
-        room: Room { max_sge: size.max_sge, max_inline: size.max_inline },
+        room: WqeLimits { max_sge: size.max_sge, max_inline: size.max_inline },
         service: match init.qp_type {
             QpType::Rc => Service::Rc,
             QpType::Uc => Service::Uc,
             QpType::Ud => Service::Ud,
             QpType::XrcIni => Service::Xrc,
             QpType::Dci | QpType::Dct => Service::Dc,
-            QpType::RawPacket => Service::Raw,
+            // SRD was refused.
+            QpType::RawPacket | QpType::Srd => Service::Raw,
         },
         packets: is_raw.then_some(context.limits.packets),
         rekeys: rekeys && !is_raw && init.qp_type != QpType::Ud,
         shared: Arc::clone(shared),
+        page_offset: memory.register.mmap_offset(),
         memory: Arc::clone(memory) as _,
     }
 }

@@ -178,6 +178,10 @@ impl SendSize {
     /// data of every WQE, rounded up to a power of two (verbs.c, `mlx5_calc_sq_size`). Programs
     /// rely on the room. Unchanged if such a ring exceeds the device's limit.
     pub(crate) fn as_libmlx5(self, cap: &QpCap, limits: &Limits) -> Self {
+        // Without sends `new` checks no capacity.
+        if self.units == 0 {
+            return self;
+        }
         let inline = match cap.max_inline_data {
             0 => 0,
             bytes => inline_bytes(bytes as usize) as u32,
@@ -185,7 +189,7 @@ impl SendSize {
         let per_wqe = (REKEY + inline.max(cap.max_send_sge * SEGMENT)).div_ceil(UNIT);
         // No overflow: `new` has checked all three capacities.
         let units = (cap.max_send_wr * per_wqe).next_power_of_two();
-        if self.units == 0 || units > limits.send_units {
+        if units > limits.send_units {
             return self;
         }
         let room = per_wqe * UNIT - REKEY - INLINE_HEADER as u32;
@@ -369,6 +373,8 @@ mod tests {
             assert_eq!((size.units, size.max_wr), (64, 16));
         }
         assert_eq!(size.as_libmlx5(&cap(10_000, 1, 0), &LIMITS), size);
+        let none = SendSize::default();
+        assert_eq!(none.as_libmlx5(&cap(0, u32::MAX, u32::MAX), &LIMITS), none);
         let size = RecvSize::of_qp(&cap(1, 1, 0), &LIMITS).unwrap();
         assert_eq!(size, RecvSize { entries: 4, shift: 4, max_sge: 1 });
         let size = RecvSize::of_qp(&cap(100, 3, 0), &LIMITS).unwrap();

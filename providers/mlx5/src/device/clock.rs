@@ -32,7 +32,11 @@ impl Clock {
 }
 
 /// Maps the available pages.
-pub(crate) fn map(core: &Arc<ContextCore>, clock: Clock) -> Result<DeviceClock, Error> {
+pub(crate) fn map(
+    core: &Arc<ContextCore>,
+    clock: Clock,
+    real_time: bool,
+) -> Result<DeviceClock, Error> {
     if !clock.has_info {
         let what = "the clock page (needs Linux 4.11)".to_owned();
         return Err(Error::Unsupported { verb: "query_rt_values", what });
@@ -51,5 +55,5 @@ pub(crate) fn map(core: &Arc<ContextCore>, clock: Clock) -> Result<DeviceClock, 
             Some((pages, offset as usize % page))
         }
     };
-    DeviceClock::new(info, counter)
+    Ok(DeviceClock::new(info, counter)?.in_real_time(real_time))
 }

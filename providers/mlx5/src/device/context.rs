@@ -124,7 +124,7 @@ impl Context {
         // Kernels without DYN_UAR (mlx5_ib before 5.8) allocate static registers, and an imported
         // device may also have them.
         if answer.tot_bfregs != 0 {
-            let what = "contexts without dynamic UARs (kernels before Linux 5.8)".to_owned();
+            let what = "static UARs (the kernel is older than Linux 5.8: update it)".to_owned();
             return Err(Error::Unsupported { verb, what });
         }
         if answer.cqe_version != CQE_VERSION {

@@ -7,5 +7,6 @@ pub(crate) mod clock;
 pub(crate) mod context;
 pub(crate) mod dm;
 pub(crate) mod ece;
+pub(crate) mod lag;
 pub(crate) mod reserved;
 pub(crate) mod uar;

@@ -249,12 +249,13 @@ impl Uars {
     }
 
     /// Allocates a register for one queue. Without BlueFlame, on a host without write-combining
-    /// (`EOPNOTSUPP`), or if all registers are in use, returns the non-cached page for every mode.
+    /// (`EOPNOTSUPP`), if all registers are in use, or if the device has no page left, returns the
+    /// non-cached page for every mode (as rdma-core `verbs.c:mlx5_get_qp_uar` falls back).
     pub(crate) fn register(&self, mode: DoorbellMode) -> Result<Register, Error> {
         match mode {
             DoorbellMode::BlueFlame if self.register_bytes as usize >= 2 * MLX5_SEND_WQE_BB => {
                 match self.blue_flame() {
-                    Err(Error::Kernel { errno: Errno::EOPNOTSUPP, .. }) => Ok(self.shared()),
+                    Err(Error::Kernel { errno, .. }) if has_none_left(errno) => Ok(self.shared()),
                     other => other,
                 }
             }
@@ -306,6 +307,11 @@ impl Uars {
     }
 }
 
+/// True for errnos of a device, or of a cgroup, that gives no BlueFlame page.
+fn has_none_left(errno: Errno) -> bool {
+    matches!(errno, Errno::EOPNOTSUPP | Errno::ENOMEM | Errno::ENOSPC | Errno::EAGAIN)
+}
+
 /// The register that a queue rings. Dropping it returns a BlueFlame register to the context.
 #[derive(Debug)]
 pub(crate) struct Register {
@@ -334,6 +340,11 @@ impl Register {
             Kind::BlueFlame { uar, .. } => self.page.page_id.wrapping_add(uar),
             Kind::NonCached => self.page.page_id,
         }
+    }
+
+    /// Offset at which the device's file maps the page.
+    pub(crate) fn mmap_offset(&self) -> u64 {
+        self.page.offset
     }
 
     /// Doorbell of the register. Its addresses are valid while this lives.

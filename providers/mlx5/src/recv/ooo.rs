@@ -49,7 +49,7 @@ impl OutOfOrderCaps {
             QpType::Ud => self.ud,
             QpType::XrcIni => self.xrc,
             QpType::Dci | QpType::Dct => self.dc,
-            QpType::RawPacket => 0,
+            QpType::RawPacket | QpType::Srd => 0,
         }
     }
 }
@@ -81,9 +81,9 @@ impl Context {
     }
 
     /// Size of a queue pair's receive queue, and its maximum receives. An out-of-order queue may
-    /// use half of its ring, so that a slow receive keeps its place while others complete. This
-    /// also holds for a capacity of one receive, for which rdma-core does not double the ring: its
-    /// ring of four places may be full.
+    /// use half of its ring, so that a slow receive keeps its place while others complete. For a
+    /// capacity of one receive rdma-core does not double the ring, which may then be full; here it
+    /// is doubled, too.
     pub(crate) fn recv_size(&self, init: &QpInit) -> Result<(RecvSize, u32), Error> {
         let most = match init.out_of_order {
             true => self.check_out_of_order(init.qp_type)?,

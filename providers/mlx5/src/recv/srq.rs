@@ -391,6 +391,37 @@ unsafe impl SrqOps for Srq {
         Err(Error::Unsupported { verb: "modify_srq", what })
     }
 
+    /// Copies the WQE to the front of the list (rdma-core `srq.c:mlx5_complete_odp_fault`).
+    unsafe fn repost(&mut self, index: u32) -> bool {
+        // SAFETY: contract of `repost`.
+        let Some(taken) = (unsafe { self.shared.take(index) }) else { return false };
+        let mut at = self.begin();
+        let slot = at.head;
+        // The slot that was just taken is behind it.
+        // SAFETY: a slot at the list's front; `shared` lives.
+        let Some(next) = (unsafe { self.slots.behind(slot) }) else { return false };
+        let (from, to) = (self.entry(index), self.entry(slot));
+        // SAFETY: the WQE is free and has room for the link.
+        unsafe { link(to, next) };
+        for offset in (DS_BYTES..self.stride()).step_by(DS_BYTES) {
+            // SAFETY: a segment of a WQE that the device is done with, and whose slot only this
+            // poster can fill again.
+            let segment = unsafe { from.wrapping_add(offset).cast::<[u64; 2]>().read() };
+            // SAFETY: the segment of a free WQE.
+            unsafe { store(to.wrapping_add(offset), segment) };
+        }
+        // SAFETY: a slot at the list's front.
+        unsafe { self.slots.put(slot, taken.wr_id) };
+        if let Some(frame) = taken.frame {
+            // SAFETY: the slot was just put, and is empty.
+            unsafe { self.slots.own(slot, frame.into_held()) };
+        }
+        at = SrqCursor { head: next, count: 1, ..at };
+        // SAFETY: contract of `repost`.
+        unsafe { self.ring(at) };
+        true
+    }
+
     fn begin_tags(&mut self) {
         if let Some(tags) = &mut self.tags {
             tags.begin();

@@ -87,7 +87,7 @@ impl Sq {
     unsafe fn end(&self, at: &mut SendCursor, open: &mut Open, length: (u32, u32)) {
         at.advance(at.pi(), open.offset as usize, length);
         // SAFETY: the slot was named when the WQE was opened, and is free; this is the only poster.
-        unsafe { self.slots().end(open.offset as usize, at.reach) };
+        unsafe { self.slots().end(open.offset as usize, at.position) };
         (open.data, open.head) = (null_mut(), 0);
     }
 
@@ -161,7 +161,7 @@ unsafe impl BuildOps for Sq {
         let head = wqe::head_to::<UD>(&op);
         let mut packed = pack(head);
         if LOOK {
-            at.stop = self.look(at.reach);
+            at.stop = self.look(at.position);
             if !at.has_room() {
                 self.make_room(at.pi(), at.count(), self.usual())?;
                 packed |= CRAMPED | RARE;

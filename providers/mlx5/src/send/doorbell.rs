@@ -32,9 +32,9 @@ pub(crate) struct Doorbell {
     half: u32,
     /// Size of a half in bytes; 0 on a non-cached page.
     half_bytes: u32,
-    /// Maximum WQEBBs of a copy that may stay in the processor's write-combining buffer; 0 if the
-    /// buffer is drained at once, because another thread may ring next, whose fences don't drain
-    /// this processor's buffer.
+    /// Maximum WQEBBs of a copy that may stay in the processor's write-combining buffer. 0 drains
+    /// the buffer at once: another thread may ring next, and its fences drain only the buffer of
+    /// the processor that it runs on.
     kept: u32,
     /// Destination of `half` on drop, for the register's next owner, if the register is reused.
     leave: Option<Arc<AtomicU32>>,

@@ -23,7 +23,7 @@ use zerocopy::{IntoBytes, transmute};
 use crate::Sq;
 use crate::send::inline::{write_inline, write_inline_list};
 use crate::send::queue::SendCursor;
-use crate::send::wqe::{self, Room, Words};
+use crate::send::wqe::{self, Words, WqeLimits};
 
 /// Bytes of the packet header that some devices need inline.
 const HEADER: usize = MLX5_ETH_L2_INLINE_HEADER_SIZE;
@@ -49,7 +49,7 @@ impl Packets {
     }
 
     /// Length of a packet's WQE in units of 16 bytes, or the reason why it can't be posted.
-    fn measure(self, data: &Data<'_>, room: Room) -> Result<u32, PostError> {
+    fn measure(self, data: &Data<'_>, room: WqeLimits) -> Result<u32, PostError> {
         let skipped = self.skipped();
         let (total, units) = match data {
             Data::Inline(bytes) => (bytes.len(), inline_units(bytes.len(), skipped, room)?),
@@ -69,7 +69,7 @@ impl Packets {
 }
 
 /// Units of `len` inline bytes without the skipped ones.
-fn inline_units(len: usize, skipped: usize, room: Room) -> Result<u32, PostError> {
+fn inline_units(len: usize, skipped: usize, room: WqeLimits) -> Result<u32, PostError> {
     if len > room.max_inline as usize {
         return Err(PostError::InlineTooLong);
     }
@@ -80,7 +80,7 @@ fn inline_units(len: usize, skipped: usize, room: Room) -> Result<u32, PostError
 }
 
 /// Bytes of a list, and its units without the skipped bytes.
-fn measure_list(list: &[Sge], skipped: usize, room: Room) -> Result<(usize, u32), PostError> {
+fn measure_list(list: &[Sge], skipped: usize, room: WqeLimits) -> Result<(usize, u32), PostError> {
     let (_, total) = wqe::measure_list(list, room.max_sge.max(1))?;
     Ok((total as usize, left_of(list, skipped).count() as u32))
 }

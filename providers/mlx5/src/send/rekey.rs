@@ -12,7 +12,7 @@
 
 use uverbs_core::attr::AccessFlags;
 use uverbs_core::order::device_memory;
-use uverbs_core::queues::slot::Reach;
+use uverbs_core::queues::slot::RingPosition;
 use uverbs_core::queues::work::{PostError, Rekey, WINDOW_MAX, WindowKind, Wr};
 use uverbs_mlx5_prm::ctrl::{DS_BYTES, MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE};
 use uverbs_mlx5_prm::opcode::Opcode;
@@ -187,8 +187,13 @@ impl Sq {
     /// As for [`publish`](Self::publish).
     #[cold]
     #[inline(never)]
-    pub(crate) unsafe fn publish_behind_umr(&mut self, reach: Reach, stop: u32, units: u32) {
-        let at = self.position_behind(reach, stop, units);
+    pub(crate) unsafe fn publish_behind_umr(
+        &mut self,
+        position: RingPosition,
+        stop: u32,
+        units: u32,
+    ) {
+        let at = self.position_behind(position, stop, units);
         if let Some(index) = self.umr_end.filter(|index| *index != at.pi()) {
             self.fence_at(index);
             self.umr_end = None;

@@ -1,4 +1,5 @@
-//! Send WQEs: control segment, remote address, operands, data.
+//! Send WQEs: control segment, remote address, operands, address vector (its words come from
+//! `device/ah.rs`), data.
 //!
 //! Each segment is stored as two words of eight bytes, into memory that software owns until the
 //! doorbell record covers it. The words are built in registers, so that the processor can forward
@@ -35,7 +36,7 @@ pub(crate) type Words = [u64; 2];
 
 /// Limits of a queue pair's WQEs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Room {
+pub(crate) struct WqeLimits {
     pub(crate) max_sge: u32,
     pub(crate) max_inline: u32,
 }
@@ -52,7 +53,11 @@ pub(crate) const LISTED_HEAD: u32 = 2;
 
 /// Length of a datagram's WQE in units of 16 bytes, or the reason why it can't be posted.
 #[inline(always)]
-pub(crate) fn measure_datagram(op: &SendOp, data: &Data<'_>, room: Room) -> Result<u32, PostError> {
+pub(crate) fn measure_datagram(
+    op: &SendOp,
+    data: &Data<'_>,
+    room: WqeLimits,
+) -> Result<u32, PostError> {
     match op {
         SendOp::Send | SendOp::SendImm(_) => measure_data(DATAGRAM_HEAD, data, room),
         _ => Err(PostError::BadOperation),
@@ -61,7 +66,7 @@ pub(crate) fn measure_datagram(op: &SendOp, data: &Data<'_>, room: Room) -> Resu
 
 /// Length of a WQE with `head` units before its data.
 #[inline(always)]
-fn measure_data(head: u32, data: &Data<'_>, room: Room) -> Result<u32, PostError> {
+fn measure_data(head: u32, data: &Data<'_>, room: WqeLimits) -> Result<u32, PostError> {
     match data {
         Data::Inline(bytes) => Ok(head + inline_segments(bytes.len(), room)?),
         Data::InlineList(pieces) => Ok(head + inline_segments(total_inline(pieces), room)?),
@@ -109,7 +114,7 @@ pub(crate) const fn units_of_one<const TO: bool>() -> u32 {
 /// Length of a connected work request's WQE in units of 16 bytes, or the reason why it can't be
 /// posted.
 #[inline(always)]
-pub(crate) fn measure(op: &SendOp, data: &Data<'_>, room: Room) -> Result<u32, PostError> {
+pub(crate) fn measure(op: &SendOp, data: &Data<'_>, room: WqeLimits) -> Result<u32, PostError> {
     measure_behind(head(op), data, room)
 }
 
@@ -117,7 +122,11 @@ pub(crate) fn measure(op: &SendOp, data: &Data<'_>, room: Room) -> Result<u32, P
 /// more than eight bytes for an atomic, of which the device writes the first eight, and inline data
 /// for a READ, which the device fails.
 #[inline(always)]
-pub(crate) fn measure_behind(head: Head, data: &Data<'_>, room: Room) -> Result<u32, PostError> {
+pub(crate) fn measure_behind(
+    head: Head,
+    data: &Data<'_>,
+    room: WqeLimits,
+) -> Result<u32, PostError> {
     let Head { units, atomic, .. } = head;
     match data {
         Data::Inline(_) | Data::InlineList(_) if atomic => Err(PostError::BadData),
@@ -147,7 +156,7 @@ pub(crate) fn units(ds: u32, data: &Data<'_>) -> u32 {
 }
 
 #[inline(always)]
-fn inline_segments(len: usize, room: Room) -> Result<u32, PostError> {
+fn inline_segments(len: usize, room: WqeLimits) -> Result<u32, PostError> {
     if len > room.max_inline as usize {
         return Err(PostError::InlineTooLong);
     }

@@ -6,17 +6,17 @@ use std::mem::discriminant;
 
 use proptest::prelude::*;
 use uverbs_core::provider::{AhOps, BuildOps, SendOps};
-use uverbs_core::queues::slot::Reach;
+use uverbs_core::queues::slot::RingPosition;
 use uverbs_core::queues::work::{Data, PostError, Remote, SendFlags, SendOp, Sge, Wr};
 
 use super::asked::{Asked, PEER, Row, post_alone};
 use super::datagram::{INFINIBAND, handles, path};
 use super::fixture::{HALF, SendSide};
 use crate::send::queue::SendCursor;
-use crate::send::wqe::{self, Room};
+use crate::send::wqe::{self, WqeLimits};
 use crate::{Ah, Sq};
 
-const ROOM: Room = Room { max_sge: 10, max_inline: 188 };
+const ROOM: WqeLimits = WqeLimits { max_sge: 10, max_inline: 188 };
 
 /// Data of a request.
 #[derive(Clone, Debug)]
@@ -309,7 +309,7 @@ fn one_that_is_not_ended_leaves_no_room_behind() {
         // SAFETY: no device reads the ring.
         unsafe { sq.post(at, Wr::new(1), SendOp::Send, Data::List(&vec![piece; pieces])) }
     };
-    let sq = &mut SendSide::with_max_wr(16, 4, Room { max_sge: 60, ..ROOM }).sq;
+    let sq = &mut SendSide::with_max_wr(16, 4, WqeLimits { max_sge: 60, ..ROOM }).sq;
     let mut at = sq.begin();
     long(sq, &mut at, 13 * 4 - 1).unwrap();
     // SAFETY: the cursor is of the `begin` above.
@@ -354,7 +354,7 @@ fn one_that_ends_before_the_index_wraps_leaves_no_room_behind() {
     }
     assert!(post_alone(sq, &asked));
     side.retire(5);
-    assert_eq!(side.shared.send.reached(), Reach::new(5, 4));
+    assert_eq!(side.shared.send.reached(), RingPosition::new(5, 4));
 }
 
 proptest! {

@@ -13,10 +13,10 @@ use uverbs_mlx5_prm::cmd::caps::{DMA_MMO_QP, DMA_MMO_SQ, LOG_DMA_MMO_MAX_SIZE};
 use super::door::{Door, LKEY};
 use super::fixture::SendSide;
 use super::wqe::golden;
-use crate::send::wqe::Room;
+use crate::send::wqe::WqeLimits;
 use crate::{Context, CopyCaps, CopyEnd, CopyScratch, Mlx5, allow_copies};
 
-const ROOM: Room = Room { max_sge: 8, max_inline: 220 };
+const ROOM: WqeLimits = WqeLimits { max_sge: 8, max_inline: 220 };
 const FROM: CopyEnd = CopyEnd { addr: 0x7f01_0203_0405, lkey: 0xaabb_ccdd };
 const TO: CopyEnd = CopyEnd { addr: 0x7f11_1213_1415, lkey: 0x0011_2233 };
 

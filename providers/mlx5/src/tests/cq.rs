@@ -19,7 +19,7 @@ use uverbs_mlx5_prm::doorbell::CqArm;
 
 use super::fixture::{Heap, PollSide, RecvSide, SendSide, free, slab};
 use crate::send::doorbell::{self, Step, steps};
-use crate::send::wqe::Room;
+use crate::send::wqe::WqeLimits;
 
 /// Opcodes of entries.
 pub(super) const REQ: u8 = 0;
@@ -312,7 +312,7 @@ fn indexes_run_over_24_and_32_bits() {
 
 #[test]
 fn unsignaled_sends_are_retired_by_the_next_signaled_one() {
-    let mut sends = SendSide::new(8, Room { max_sge: 2, max_inline: 28 }, true);
+    let mut sends = SendSide::new(8, WqeLimits { max_sge: 2, max_inline: 28 }, true);
     let mut side = PollSide::new(8, 6);
     side.attach(&sends.shared);
     let sge = Sge { addr: 1, len: 1, lkey: 1 };

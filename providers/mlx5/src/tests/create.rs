@@ -113,11 +113,41 @@ fn a_completion_queue() {
 
 #[test]
 #[cfg_attr(miri, ignore = "maps memory")]
-fn a_completion_queue_needs_a_page_number_of_16_bits() {
+fn a_page_number_of_more_than_16_bits_is_an_attribute() {
     let door = Door::new();
     door.answers.lock().unwrap().page_id = 0x1_0000;
     let context = Mlx5::open(door.core()).unwrap();
-    assert!(matches!(context.create_cq(&CqInit::new(1)), Err(Error::Unsupported { .. })));
+    drop(context.create_cq(&CqInit::new(1)).unwrap());
+    let sent = door.sent(UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_CREATE).pop().unwrap();
+    let asked: mlx5_ib_create_cq = request(&sent);
+    assert_eq!((asked.flags, asked.uar_page_index), (0, 0));
+    let number = sent.number(MLX5_IB_ATTR_CREATE_CQ_UAR_INDEX);
+    assert_eq!(number, u64::from(context.uars.non_cached().page_id()));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "maps memory")]
+fn a_device_without_doorbell_pages_is_named_and_queues_share_the_last_one() {
+    for errno in [Errno::ENOMEM, Errno::ENOSPC, Errno::EAGAIN, Errno::EOPNOTSUPP] {
+        let (door, context) = open();
+        door.refuse(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC, errno);
+        let init = qp_init(&context, QpCap::default(), DoorbellMode::BlueFlame);
+        drop(context.create_qp(&init).unwrap());
+        let sent = door.sent(UVERBS_OBJECT_QP, UVERBS_METHOD_QP_CREATE).pop().unwrap();
+        let asked: mlx5_ib_create_qp = request(&sent);
+        assert_eq!(asked.bfreg_index, context.uars.non_cached().page_id());
+    }
+    for errno in [Errno::ENOMEM, Errno::ENOSPC, Errno::EAGAIN] {
+        let door = Door::new();
+        door.refuse(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC, errno);
+        let error = Mlx5::open(door.core()).unwrap_err();
+        assert_eq!((error.verb(), error.errno()), (Some("alloc_uar"), Some(errno)));
+        assert!(error.to_string().contains("PF_LOG_BAR_SIZE"), "{error}");
+    }
+    let (door, context) = open();
+    door.refuse(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC, Errno::EIO);
+    let init = qp_init(&context, QpCap::default(), DoorbellMode::BlueFlame);
+    assert_eq!(context.create_qp(&init).unwrap_err().errno(), Some(Errno::EIO));
 }
 
 #[test]
@@ -344,8 +374,8 @@ fn without_blue_flame_the_non_cached_page_is_taken() {
     assert_eq!(asked(&door).bfreg_index, context.uars.non_cached().page_id());
     // Other errors are returned.
     door.answers.lock().unwrap().refuse.clear();
-    door.refuse(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC, Errno::ENOSPC);
-    assert_eq!(context.create_qp(&init).unwrap_err().errno(), Some(Errno::ENOSPC));
+    door.refuse(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC, Errno::EINVAL);
+    assert_eq!(context.create_qp(&init).unwrap_err().errno(), Some(Errno::EINVAL));
     // A device that reports no BlueFlame, or an impossible size.
     for bytes in [0, 100, 4096, u32::MAX] {
         let door = Door::new();

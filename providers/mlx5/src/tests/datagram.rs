@@ -19,10 +19,10 @@ use uverbs_mlx5_prm::wqe::{Segment, Service, WqeView};
 use super::door::{Door, MAC};
 use super::fixture::{HALF, QPN, SendSide};
 use crate::send::doorbell::{Step, steps};
-use crate::send::wqe::Room;
+use crate::send::wqe::WqeLimits;
 use crate::{Ah, Mlx5};
 
-const ROOM: Room = Room { max_sge: 8, max_inline: 188 };
+const ROOM: WqeLimits = WqeLimits { max_sge: 8, max_inline: 188 };
 const SGE: Sge = Sge { addr: 0x7f01_0203_0405, len: 0x40, lkey: 0x1234_5678 };
 pub(super) const GRH: GlobalRoute = GlobalRoute {
     dgid: Gid([0xfe, 0x80, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]),

@@ -9,9 +9,9 @@ use uverbs_mlx5_prm::wqe::{Segment, Service, WqeView};
 use super::datagram::{GRH, INFINIBAND, handles, path};
 use super::fixture::{QPN, SendSide};
 use crate::Ah;
-use crate::send::wqe::Room;
+use crate::send::wqe::WqeLimits;
 
-const ROOM: Room = Room { max_sge: 4, max_inline: 120 };
+const ROOM: WqeLimits = WqeLimits { max_sge: 4, max_inline: 120 };
 const SGE: Sge = Sge { addr: 0x7f01_0203_0405, len: 8, lkey: 0x1234_5678 };
 const REMOTE: Remote = Remote { addr: 0x0102_0304_0506_0708, rkey: 0xfedc_ba98 };
 const KEY: u64 = 0x8899_aabb_ccdd_eeff;

@@ -13,7 +13,7 @@ use uverbs_core::objects::pd::PdCore;
 use uverbs_core::provider::RqOps;
 use uverbs_core::provider::SendOps;
 use uverbs_core::queues::shared::QpShared;
-use uverbs_core::queues::slot::Reach;
+use uverbs_core::queues::slot::RingPosition;
 use uverbs_core::queues::slots::SlotTable;
 use uverbs_core::queues::srq::SrqShared;
 use uverbs_core::queues::user_index::UserIndexes;
@@ -25,7 +25,7 @@ use crate::recv::srq::SrqParts;
 use crate::send::doorbell::Doorbell;
 use crate::send::packet::Packets;
 use crate::send::queue::SqParts;
-use crate::send::wqe::Room;
+use crate::send::wqe::WqeLimits;
 use crate::{Cq, Rq, Sq, Srq};
 
 use super::door::Door;
@@ -114,41 +114,41 @@ pub(crate) struct SendSide {
 }
 
 impl SendSide {
-    pub(crate) fn new(units: u32, room: Room, blue_flame: bool) -> Self {
+    pub(crate) fn new(units: u32, room: WqeLimits, blue_flame: bool) -> Self {
         Self::made(units, units, room, blue_flame, Service::Rc)
     }
 
     /// A queue created for fewer requests than WQEBBs.
-    pub(crate) fn with_max_wr(units: u32, max_wr: u32, room: Room) -> Self {
+    pub(crate) fn with_max_wr(units: u32, max_wr: u32, room: WqeLimits) -> Self {
         Self::made(units, max_wr, room, true, Service::Rc)
     }
 
     /// A queue for datagrams.
-    pub(crate) fn of_datagrams(units: u32, room: Room) -> Self {
+    pub(crate) fn of_datagrams(units: u32, room: WqeLimits) -> Self {
         Self::made(units, units, room, true, Service::Ud)
     }
 
     /// A queue for datagrams, created for fewer requests than WQEBBs.
-    pub(crate) fn of_datagrams_with_max_wr(units: u32, max_wr: u32, room: Room) -> Self {
+    pub(crate) fn of_datagrams_with_max_wr(units: u32, max_wr: u32, room: WqeLimits) -> Self {
         Self::made(units, max_wr, room, true, Service::Ud)
     }
 
-    pub(crate) fn of_initiators(units: u32, room: Room) -> Self {
+    pub(crate) fn of_initiators(units: u32, room: WqeLimits) -> Self {
         Self::made(units, units, room, true, Service::Dc)
     }
 
     /// A queue for raw packets.
-    pub(crate) fn of_packets(units: u32, room: Room, packets: Packets) -> Self {
+    pub(crate) fn of_packets(units: u32, room: WqeLimits, packets: Packets) -> Self {
         Self::with_packets((units, units), room, true, Service::Raw, Some(packets))
     }
 
-    fn made(units: u32, max_wr: u32, room: Room, blue_flame: bool, service: Service) -> Self {
+    fn made(units: u32, max_wr: u32, room: WqeLimits, blue_flame: bool, service: Service) -> Self {
         Self::with_packets((units, max_wr), room, blue_flame, service, None)
     }
 
     fn with_packets(
         (units, max_wr): (u32, u32),
-        room: Room,
+        room: WqeLimits,
         blue_flame: bool,
         service: Service,
         packets: Option<Packets>,
@@ -175,6 +175,7 @@ impl SendSide {
             rekeys: service != Service::Ud,
             packets,
             shared: Arc::clone(&shared),
+            page_offset: 0,
             memory: Arc::new((Arc::clone(&ring), Arc::clone(&record), Arc::clone(&register))),
         };
         // SAFETY: aligned to 64 bytes, as long as `units`, kept by `memory`; the first poster.
@@ -242,19 +243,19 @@ impl SendSide {
 
     /// Acts as the poller: retires everything before `end`.
     pub(crate) fn retire(&self, end: u32) {
-        let mut reach = self.shared.send.reached();
-        while reach.end() != end {
+        let mut position = self.shared.send.reached();
+        while position.end() != end {
             // SAFETY: the test is poster and poller.
-            let next = unsafe { self.shared.send.take(reach.end()) }.reach;
-            if next.end().wrapping_sub(reach.end()) > end.wrapping_sub(reach.end()) {
+            let next = unsafe { self.shared.send.take(position.end()) }.position;
+            if next.end().wrapping_sub(position.end()) > end.wrapping_sub(position.end()) {
                 // Inside a work request, which no device does.
-                reach = Reach::new(end, reach.posted());
+                position = RingPosition::new(end, position.posted());
                 break;
             }
-            reach = next;
+            position = next;
         }
         // SAFETY: the test is poster and poller.
-        unsafe { self.shared.send.retire(reach) };
+        unsafe { self.shared.send.retire(position) };
     }
 }
 

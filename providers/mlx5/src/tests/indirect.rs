@@ -9,9 +9,9 @@ use uverbs_core::queues::work::{Data, PostError, SendOp, Sge, WINDOW_MAX, Wr};
 use super::fixture::SendSide;
 use super::wqe::golden;
 use crate::send::queue::SendCursor;
-use crate::send::wqe::Room;
+use crate::send::wqe::WqeLimits;
 
-const ROOM: Room = Room { max_sge: 8, max_inline: 220 };
+const ROOM: WqeLimits = WqeLimits { max_sge: 8, max_inline: 220 };
 const PART: Sge = Sge { addr: 0x7f01_0203_0405, len: 0x1_2345, lkey: 0xaabb_ccdd };
 const BLOCK: Block = Block { addr: 0x7f01_0203_0405, lkey: 0xaabb_ccdd, len: 0x102, stride: 0x304 };
 

@@ -10,9 +10,9 @@ use super::asked::{Asked, PEER, Row, post_alone};
 use super::datagram::{INFINIBAND, handles, path};
 use super::fixture::{HALF, SendSide};
 use crate::send::doorbell::{Step, steps};
-use crate::send::wqe::{self, Room};
+use crate::send::wqe::{self, WqeLimits};
 
-const ROOM: Room = Room { max_sge: 6, max_inline: 92 };
+const ROOM: WqeLimits = WqeLimits { max_sge: 6, max_inline: 92 };
 const SGE: Sge = Sge { addr: 0x7f01_0203_0405, len: 64, lkey: 0xaabb_ccdd };
 const REMOTE: Remote = Remote { addr: 0x7f0a_0b0c_0d0e, rkey: 0x1122_3344 };
 
@@ -82,7 +82,7 @@ fn assert_rung(side: &SendSide, (round, start, units): (usize, u32, u32), stays:
 
 #[test]
 fn the_same_is_copied_where_one_thread_rings() {
-    let room = Room { max_sge: 20, max_inline: 188 };
+    let room = WqeLimits { max_sge: 20, max_inline: 188 };
     let loads = [
         (Data::One(SGE), 1),
         (Data::List(&[SGE; 4]), 2),
@@ -159,7 +159,7 @@ fn usual_ones_are_taken() {
 fn the_device_is_told_as_of_a_batch() {
     let lists = [1, 2, 3, 6, 16].map(|len| vec![SGE; len]);
     for blue_flame in [true, false] {
-        let room = Room { max_sge: 16, ..ROOM };
+        let room = WqeLimits { max_sge: 16, ..ROOM };
         let [mut batch, mut alone] = [0; 2].map(|_| match blue_flame {
             true => SendSide::with_max_wr(64, 8, room),
             false => SendSide::new(64, room, false),
@@ -196,7 +196,7 @@ fn rare_ones_are_left() {
     let add = SendOp::FetchAdd { remote: REMOTE, add: 1 };
     assert!(!takes_op(&mut side, add, Data::List(&[SGE])), "an atomic has eight bytes");
     assert!(!takes_op(&mut side, add, Data::List(&[Sge { len: 4, ..SGE }; 2])));
-    let mut none = SendSide::with_max_wr(16, 8, Room { max_inline: 4, ..ROOM });
+    let mut none = SendSide::with_max_wr(16, 8, WqeLimits { max_inline: 4, ..ROOM });
     post(&mut none);
     assert!(!takes(&mut none, Data::Inline(&small)), "more bytes than there may be");
 }
@@ -268,7 +268,11 @@ fn a_row_is_a_batch() {
     let [row, batch] = sides.map(|side| {
         // SAFETY: the test is poster and poller.
         let taken = [1, 2, 4].map(|at| unsafe { side.shared.send.take(at) });
-        (side.bytes(0, 5 * 64), side.send_record(), taken.map(|taken| (taken.wr_id, taken.reach)))
+        (
+            side.bytes(0, 5 * 64),
+            side.send_record(),
+            taken.map(|taken| (taken.wr_id, taken.position)),
+        )
     });
     assert_eq!(row, batch);
 }

@@ -8,9 +8,9 @@ use uverbs_mlx5_prm::wqe::{Segment, Service, WqeView};
 
 use super::fixture::SendSide;
 use crate::send::packet::Packets;
-use crate::send::wqe::Room;
+use crate::send::wqe::WqeLimits;
 
-const ROOM: Room = Room { max_sge: 4, max_inline: 200 };
+const ROOM: WqeLimits = WqeLimits { max_sge: 4, max_inline: 200 };
 /// Devices from ConnectX-5 on, and older devices.
 const LATE: Packets = Packets { wants_header: false, fills: true };
 const EARLY: Packets = Packets { wants_header: true, fills: true };

@@ -10,9 +10,9 @@ use uverbs_core::queues::work::{
 use super::fixture::SendSide;
 use super::wqe::golden;
 use crate::send::queue::SendCursor;
-use crate::send::wqe::Room;
+use crate::send::wqe::WqeLimits;
 
-const ROOM: Room = Room { max_sge: 8, max_inline: 220 };
+const ROOM: WqeLimits = WqeLimits { max_sge: 8, max_inline: 220 };
 const SMALL_FENCE: u8 = 1 << 5;
 const FENCE: u8 = 4 << 5;
 const SIGNALED: u8 = 2 << 2;

@@ -3,16 +3,16 @@
 #![allow(unsafe_code, reason = "posts")]
 
 use uverbs_core::provider::{AhOps, SendOps};
-use uverbs_core::queues::slot::Reach;
+use uverbs_core::queues::slot::RingPosition;
 use uverbs_core::queues::work::{Data, PostError, Rekey, Remote, SendFlags, SendOp, Sge, Wr};
 
 use super::asked::{Asked, PEER, Row, post_alone};
 use super::datagram::{INFINIBAND, handles, path};
 use super::fixture::{HALF, SendSide};
 use crate::Sq;
-use crate::send::wqe::Room;
+use crate::send::wqe::WqeLimits;
 
-const ROOM: Room = Room { max_sge: 6, max_inline: 92 };
+const ROOM: WqeLimits = WqeLimits { max_sge: 6, max_inline: 92 };
 
 fn piece(nth: u64) -> Sge {
     Sge { addr: 0x1122_3344_5566_0000 | nth, len: 64, lkey: 0xaabb_ccdd }
@@ -68,7 +68,7 @@ fn a_row_that_is_alike_is_a_batch() {
                         .map(|nth| start.wrapping_add(nth * units))
                         // SAFETY: the test is poster and poller.
                         .map(|at| unsafe { side.shared.send.take(at) })
-                        .map(|taken| (taken.wr_id, taken.reach))
+                        .map(|taken| (taken.wr_id, taken.position))
                         .collect();
                     let bytes = side.bytes(start, count as usize * units as usize * 64);
                     (bytes, side.send_record(), side.sq.left(), taken)
@@ -135,7 +135,7 @@ fn a_row_leaves_no_room_that_is_not_there() {
 #[test]
 fn a_row_of_bytes_keeps_to_the_queues_limit() {
     for (most, taken) in [(4, 0), (8, 0), (12, 2)] {
-        let mut side = SendSide::with_max_wr(16, 8, Room { max_inline: most, ..ROOM });
+        let mut side = SendSide::with_max_wr(16, 8, WqeLimits { max_inline: most, ..ROOM });
         let data = Data::Inline(&[7; 9]);
         let ask = Asked { wr: Wr::new(1), op: SendOp::Send, data, to: None };
         let mut row = Row::begin(&mut side.sq);
@@ -149,7 +149,7 @@ fn a_row_of_bytes_keeps_to_the_queues_limit() {
 fn a_row_has_no_room_by_a_device_that_lies() {
     let mut side = SendSide::with_max_wr(16, 8, ROOM);
     // SAFETY: nothing is posted.
-    unsafe { side.shared.send.retire(Reach::new(20, 20)) };
+    unsafe { side.shared.send.retire(RingPosition::new(20, 20)) };
     let ask = Asked { wr: Wr::new(1), op: SendOp::Send, data: Data::One(piece(0)), to: None };
     let mut row = Row::begin(&mut side.sq);
     assert_eq!(row.post_alike::<false>(&mut side.sq, &[ask; 20]), 8);
@@ -174,7 +174,7 @@ fn a_row_of_datagrams_takes_no_write() {
 /// If long requests fill the ring, it has room for fewer than the queue was created for.
 #[test]
 fn a_row_needs_wqebbs_too() {
-    let mut side = SendSide::with_max_wr(16, 8, Room { max_sge: 60, ..ROOM });
+    let mut side = SendSide::with_max_wr(16, 8, WqeLimits { max_sge: 60, ..ROOM });
     let mut at = side.sq.begin();
     let list = [piece(0); 7 * 4 - 1];
     for id in 0..2 {

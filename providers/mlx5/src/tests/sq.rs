@@ -11,9 +11,9 @@ use super::asked::{Asked, post_alone};
 use super::fixture::{HALF, SendSide, free, slab};
 use crate::send::doorbell::{Step, steps};
 use crate::send::queue::SendCursor;
-use crate::send::wqe::Room;
+use crate::send::wqe::WqeLimits;
 
-const ROOM: Room = Room { max_sge: 16, max_inline: 400 };
+const ROOM: WqeLimits = WqeLimits { max_sge: 16, max_inline: 400 };
 const SGE: Sge = Sge { addr: 0x1000, len: 64, lkey: 0x100 };
 const REMOTE: Remote = Remote { addr: 0x2000, rkey: 0x200 };
 
@@ -329,7 +329,7 @@ fn no_frame_is_lost() {
     ring(&mut side, at);
     // SAFETY: the test is poster and poller.
     let taken = unsafe { side.shared.send.take(1) };
-    assert_eq!((taken.wr_id, taken.reach.end()), (8, 2));
+    assert_eq!((taken.wr_id, taken.position.end()), (8, 2));
     assert!(taken.frame.is_some());
     // The unsignaled one before it went back to its slab.
     assert_eq!(free(&slab), 7);

@@ -11,7 +11,7 @@ use uverbs_core::queues::work::{Data, SendOp, Wr};
 
 use super::cq::{Cqe, REQ, REQ_ERR, RESP_ERR, RESP_SEND, ids, poll, posted};
 use super::fixture::{PollSide, RecvSide, SendSide, free, slab};
-use crate::send::wqe::Room;
+use crate::send::wqe::WqeLimits;
 
 #[test]
 fn what_is_not_ours_is_passed_over_and_counted() {
@@ -118,7 +118,7 @@ fn receives_complete_in_any_order() {
 #[cfg_attr(miri, ignore = "frames are in mapped memory")]
 fn a_send_completion_that_comes_twice_takes_no_frame() {
     let slab = slab(64, 4);
-    let mut sends = SendSide::new(4, Room { max_sge: 1, max_inline: 28 }, true);
+    let mut sends = SendSide::new(4, WqeLimits { max_sge: 1, max_inline: 28 }, true);
     let mut side = PollSide::new(16, 6);
     side.attach(&sends.shared);
     let uidx = sends.shared.user_index.value();

@@ -10,9 +10,9 @@ use uverbs_mlx5_prm::wqe::{Segment, Service, WqeView};
 
 use super::asked::{Asked, post_alone};
 use super::fixture::SendSide;
-use crate::send::wqe::Room;
+use crate::send::wqe::WqeLimits;
 
-const ROOM: Room = Room { max_sge: 8, max_inline: 220 };
+const ROOM: WqeLimits = WqeLimits { max_sge: 8, max_inline: 220 };
 const REMOTE: Remote = Remote { addr: 0x1122_3344_5566_7788, rkey: 0x99aa_bbcc };
 
 /// Parses sixteen bytes from every line: hexadecimal up to the bar, field names behind it.

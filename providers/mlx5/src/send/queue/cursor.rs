@@ -1,6 +1,6 @@
 //! A tentative position in a send queue.
 
-use uverbs_core::queues::slot::Reach;
+use uverbs_core::queues::slot::RingPosition;
 use uverbs_mlx5_prm::ctrl::DS_MAX;
 
 use crate::send::wqe;
@@ -9,7 +9,7 @@ use crate::send::wqe;
 #[derive(Clone, Copy, Debug)]
 pub struct SendCursor {
     /// Index of the next free WQEBB, and the number of work requests before it.
-    pub(crate) reach: Reach,
+    pub(crate) position: RingPosition,
     /// Count at which a post must check for room; see `room.rs`.
     pub(crate) stop: u32,
     /// Index of the last WQE, and offset of its slot.
@@ -35,21 +35,21 @@ impl SendCursor {
 
     /// Cursor of an empty batch.
     #[inline(always)]
-    pub(super) fn new(reach: Reach, stop: u32) -> Self {
-        let first = reach.end();
-        Self { reach, stop, first, offset: 0, begin: first as u16, ds: 0, units: 0 }
+    pub(super) fn new(position: RingPosition, stop: u32) -> Self {
+        let first = position.end();
+        Self { position, stop, first, offset: 0, begin: first as u16, ds: 0, units: 0 }
     }
 
     /// Index of the next free WQEBB, free running.
     #[inline(always)]
     pub(crate) fn pi(&self) -> u32 {
-        self.reach.end()
+        self.position.end()
     }
 
     /// Number of work requests written so far, free running.
     #[inline(always)]
     pub(crate) fn count(&self) -> u32 {
-        self.reach.posted()
+        self.position.posted()
     }
 
     /// True if the next work request is known to have room.
@@ -77,16 +77,16 @@ impl SendCursor {
         debug_assert!(units == wqe::blocks(ds) && ds <= u32::from(DS_MAX));
         debug_assert!(pi == self.pi());
         self.first = pi;
-        self.reach = self.reach.after(units);
+        self.position = self.position.after(units);
         self.offset = offset as u32;
         (self.ds, self.units) = (ds as u8, units as u8);
     }
 
-    /// Cursor at `reach`, behind a WQE that begins at `first`, whose slot is at `offset`.
+    /// Cursor at `position`, behind a WQE that begins at `first`, whose slot is at `offset`.
     #[inline(always)]
-    pub(super) fn behind(self, reach: Reach, offset: usize, first: u32, ds: u32) -> Self {
+    pub(super) fn behind(self, position: RingPosition, offset: usize, first: u32, ds: u32) -> Self {
         let units = wqe::blocks(ds) as u8;
         let offset = offset as u32;
-        Self { reach, offset, first, ds: ds as u8, units, ..self }
+        Self { position, offset, first, ds: ds as u8, units, ..self }
     }
 }

@@ -113,7 +113,7 @@ impl Sq {
         mut at: SendCursor,
         request: impl Request<Ah = Ah>,
     ) -> Option<SendCursor> {
-        at.stop = self.look(at.reach);
+        at.stop = self.look(at.position);
         // SAFETY: contract of `look_and_write`.
         unsafe { self.write_in_row::<UD, false>(&mut at, request) }.then_some(at)
     }
@@ -137,7 +137,7 @@ impl Sq {
         }
         while let Some(request) = requests.first() {
             if !at.has_room() {
-                at.stop = self.look(at.reach);
+                at.stop = self.look(at.position);
             }
             // SAFETY: contract of `write_list`.
             if !unsafe { self.write_in_row::<UD, false>(at, request) } {
@@ -169,7 +169,7 @@ impl Sq {
         if !unsafe { self.write_in_row::<UD, UD>(&mut at, request) } {
             return false;
         }
-        self.keep(at.reach);
+        self.keep(at.position);
         // SAFETY: the last WQE was just written.
         unsafe { self.announce::<UD>(ring, at.pi(), self.last(&at)) };
         true

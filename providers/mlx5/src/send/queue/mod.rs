@@ -14,7 +14,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use uverbs_core::queues::shared::QpShared;
-use uverbs_core::queues::slot::{Reach, Slots};
+use uverbs_core::queues::slot::{RingPosition, Slots};
 use uverbs_core::queues::work::{Data, SendOp, Wr};
 use uverbs_mlx5_prm::ctrl::QpnDs;
 use uverbs_mlx5_prm::doorbell::MLX5_SND_DBR;
@@ -24,7 +24,7 @@ use crate::send::doorbell::{Doorbell, Posted, store_record};
 use crate::send::packet::Packets;
 use crate::send::ring::{Ring, unit_at};
 use crate::send::wide;
-use crate::send::wqe::{self, Address, Room};
+use crate::send::wqe::{self, Address, WqeLimits};
 
 mod cursor;
 mod list;
@@ -45,14 +45,14 @@ pub struct Sq {
     slots: Slots,
     /// Published producer index in WQEBBs, and the number of published work requests, both free
     /// running. The doorbell record has the index's low 16 bits.
-    published: Reach,
+    published: RingPosition,
     /// Count at which a post must check for room. Below it the ring has `per_request` WQEBBs for
     /// each work request, which are at least `usual`, and the producer index does not wrap. Equal
     /// to the published number while posting is disabled.
     pub(crate) stop: u32,
     /// QP number, shifted as in a control segment.
     qpn_shifted: u32,
-    room: Room,
+    room: WqeLimits,
     /// WQEBBs of the ring for each work request, at least 1.
     per_request: NonZeroU32,
     /// Maximum SGEs of a list whose length needs no check: it is allowed, and a work request with
@@ -92,6 +92,8 @@ pub struct Sq {
     packets: Option<Packets>,
     /// Published value of `umr_end`.
     pub(crate) rung_umr_end: Option<u32>,
+    /// Offset at which the device's file maps the register's page.
+    page_offset: u64,
     /// Keeps ring, record and register mapped.
     _memory: Arc<dyn Any + Send + Sync>,
 }
@@ -121,7 +123,7 @@ impl Sq {
         Self {
             start: parts.start,
             slots: parts.shared.send.slots(),
-            published: Reach::new(0, 0),
+            published: RingPosition::new(0, 0),
             stop: 0,
             qpn_shifted: parts.qpn << 8,
             room: parts.room,
@@ -145,8 +147,14 @@ impl Sq {
             rekeys: parts.rekeys,
             packets: parts.packets,
             rung_umr_end: None,
+            page_offset: parts.page_offset,
             _memory: parts.memory,
         }
+    }
+
+    /// Offset at which the device's file maps the register's page.
+    pub(crate) fn page_offset(&self) -> u64 {
+        self.page_offset
     }
 
     /// Number of WQEBBs of the ring; 0 for no queue.
@@ -165,7 +173,7 @@ impl Sq {
     }
 
     #[inline(always)]
-    pub(crate) fn room(&self) -> Room {
+    pub(crate) fn room(&self) -> WqeLimits {
         self.room
     }
 
@@ -186,16 +194,21 @@ impl Sq {
         SendCursor::new(self.published, self.stop)
     }
 
-    /// Cursor at `reach`, whose last WQE has `units` WQEBBs; an empty one if no WQE was written
+    /// Cursor at `position`, whose last WQE has `units` WQEBBs; an empty one if no WQE was written
     /// since `begin`.
-    pub(crate) fn position_behind(&self, reach: Reach, stop: u32, units: u32) -> SendCursor {
+    pub(crate) fn position_behind(
+        &self,
+        position: RingPosition,
+        stop: u32,
+        units: u32,
+    ) -> SendCursor {
         let begin = SendCursor { stop, ..self.position() };
-        if reach == begin.reach {
+        if position == begin.position {
             return begin;
         }
-        let first = reach.end().wrapping_sub(units);
+        let first = position.end().wrapping_sub(units);
         let Posted { ds, .. } = self.written_at(first, units);
-        begin.behind(reach, self.slots.offset(first), first, ds)
+        begin.behind(position, self.slots.offset(first), first, ds)
     }
 
     /// The last WQE before the cursor; the batch is not empty.
@@ -246,7 +259,7 @@ impl Sq {
     /// Sets the index, as if that many WQEBBs had been posted and polled.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn start_at(&mut self, index: u32) {
-        self.published = Reach::new(index, self.published.posted());
+        self.published = RingPosition::new(index, self.published.posted());
         (self.retired, self.marked) = (index, index);
         self.look_first();
         // SAFETY: the queue is empty.
@@ -264,7 +277,7 @@ impl Sq {
         let (slot, offset) = (at.pi(), self.slots.offset(at.pi()));
         at.advance(slot, offset, length);
         // SAFETY: contract of `note`.
-        unsafe { self.slots.put_counted(offset, wr_id, at.reach) };
+        unsafe { self.slots.put_counted(offset, wr_id, at.position) };
         self.slots.place(slot)
     }
 
@@ -319,7 +332,7 @@ impl Sq {
         }
         at.advance(pi, offset, (ds, units));
         // SAFETY: `reserve` found the WQEBBs free; this is the only poster.
-        unsafe { slots.put_counted(offset, wr.id, at.reach) };
+        unsafe { slots.put_counted(offset, wr.id, at.position) };
         slots.place(pi)
     }
 
@@ -347,7 +360,7 @@ impl Sq {
         // wrote, by the contract.
         unsafe { self.doorbell.ring(last, at.is_alone(), ring) };
         self.stop = at.stop;
-        self.keep(at.reach);
+        self.keep(at.position);
     }
 
     /// The device's part of [`publish`](Self::publish) for a batch of one, with separate cases for
@@ -386,9 +399,9 @@ impl Sq {
     /// The queue's part of [`publish`](Self::publish), except `stop`, which few work requests
     /// change.
     #[inline(always)]
-    pub(crate) fn keep(&mut self, reach: Reach) {
-        self.published = reach;
-        self.marked = reach.end();
+    pub(crate) fn keep(&mut self, position: RingPosition) {
+        self.published = position;
+        self.marked = position.end();
     }
 
     /// Takes back the buffers of a batch that was not rung, and forgets its UMRs.

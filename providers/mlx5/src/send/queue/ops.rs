@@ -9,7 +9,7 @@ use uverbs_core::Errno;
 use uverbs_core::memory::registered::Held;
 use uverbs_core::provider::{Request, Requests, SendOps};
 use uverbs_core::queues::layout::KeyLayout;
-use uverbs_core::queues::slot::Reach;
+use uverbs_core::queues::slot::RingPosition;
 use uverbs_core::queues::work::{
     Checksums, Data, Destination, PostError, Rekey, SendOp, Target, Wr,
 };
@@ -181,7 +181,7 @@ unsafe impl SendOps for Sq {
             // paths.
             let (stop, units) = (at.stop, at.units.into());
             // SAFETY: contract of `ring`.
-            return unsafe { self.publish_behind_umr(at.reach, stop, units) };
+            return unsafe { self.publish_behind_umr(at.position, stop, units) };
         }
         // SAFETY: contract of `ring`.
         unsafe { self.publish(at) };
@@ -207,7 +207,7 @@ unsafe impl SendOps for Sq {
     unsafe fn reset(&mut self) {
         // SAFETY: device and poller are done with the queue, by the contract.
         unsafe { self.shared.send.reset() };
-        (self.published, self.stop, self.count_limit) = (Reach::new(0, 0), 0, self.max_wr);
+        (self.published, self.stop, self.count_limit) = (RingPosition::new(0, 0), 0, self.max_wr);
         (self.retired, self.marked, self.limit) = (0, 0, 0);
         (self.umr_end, self.rung_umr_end) = (None, None);
         // SAFETY: as in `ring`.

@@ -8,7 +8,7 @@ use uverbs_mlx5_prm::wqe::Service;
 
 use crate::send::doorbell::Doorbell;
 use crate::send::packet::Packets;
-use crate::send::wqe::Room;
+use crate::send::wqe::WqeLimits;
 
 /// Memory and limits of a send queue.
 pub(crate) struct SqParts {
@@ -21,12 +21,14 @@ pub(crate) struct SqParts {
     pub(crate) record: *mut u32,
     pub(crate) doorbell: Doorbell,
     pub(crate) qpn: u32,
-    pub(crate) room: Room,
+    pub(crate) room: WqeLimits,
     pub(crate) service: Service,
     /// True if the queue supports work requests that change keys.
     pub(crate) rekeys: bool,
     /// Properties of raw packets, for a raw packet queue.
     pub(crate) packets: Option<Packets>,
     pub(crate) shared: Arc<QpShared>,
+    /// Offset at which the device's file maps the register's page.
+    pub(crate) page_offset: u64,
     pub(crate) memory: Arc<dyn Any + Send + Sync>,
 }

@@ -1,6 +1,6 @@
 //! Room in a send queue: the check whether a work request fits.
 
-use uverbs_core::queues::slot::Reach;
+use uverbs_core::queues::slot::RingPosition;
 use uverbs_core::queues::work::PostError;
 
 use super::SendCursor;
@@ -38,7 +38,7 @@ impl Sq {
     pub(crate) fn reserve(&mut self, at: &mut SendCursor, units: u32) -> Result<(), PostError> {
         if self.is_long(units) {
             at.stop = self.make_long_room(at.pi(), (at.count(), at.stop), units)?;
-            at.reach = at.reach.ready_for(units);
+            at.position = at.position.ready_for(units);
             return Ok(());
         }
         self.take(at, units)
@@ -59,7 +59,7 @@ impl Sq {
     fn take(&mut self, at: &mut SendCursor, units: u32) -> Result<(), PostError> {
         if !at.has_room() {
             at.stop = self.make_room(at.pi(), at.count(), units)?;
-            at.reach = at.reach.ready_for(units);
+            at.position = at.position.ready_for(units);
         }
         Ok(())
     }
@@ -119,7 +119,7 @@ impl Sq {
     /// request.
     #[cold]
     #[inline(never)]
-    pub(crate) fn look(&mut self, at: Reach) -> u32 {
+    pub(crate) fn look(&mut self, at: RingPosition) -> u32 {
         let (pi, count, longest) = (at.end(), at.posted(), self.longest());
         if pi.checked_add(longest).is_none() {
             return count;
@@ -133,7 +133,7 @@ impl Sq {
     /// [`Stretch`]: super::stretch::Stretch
     #[cold]
     #[inline(never)]
-    pub(super) fn stretch<const UNITS: u32>(&mut self, at: Reach) -> u32 {
+    pub(super) fn stretch<const UNITS: u32>(&mut self, at: RingPosition) -> u32 {
         let mut known = self.known_room::<UNITS>(at);
         if known == 0 {
             self.look_up();
@@ -146,7 +146,7 @@ impl Sq {
 
     /// Number of work requests that are known to fit at this position.
     #[inline(always)]
-    fn known_room<const UNITS: u32>(&self, at: Reach) -> u32 {
+    fn known_room<const UNITS: u32>(&self, at: RingPosition) -> u32 {
         let requests = self.count_limit.wrapping_sub(at.posted());
         // A wrong device may complete WQEs that were not rung. Then the consumer index is ahead,
         // and there is no room.

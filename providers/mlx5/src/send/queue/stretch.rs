@@ -8,7 +8,7 @@
 use std::hint::black_box;
 
 use uverbs_core::provider::{Alike, Request, Requests};
-use uverbs_core::queues::slot::{Reach, SLOT_BYTES, Slots};
+use uverbs_core::queues::slot::{RingPosition, SLOT_BYTES, Slots};
 use uverbs_core::queues::work::{Data, SendFlags, SendOp};
 use uverbs_mlx5_prm::ctrl::MLX5_SEND_WQE_BB;
 
@@ -31,7 +31,7 @@ struct Stretch {
     start: *mut u8,
     slots: Slots,
     /// Index of the next free WQEBB, and the number of work requests before it.
-    reach: Reach,
+    position: RingPosition,
     /// Offset of the slot of that WQEBB, and the offset behind the last slot.
     offset: usize,
     end: usize,
@@ -45,12 +45,12 @@ impl Stretch {
     /// Cursor behind the WQEs written since `begin`.
     #[inline(always)]
     fn behind(&self, begin: SendCursor) -> SendCursor {
-        if self.reach == begin.reach {
+        if self.position == begin.position {
             return begin;
         }
         let units = wqe::blocks(self.ds);
         let offset = self.offset.wrapping_sub(units as usize * SLOT_BYTES);
-        begin.behind(self.reach, offset, self.reach.end().wrapping_sub(units), self.ds)
+        begin.behind(self.position, offset, self.position.end().wrapping_sub(units), self.ds)
     }
 
     #[inline(always)]
@@ -103,12 +103,12 @@ impl Stretch {
             _ => {}
         }
         let units = wqe::units_of_one::<UD>();
-        self.reach = self.reach.after(units);
+        self.position = self.position.after(units);
         self.offset += units as usize * SLOT_BYTES;
         self.first = wqe::next_ctrl(first, units);
         // SAFETY: the offset is inside the table, and the slot is free with the WQEBBs; this is the
         // only poster.
-        unsafe { self.slots.put_counted(offset, request.id(), self.reach) };
+        unsafe { self.slots.put_counted(offset, request.id(), self.position) };
         true
     }
 
@@ -190,7 +190,7 @@ impl Sq {
         let beyond = at.stop.wrapping_sub(at.count()).cast_signed() < 0;
         at.stop = if beyond { at.count() } else { at.stop };
         // Hidden, because the compiler would keep loop counters for values derived from it.
-        at.reach = black_box(at.reach);
+        at.position = black_box(at.position);
         *cursor = at;
     }
 
@@ -208,13 +208,13 @@ impl Sq {
         if !fits || !known {
             return None;
         }
-        let (reach, units) = (at.reach, wqe::units_of_one::<UD>());
-        let requests = if UD { self.stretch::<2>(reach) } else { self.stretch::<1>(reach) };
+        let (position, units) = (at.position, wqe::units_of_one::<UD>());
+        let requests = if UD { self.stretch::<2>(position) } else { self.stretch::<1>(position) };
         let ds = wqe::head_to::<UD>(op).units + 1;
-        let [first, _] = wqe::ctrl(op, reach.end(), self.qpn_ds(ds), SendFlags::empty());
+        let [first, _] = wqe::ctrl(op, position.end(), self.qpn_ds(ds), SendFlags::empty());
         let (start, slots) = (self.start, self.slots);
-        let offset = slots.offset(reach.end());
+        let offset = slots.offset(position.end());
         let end = black_box(offset + (requests * units) as usize * SLOT_BYTES);
-        (requests != 0).then_some(Stretch { start, slots, reach, offset, end, first, ds })
+        (requests != 0).then_some(Stretch { start, slots, position, offset, end, first, ds })
     }
 }

@@ -1,0 +1,100 @@
+//! Capabilities of the device (PRM "HCA Capabilities"; `mlx5_core_get_caps` and `handle_hca_cap`
+//! of Linux's `core/main.c`).
+
+use uverbs_core::memory::pages::page_size;
+use uverbs_mlx5_prm::cmd::Field;
+use uverbs_mlx5_prm::cmd::caps::cmd_hca_cap;
+use uverbs_mlx5_prm::cmd::hca::{query_hca_cap_out, set_hca_cap_in};
+use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
+
+use crate::device::Device;
+use crate::dma::PAGE;
+use crate::error::Error;
+
+/// Kind of capabilities (`enum mlx5_cap_type`).
+const GENERAL: u16 = 0;
+/// Lowest bit of `op_mod` (`enum mlx5_cap_mode`).
+const MAXIMUM: u16 = 0;
+const CURRENT: u16 = 1;
+/// Bytes of a QUERY_HCA_CAP input.
+const QUERY_BYTES: usize = 16;
+
+/// General capabilities in force.
+#[derive(Clone)]
+pub struct Caps(Vec<u8>);
+
+impl std::fmt::Debug for Caps {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let set = cmd_hca_cap::FIELDS.iter().map(|(name, field)| (name, self.get(*field)));
+        f.debug_map().entries(set.filter(|(_, value)| *value != 0)).finish()
+    }
+}
+
+impl Caps {
+    /// Value of a field of [`cmd_hca_cap`].
+    #[must_use]
+    pub fn get(&self, field: Field) -> u64 {
+        field.get(&self.0)
+    }
+
+    /// Value of a field that is the logarithm of a number; 0 if the number has more than 32 bits.
+    #[must_use]
+    pub fn power(&self, field: Field) -> u32 {
+        1u32.checked_shl(field.get32(&self.0)).unwrap_or(0)
+    }
+
+    /// True if the port is Ethernet (`MLX5_CAP_PORT_TYPE_ETH`).
+    #[must_use]
+    pub fn is_ethernet(&self) -> bool {
+        self.get(cmd_hca_cap::PORT_TYPE) == 1
+    }
+
+    /// Entries of the GID table (`mlx5_get_gid_table_len`); 0 for an unknown code.
+    #[must_use]
+    pub fn gid_table_len(&self) -> u16 {
+        match self.get(cmd_hca_cap::GID_TABLE_SIZE) {
+            code @ 0..=4 => 8 << code,
+            _ => 0,
+        }
+    }
+
+    /// Entries of the P_Key table (`mlx5_to_sw_pkey_sz`); 0 for an unknown code.
+    #[must_use]
+    pub fn pkey_table_len(&self) -> u16 {
+        match self.get(cmd_hca_cap::PKEY_TABLE_SIZE) {
+            code @ 0..=5 => 128 << code,
+            _ => 0,
+        }
+    }
+}
+
+impl Device {
+    fn query_caps(&self, mode: u16) -> Result<Vec<u8>, Error> {
+        let (opcode, op_mod) = (CmdOpcode::QUERY_HCA_CAP, GENERAL << 1 | mode);
+        let output = self.run(opcode, op_mod, &[0; QUERY_BYTES], query_hca_cap_out::SIZE)?;
+        Ok(query_hca_cap_out::CAPABILITY.of(&output).to_vec())
+    }
+
+    /// Reads the capabilities in force.
+    pub(crate) fn caps(&self) -> Result<Caps, Error> {
+        self.query_caps(CURRENT).map(Caps)
+    }
+
+    /// Sets the general capabilities that this driver needs; all others keep their values.
+    pub(crate) fn set_caps(&self) -> Result<(), Error> {
+        use cmd_hca_cap::{CMDIF_CHECKSUM, LOG_UAR_PAGE_SZ, UAR_4K};
+        let current = self.query_caps(CURRENT)?;
+        let most = self.query_caps(MAXIMUM)?;
+        let mut input = vec![0; set_hca_cap_in::SIZE];
+        let caps = set_hca_cap_in::CAPABILITY.of_mut(&mut input);
+        caps.copy_from_slice(&current);
+        // The device signs no answers, and checks no signatures.
+        CMDIF_CHECKSUM.set(caps, 0);
+        if UAR_4K.is_set(&most) {
+            UAR_4K.set(caps, 1);
+        }
+        // UARs of one page of this machine are allocated together.
+        LOG_UAR_PAGE_SZ.set(caps, (page_size() / PAGE).max(1).ilog2().into());
+        self.run(CmdOpcode::SET_HCA_CAP, GENERAL << 1, &input, 16).map(drop)
+    }
+}

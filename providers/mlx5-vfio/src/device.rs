@@ -1,0 +1,149 @@
+//! State that the driver's thread shares with its users: transport, memory, command queue, first
+//! failure.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use crate::command::CommandQueue;
+use crate::dma::{Buffer, Dma};
+use crate::error::Error;
+use crate::event::Events;
+use crate::pages::PageSupply;
+use crate::transport::Transport;
+
+/// Time limits, and the limit of memory.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Firmware that starts (`FW_PRE_INIT_TIMEOUT_MILI` of Linux's `core/main.c`).
+    pub initializing: Duration,
+    /// A command (`MLX5_CMD_TIMEOUT_MSEC` of `include/linux/mlx5/driver.h`).
+    pub command: Duration,
+    /// Return of all pages at the end (`MAX_RECLAIM_TIME_MSECS` of `core/pagealloc.c`).
+    pub reclaim: Duration,
+    /// Two looks at the device's health. Three without progress are a failure.
+    pub health: Duration,
+    /// Bytes of DMA memory.
+    pub memory: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            initializing: Duration::from_secs(120),
+            command: Duration::from_secs(60),
+            reclaim: Duration::from_secs(5),
+            health: Duration::from_secs(1),
+            memory: 4 << 30,
+        }
+    }
+}
+
+/// A function with its memory.
+#[derive(Debug)]
+pub(crate) struct Device {
+    transport: Arc<dyn Transport>,
+    dma: Arc<Dma>,
+    queue: OnceLock<CommandQueue>,
+    limits: Limits,
+    failure: OnceLock<String>,
+    ended: bool,
+    process: u32,
+    pub(crate) pages: PageSupply,
+    pub(crate) events: Events,
+}
+
+impl Device {
+    pub(crate) fn new(transport: Arc<dyn Transport>, limits: Limits) -> Self {
+        Self {
+            dma: Dma::new(Arc::clone(&transport), limits.memory),
+            transport,
+            queue: OnceLock::new(),
+            limits,
+            failure: OnceLock::new(),
+            ended: false,
+            process: std::process::id(),
+            pages: PageSupply::default(),
+            events: Events::default(),
+        }
+    }
+
+    pub(crate) fn transport(&self) -> &dyn Transport {
+        &*self.transport
+    }
+
+    pub(crate) fn dma(&self) -> &Arc<Dma> {
+        &self.dma
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Allocates DMA memory.
+    pub(crate) fn buffer(&self, len: usize) -> Result<Buffer, Error> {
+        self.check()?;
+        self.dma.buffer(len)
+    }
+
+    pub(crate) fn set_queue(&self, queue: CommandQueue) {
+        // Called once.
+        let _ = self.queue.set(queue);
+    }
+
+    pub(crate) fn queue(&self) -> Result<&CommandQueue, Error> {
+        let missing = || Error::Unsupported { what: "commands before the command queue".into() };
+        self.queue.get().ok_or_else(missing)
+    }
+
+    /// Fails in a forked child, and after the first failure.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if std::process::id() != self.process {
+            return Err(Error::Forked);
+        }
+        match self.failure.get() {
+            Some(why) => Err(Error::Fatal { why: why.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Marks the device as failed, and returns the error.
+    pub(crate) fn fail(&self, error: Error) -> Error {
+        self.failure.get_or_init(|| error.to_string());
+        self.dma.freeze();
+        error
+    }
+
+    /// First failure.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        self.failure.get().map(String::as_str)
+    }
+
+    /// Ends all DMA: by a reset, or without one by the bus master bit.
+    pub(crate) fn silence(&self) -> Result<(), Error> {
+        match self.transport.reset() {
+            Err(Error::Unsupported { .. }) => {
+                crate::config::set_bus_master(&*self.transport, false)
+            }
+            done => done,
+        }
+    }
+
+    /// Ends all DMA, then the mappings, then frees the memory. Later calls do nothing.
+    pub(crate) fn end(&mut self) -> Result<(), Error> {
+        if std::mem::replace(&mut self.ended, true) {
+            return Ok(());
+        }
+        // A device that can't be silenced may still use the memory, which so stays allocated.
+        self.silence().inspect_err(|_| self.dma.abandon())?;
+        self.dma.release()
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        if std::process::id() == self.process {
+            let _ = self.end();
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! A driver for ConnectX (mlx5) functions in user space, without the kernel's mlx5_core.
+//!
+//! It owns a PCI function: brings it up by firmware commands, supplies the firmware's pages,
+//! watches its health, and resets it at the end. Not tried on hardware: the software HCA behind a
+//! vfio-user socket (`uverbs softhca serve`) is the only device that it has driven.
+//!
+//! | file | content |
+//! |---|---|
+//! | `discovery` | functions of this machine in sysfs |
+//! | `transport` | access to a function: BAR, DMA mappings, interrupts, reset |
+//! | `memory`, `dma` | memory that the device uses, and buffers in it |
+//! | `config`, `registers` | configuration space, initialization segment |
+//! | `command` | command queue, mailboxes |
+//! | `device` | state that thread and users share; the first failure |
+//! | `pages` | pages that the firmware asks for |
+//! | `caps`, `port` | capabilities; port and its addresses |
+//! | `eq`, `event`, `worker` | event queue, events, the driver's thread |
+//! | `function` | bring-up and teardown |
+//! | `objects` | first objects by commands: domains, regions, completion queues, RC queue pairs |
+//!
+//! Layouts come from `uverbs-mlx5-prm`; the order of steps follows Linux's mlx5_core.
+//!
+//! # What a device can do to the process
+//!
+//! The memory of the device is apart from all memory of Rust: it is reached by volatile accesses
+//! alone, and stays mapped until the function is reset. Answers, events and lengths are checked
+//! before use, and every wait has a limit ([`Limits`]). So a device that lies can make calls fail,
+//! and change what is in buffers, and no more.
+//!
+//! A forked child does not have the function: its calls fail with [`Error::Forked`], and buffers
+//! are not mapped there.
+
+mod caps;
+mod command;
+mod config;
+mod device;
+pub mod discovery;
+mod dma;
+mod eq;
+mod error;
+mod event;
+mod function;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
+mod memory;
+mod objects;
+mod pages;
+mod port;
+mod registers;
+#[cfg(any(test, fuzzing))]
+#[cfg_attr(not(test), allow(dead_code, reason = "fuzzers use a part of the device"))]
+mod tests;
+pub mod transport;
+mod worker;
+
+pub use caps::Caps;
+pub use device::Limits;
+pub use dma::{Buffer, PAGE};
+pub use error::Error;
+pub use event::Event;
+pub use function::{Function, Identity};
+pub use memory::Memory;
+pub use objects::cq::CompletionQueue;
+pub use objects::pd::ProtectionDomain;
+pub use objects::qp::{Peer, QueuePair, Sge};
+pub use objects::region::Region;
+pub use port::{LinkState, Port};
+pub use registers::FirmwareVersion;

@@ -1,0 +1,252 @@
+//! Devices and servers that lie: no panic, no hang, no memory unmapped under a live device.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use proptest::prelude::*;
+use uverbs_mlx5_prm::eqe::{MLX5_PORT_CHANGE_SUBTYPE_DOWN, mlx5_eqe};
+
+use super::fake::{Fake, Twist, limits};
+use crate::error::Error;
+use crate::function::Function;
+use crate::fuzzing::live;
+use crate::transport::Transport;
+use crate::transport::vfio_user::VfioUser;
+
+/// Limit of a run: every wait has a limit, and few follow each other.
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn bytes(most: usize) -> impl Strategy<Value = Vec<u8>> {
+    prop::collection::vec(any::<u8>(), 1..most)
+}
+
+/// Offsets of registers, mostly those that the driver reads.
+fn offset() -> impl Strategy<Value = u64> {
+    prop::sample::select(vec![0x0, 0x4, 0x14, 0x1fc, 0x23c, 0x1010])
+}
+
+fn twist() -> impl Strategy<Value = Option<Twist>> {
+    prop_oneof![
+        12 => Just(None),
+        1 => any::<u8>().prop_map(|status| Some(Twist::Refuse(status))),
+        1 => any::<u8>().prop_map(|status| Some(Twist::Deliver(status))),
+        1 => Just(Some(Twist::Keep)),
+        4 => bytes(600).prop_map(|bytes| Some(Twist::Output(bytes))),
+        4 => bytes(65).prop_map(|bytes| Some(Twist::Event(bytes))),
+        2 => (any::<i32>(), any::<bool>()).prop_map(|(count, owner)| {
+            // A request for pages, with either owner.
+            let mut eqe = vec![0; 64];
+            eqe[1] = 0xb;
+            eqe[36..40].copy_from_slice(&(count >> 16).to_be_bytes());
+            eqe[63] = owner.into();
+            Some(Twist::Event(eqe))
+        }),
+        1 => (offset(), any::<u32>()).prop_map(|(at, value)| Some(Twist::Register(at, value))),
+        2 => (any::<u16>(), bytes(4096)).prop_map(|(at, bytes)| Some(Twist::Memory(at, bytes))),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Answers, events, registers and memory of a device that lies.
+    #[test]
+    fn a_device_that_lies_does_no_harm(twists in prop::collection::vec(twist(), 0..80)) {
+        let fake = Fake::new();
+        fake.state().twists = twists.into();
+        let start = Instant::now();
+        let _ = live(&fake, limits());
+        prop_assert!(start.elapsed() < LIMIT);
+        let state = fake.state();
+        prop_assert_eq!((state.maps.len(), state.live, state.torn), (0, false, false));
+    }
+
+    /// A server that answers properly for a while, and then with wrong headers, lengths and bodies.
+    #[test]
+    fn a_server_that_lies_does_no_harm(
+        proper in 0usize..40,
+        lies in prop::collection::vec(lie(), 0..24),
+    ) {
+        let lies = std::iter::repeat_n(Lie::None, proper).chain(lies).collect();
+        let (client, serves) = server(lies);
+        let start = Instant::now();
+        if let Ok(device) = VfioUser::on(client, Duration::from_millis(50)) {
+            let _ = device.bar_read(0);
+            let _ = device.bar_read(u64::MAX);
+            let _ = device.config_write(4, &[0; 2]);
+            let _ = device.ring(0x1_0000, 1);
+            let _ = Function::open(device, limits()).map(drop);
+        }
+        prop_assert!(start.elapsed() < LIMIT);
+        serves.join().unwrap();
+    }
+}
+
+/// Deviation of a reply.
+#[derive(Clone, Debug)]
+enum Lie {
+    None,
+    /// Another header from this byte on.
+    Header(usize, Vec<u8>),
+    /// Another length, told and sent.
+    Len(usize),
+    /// Another body.
+    Body(Vec<u8>),
+    /// No reply.
+    Silence,
+}
+
+fn lie() -> impl Strategy<Value = Lie> {
+    prop_oneof![
+        4 => Just(Lie::None),
+        2 => (0usize..15, bytes(5)).prop_map(|(at, bytes)| Lie::Header(at, bytes)),
+        2 => (0usize..80).prop_map(Lie::Len),
+        2 => bytes(64).prop_map(Lie::Body),
+        1 => Just(Lie::Silence),
+    ]
+}
+
+/// Starts a server that answers as a PCI function with zeros in its registers. Each reply takes a
+/// lie. It ends when its client leaves.
+fn server(lies: Vec<Lie>) -> (UnixStream, JoinHandle<()>) {
+    let (client, mut server) = UnixStream::pair().unwrap();
+    let serves = std::thread::spawn(move || {
+        let mut lies = lies.into_iter();
+        let mut header = [0; 16];
+        while server.read_exact(&mut header).is_ok() {
+            let word = |at: usize| u32::from_ne_bytes(header[at..at + 4].try_into().unwrap());
+            let mut body = vec![0; word(4) as usize - 16];
+            if server.read_exact(&mut body).is_err() {
+                return;
+            }
+            // A doorbell.
+            if word(8) & 1 << 4 != 0 {
+                continue;
+            }
+            let mut reply = proper(header[2], body);
+            let lie = lies.next().unwrap_or(Lie::None);
+            match &lie {
+                Lie::Len(len) => reply.resize(*len, 0xa5),
+                Lie::Body(bytes) => reply.clone_from(bytes),
+                Lie::Silence => continue,
+                Lie::None | Lie::Header(..) => {}
+            }
+            header[4..8].copy_from_slice(&(16 + reply.len() as u32).to_ne_bytes());
+            header[8..16].copy_from_slice(&[1, 0, 0, 0, 0, 0, 0, 0]);
+            if let Lie::Header(at, bytes) = &lie {
+                header.iter_mut().skip(*at).zip(bytes).for_each(|(to, from)| *to = *from);
+            }
+            if server.write_all(&[&header, &reply[..]].concat()).is_err() {
+                return;
+            }
+        }
+    });
+    (client, serves)
+}
+
+/// Body of a proper reply.
+fn proper(command: u8, mut body: Vec<u8>) -> Vec<u8> {
+    match command {
+        // DEVICE_GET_INFO: resets, and is PCI.
+        4 => body[4] = 3,
+        // DEVICE_GET_REGION_INFO: bytes of each region.
+        5 => body[16..24].copy_from_slice(&0x2_0000u64.to_ne_bytes()),
+        // DEVICE_GET_IRQ_INFO: vectors.
+        7 => body[12] = 4,
+        // REGION_READ: Mellanox's number at the start of configuration space, zeros elsewhere.
+        9 => {
+            let len = u32::from_ne_bytes(body[12..16].try_into().unwrap()) as usize;
+            let start = body[..12] == [[0; 8].as_slice(), &[7, 0, 0, 0]].concat();
+            body.resize(16 + len, 0);
+            if start && len == 4 {
+                body[16..20].copy_from_slice(&[0xb3, 0x15, 0x1d, 0x10]);
+            }
+        }
+        _ => {}
+    }
+    body
+}
+
+#[test]
+fn a_message_that_is_no_reply_is_refused() {
+    for (at, bytes, says) in [
+        (8, vec![0], "a message that is no reply"),
+        (0, vec![99], "a reply to another message"),
+        (2, vec![10], "a reply to another message"),
+    ] {
+        let (client, serves) = server([vec![Lie::None; 5], vec![Lie::Header(at, bytes)]].concat());
+        let device = VfioUser::on(client, Duration::from_secs(20)).unwrap();
+        assert_eq!(device.bar_read(4), Err(Error::Protocol { what: says }));
+        // The stream has no known position any more.
+        assert!(matches!(device.bar_read(4), Err(Error::System { .. })));
+        drop(device);
+        serves.join().unwrap();
+    }
+}
+
+/// Replies of wrong lengths to a read of a register, the seventh message.
+#[test]
+fn a_reply_has_the_length_of_its_request() {
+    for (len, says) in [
+        (0, Some("a reply that is too short")),
+        (16, Some("a read of another length")),
+        (19, Some("a read of another length")),
+        (20, None),
+        (21, Some("a read of another length")),
+        (5000, Some("a reply of an invalid length")),
+    ] {
+        let (client, serves) = server([vec![Lie::None; 6], vec![Lie::Len(len)]].concat());
+        let device = VfioUser::on(client, Duration::from_secs(20)).unwrap();
+        device.bar_read(0).unwrap();
+        let wrong = says.map(|what| Error::Protocol { what });
+        assert_eq!(device.bar_read(4).err(), wrong, "{len}");
+        drop(device);
+        serves.join().unwrap();
+    }
+}
+
+/// A reply that comes in drops has the limit of a whole one.
+#[test]
+fn a_server_that_drips_is_given_up() {
+    let (client, mut server) = UnixStream::pair().unwrap();
+    let limit = Duration::from_millis(200);
+    let drips = std::thread::spawn(move || {
+        while server.write_all(&[0]).is_ok() {
+            std::thread::sleep(Duration::from_millis(30));
+        }
+    });
+    let start = Instant::now();
+    let error = VfioUser::on(client, limit).map(drop).unwrap_err();
+    assert!(matches!(error, Error::System { what: "VERSION", .. }), "{error:?}");
+    assert!(start.elapsed() >= limit && start.elapsed() < 20 * limit);
+    drips.join().unwrap();
+}
+
+/// A server shares the flags of the driver's eventfd, and may make reads of it block.
+#[test]
+fn an_eventfd_that_blocks_does_not_stop_the_thread() {
+    let fake = Fake::new();
+    let function = Function::open(fake.clone(), limits()).unwrap();
+    let event = fake.state().event.as_ref().unwrap().try_clone().unwrap();
+    fcntl(&event, FcntlArg::F_SETFL(OFlag::empty())).unwrap();
+    // Looks at the health, without an interrupt.
+    std::thread::sleep(3 * limits().health);
+    assert_eq!(function.close(), Ok(()));
+}
+
+/// Each interrupt wakes the driver's thread, before its next look at the health.
+#[test]
+fn interrupts_wake_the_thread() {
+    let fake = Fake::new();
+    let mut limits = limits();
+    limits.health = 10 * LIMIT;
+    let function = Function::open(fake.clone(), limits).unwrap();
+    for _ in 0..20 {
+        fake.report(&mlx5_eqe::port(MLX5_PORT_CHANGE_SUBTYPE_DOWN, 1));
+        fake.wait(|_| function.take_event());
+    }
+    function.close().unwrap();
+}

@@ -1,0 +1,7 @@
+//! The driver on a device in the test, which answers as firmware should, or lies.
+
+pub(crate) mod fake;
+#[cfg(test)]
+mod hostile;
+#[cfg(test)]
+mod life;

@@ -1,0 +1,102 @@
+//! Access to a PCI function: configuration space, BAR 0, DMA mappings, interrupts, reset.
+//!
+//! Firmware numbers and offsets come from the device, so each access checks its range.
+
+pub mod vfio;
+pub mod vfio_user;
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::os::fd::BorrowedFd;
+
+use crate::error::Error;
+use crate::memory::Memory;
+
+/// A PCI function that this process owns.
+///
+/// Registers of BAR 0 are big-endian (PRM "Initialization Segment"); values here are in host order.
+pub trait Transport: Send + Sync + fmt::Debug {
+    /// Name as the user gave it.
+    fn name(&self) -> &str;
+
+    /// Bytes of BAR 0.
+    fn bar_len(&self) -> u64;
+
+    /// Addresses that the device may use, in ascending order.
+    fn iova_ranges(&self) -> &[RangeInclusive<u64>];
+
+    /// Reads configuration space.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`], or the transport's error.
+    fn config_read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), Error>;
+
+    /// Writes configuration space.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`], or the transport's error.
+    fn config_write(&self, offset: u64, bytes: &[u8]) -> Result<(), Error>;
+
+    /// Reads a register of 4 bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`], or the transport's error.
+    fn bar_read(&self, offset: u64) -> Result<u32, Error>;
+
+    /// Writes a register of 4 bytes. Earlier stores to DMA memory are visible to the device first.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`], or the transport's error.
+    fn bar_write(&self, offset: u64, value: u32) -> Result<(), Error>;
+
+    /// Writes a doorbell of 8 bytes, as [`Transport::bar_write`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`], or the transport's error.
+    fn ring(&self, offset: u64, value: u64) -> Result<(), Error>;
+
+    /// Lets the device access all of `memory` from address `iova` on.
+    ///
+    /// # Errors
+    ///
+    /// The transport's error. Then nothing is mapped.
+    fn map(&self, iova: u64, memory: &Memory) -> Result<(), Error>;
+
+    /// Ends a mapping of `len` bytes. Afterwards the device can't access the memory.
+    ///
+    /// # Errors
+    ///
+    /// The transport's error. Then the memory may still be mapped.
+    fn unmap(&self, iova: u64, len: u64) -> Result<(), Error>;
+
+    /// Signals `event` at MSI-X vector 0. Other vectors signal nothing.
+    ///
+    /// # Errors
+    ///
+    /// The transport's error.
+    fn interrupt(&self, event: BorrowedFd<'_>) -> Result<(), Error>;
+
+    /// Resets the function. Afterwards it has no objects, and makes no DMA.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`], or the transport's error.
+    fn reset(&self) -> Result<(), Error>;
+}
+
+/// Checks that an access lies in a region.
+pub(crate) fn check(what: &'static str, at: u64, len: u64, limit: u64) -> Result<(), Error> {
+    match at.checked_add(len) {
+        Some(end) if end <= limit => Ok(()),
+        _ => Err(Error::Range { what, at, len, limit }),
+    }
+}
+
+/// Names of the regions in errors.
+pub(crate) const BAR0: &str = "BAR 0";
+pub(crate) const CONFIG: &str = "configuration space";

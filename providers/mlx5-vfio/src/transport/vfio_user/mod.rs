@@ -1,0 +1,214 @@
+//! A PCI function that a vfio-user server has, such as `uverbs softhca serve`. The socket needs no
+//! privileges.
+//!
+//! Each access of a register or doorbell is a message. The memory of the function is a sealed memfd
+//! that the server maps (QEMU `docs/interop/vfio-user.rst`).
+
+mod channel;
+mod message;
+
+use std::ops::RangeInclusive;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use zerocopy::{FromBytes, IntoBytes};
+
+use self::channel::Channel;
+use self::message::{
+    DEVICE_IS_PCI, DEVICE_RESETS, DMA_READ_WRITE, DeviceInfo, DmaMap, DmaUnmap, EVENTFD_TRIGGER,
+    IrqInfo, IrqSet, Region, RegionInfo, Version, command,
+};
+use super::{BAR0, CONFIG, Transport, check};
+use crate::error::Error;
+use crate::memory::Memory;
+
+/// Time limit of a message and its reply.
+const LIMIT: Duration = Duration::from_secs(10);
+/// Indexes of VFIO (linux/vfio.h, `VFIO_PCI_BAR0_REGION_INDEX` and others).
+const BAR0_INDEX: u32 = 0;
+const CONFIG_INDEX: u32 = 7;
+const MSIX_INDEX: u32 = 2;
+/// Addresses of the function: the server has no IOMMU.
+const IOVA: RangeInclusive<u64> = 0..=(1 << 48) - 1;
+
+/// Client of a vfio-user server.
+#[derive(Debug)]
+pub struct VfioUser {
+    name: String,
+    channel: Mutex<Channel>,
+    bar_len: u64,
+    config_len: u64,
+    resets: bool,
+}
+
+impl VfioUser {
+    /// Connects to the server at `path`, which serves one client at a time.
+    ///
+    /// # Errors
+    ///
+    /// The socket's error; the server's, if it is not a PCI function with MSI-X.
+    pub fn connect(path: &Path) -> Result<Self, Error> {
+        let name = format!("vfio-user:{}", path.display());
+        Self::greet(name, Channel::connect(path, LIMIT)?)
+    }
+
+    /// Uses a connected socket. `limit` is the time limit of each message.
+    ///
+    /// # Errors
+    ///
+    /// As [`VfioUser::connect`].
+    pub fn on(socket: UnixStream, limit: Duration) -> Result<Self, Error> {
+        Self::greet("vfio-user".to_owned(), Channel::new(socket, limit))
+    }
+
+    fn greet(name: String, mut channel: Channel) -> Result<Self, Error> {
+        let version = Version { major: 0, minor: 0 };
+        let answer = channel.request(
+            (command::VERSION, "VERSION"),
+            &[version.as_bytes(), b"{}\0"].concat(),
+            &[],
+        )?;
+        if parse::<Version>(&answer)?.0.major != 0 {
+            return Err(Error::Unsupported { what: "a vfio-user server not of version 0".into() });
+        }
+        let argsz = size_of::<DeviceInfo>() as u32;
+        let info = DeviceInfo { argsz, ..DeviceInfo::default() };
+        let request = (command::DEVICE_GET_INFO, "DEVICE_GET_INFO");
+        let info = parse::<DeviceInfo>(&channel.request(request, info.as_bytes(), &[])?)?.0;
+        if info.flags & DEVICE_IS_PCI == 0 {
+            return Err(Error::Unsupported { what: "a vfio-user device that is not PCI".into() });
+        }
+        let bar_len = region_len(&mut channel, BAR0_INDEX)?;
+        let config_len = region_len(&mut channel, CONFIG_INDEX)?;
+        let argsz = size_of::<IrqInfo>() as u32;
+        let irq = IrqInfo { argsz, index: MSIX_INDEX, ..IrqInfo::default() };
+        let request = (command::DEVICE_GET_IRQ_INFO, "DEVICE_GET_IRQ_INFO");
+        let irq = parse::<IrqInfo>(&channel.request(request, irq.as_bytes(), &[])?)?.0;
+        if irq.count == 0 {
+            return Err(Error::Unsupported { what: "a PCI function without MSI-X".into() });
+        }
+        let resets = info.flags & DEVICE_RESETS != 0;
+        Ok(Self { name, channel: Mutex::new(channel), bar_len, config_len, resets })
+    }
+
+    fn request(
+        &self,
+        request: (u16, &'static str),
+        body: &[u8],
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<Vec<u8>, Error> {
+        self.channel.lock().unwrap_or_else(PoisonError::into_inner).request(request, body, fds)
+    }
+
+    fn read(&self, index: u32, offset: u64, bytes: &mut [u8]) -> Result<(), Error> {
+        let asked = Region { offset, index, count: bytes.len() as u32 };
+        let answer = self.request((command::REGION_READ, "REGION_READ"), asked.as_bytes(), &[])?;
+        let (region, data) = parse::<Region>(&answer)?;
+        if region.count as usize != bytes.len() || data.len() != bytes.len() {
+            return Err(Error::Protocol { what: "a read of another length" });
+        }
+        bytes.copy_from_slice(data);
+        Ok(())
+    }
+
+    fn write(&self, index: u32, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        let body = written(index, offset, bytes);
+        let answer = self.request((command::REGION_WRITE, "REGION_WRITE"), &body, &[])?;
+        match parse::<Region>(&answer)?.0.count as usize == bytes.len() {
+            true => Ok(()),
+            false => Err(Error::Protocol { what: "a write of another length" }),
+        }
+    }
+}
+
+impl Transport for VfioUser {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn bar_len(&self) -> u64 {
+        self.bar_len
+    }
+
+    fn iova_ranges(&self) -> &[RangeInclusive<u64>] {
+        &[IOVA]
+    }
+
+    fn config_read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), Error> {
+        check(CONFIG, offset, bytes.len() as u64, self.config_len)?;
+        self.read(CONFIG_INDEX, offset, bytes)
+    }
+
+    fn config_write(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        check(CONFIG, offset, bytes.len() as u64, self.config_len)?;
+        self.write(CONFIG_INDEX, offset, bytes)
+    }
+
+    fn bar_read(&self, offset: u64) -> Result<u32, Error> {
+        check(BAR0, offset, 4, self.bar_len)?;
+        let mut bytes = [0; 4];
+        self.read(BAR0_INDEX, offset, &mut bytes)?;
+        Ok(u32::from_be_bytes(bytes))
+    }
+
+    fn bar_write(&self, offset: u64, value: u32) -> Result<(), Error> {
+        check(BAR0, offset, 4, self.bar_len)?;
+        // The message passes through the kernel, which orders it after earlier stores to memory.
+        self.write(BAR0_INDEX, offset, &value.to_be_bytes())
+    }
+
+    fn ring(&self, offset: u64, value: u64) -> Result<(), Error> {
+        check(BAR0, offset, 8, self.bar_len)?;
+        let body = written(BAR0_INDEX, offset, &value.to_be_bytes());
+        let mut channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
+        channel.post((command::REGION_WRITE, "REGION_WRITE"), &body)
+    }
+
+    fn map(&self, iova: u64, memory: &Memory) -> Result<(), Error> {
+        let argsz = size_of::<DmaMap>() as u32;
+        let size = memory.len() as u64;
+        let map = DmaMap { argsz, flags: DMA_READ_WRITE, offset: 0, address: iova, size };
+        let request = (command::DMA_MAP, "DMA_MAP");
+        self.request(request, map.as_bytes(), &[memory.file().as_fd()]).map(drop)
+    }
+
+    fn unmap(&self, iova: u64, len: u64) -> Result<(), Error> {
+        let argsz = size_of::<DmaUnmap>() as u32;
+        let unmap = DmaUnmap { argsz, flags: 0, address: iova, size: len };
+        self.request((command::DMA_UNMAP, "DMA_UNMAP"), unmap.as_bytes(), &[]).map(drop)
+    }
+
+    fn interrupt(&self, event: BorrowedFd<'_>) -> Result<(), Error> {
+        let argsz = size_of::<IrqSet>() as u32;
+        let set = IrqSet { argsz, flags: EVENTFD_TRIGGER, index: MSIX_INDEX, start: 0, count: 1 };
+        let request = (command::DEVICE_SET_IRQS, "DEVICE_SET_IRQS");
+        self.request(request, set.as_bytes(), &[event]).map(drop)
+    }
+
+    fn reset(&self) -> Result<(), Error> {
+        if !self.resets {
+            return Err(Error::Unsupported { what: format!("{}: reset", self.name) });
+        }
+        self.request((command::DEVICE_RESET, "DEVICE_RESET"), &[], &[]).map(drop)
+    }
+}
+
+fn region_len(channel: &mut Channel, index: u32) -> Result<u64, Error> {
+    let argsz = size_of::<RegionInfo>() as u32;
+    let asked = RegionInfo { argsz, index, ..RegionInfo::default() };
+    let request = (command::DEVICE_GET_REGION_INFO, "DEVICE_GET_REGION_INFO");
+    Ok(parse::<RegionInfo>(&channel.request(request, asked.as_bytes(), &[])?)?.0.size)
+}
+
+/// Body of a REGION_WRITE.
+fn written(index: u32, offset: u64, bytes: &[u8]) -> Vec<u8> {
+    [Region { offset, index, count: bytes.len() as u32 }.as_bytes(), bytes].concat()
+}
+
+/// Splits a body into its fixed part and the rest.
+fn parse<T: FromBytes>(body: &[u8]) -> Result<(T, &[u8]), Error> {
+    T::read_from_prefix(body).map_err(|_| Error::Protocol { what: "a reply that is too short" })
+}

@@ -1,0 +1,276 @@
+//! Rings of completions. A completion queue may have several, which are polled in turn.
+//!
+//! # Safety
+//!
+//! An entry whose phase bit is new is the program's until the ring has turned. The device then
+//! writes it again only for a work request that was posted after the entry was taken. The owner
+//! keeps the mapping.
+#![allow(unsafe_code, reason = "reads entries that the device wrote, and marks swept ones")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use uverbs_core::error::Error;
+use uverbs_core::objects::cq::CqCore;
+use uverbs_core::order::fence;
+use uverbs_core::provider::Notify;
+use uverbs_core::queues::known::{Ended, Known};
+use uverbs_core::queues::shared::QpShared;
+use uverbs_core::queues::token::{Queue, Token};
+use uverbs_kernel_abi::efa::io::{
+    EFA_IO_CDESC_COMMON_PHASE_MASK, EFA_IO_COMP_STATUS_FLUSHED, EFA_IO_COMP_STATUS_OK,
+};
+
+use crate::ring::Register;
+use crate::wc::{EfaCqe, QUEUE_TYPE, Wc};
+use crate::wqe::req_id;
+
+/// Bit of the doorbell that arms (rdma-core `efa_io_regs_defs.h`).
+const ARM: u32 = 1 << 31;
+/// Lowest bit of the number of events, modulo 4.
+const SEQUENCE: u32 = 29;
+/// User index of no queue pair.
+const NOBODY: u32 = u32::MAX;
+
+/// Register of a completion queue, to which any thread may store.
+#[derive(Debug)]
+struct Doorbell {
+    register: Register,
+    /// Number of consumed entries that the device was told last.
+    consumed: AtomicU32,
+}
+
+impl Doorbell {
+    /// Tells the device consumed entries and events that were taken, and arms if `flags` has
+    /// [`ARM`] (rdma-core `verbs.c:efa_update_cq_doorbell`).
+    #[inline(always)]
+    fn ring(&self, consumed: u32, events: u32, flags: u32) {
+        self.register.write(flags | (events & 3) << SEQUENCE | consumed & 0xffff);
+    }
+}
+
+/// Arms a completion queue; without register it can't be.
+#[derive(Clone, Debug)]
+pub struct Arm(Option<Arc<Doorbell>>);
+
+impl uverbs_kernel_rings::Arm for Arm {
+    fn arm(&self, core: &CqCore, notify: Notify) -> Result<(), Error> {
+        let unsupported = |what: &str| {
+            let what = format!("{what} (efa)");
+            Err(Error::Unsupported { verb: "req_notify_cq", what })
+        };
+        let Some(doorbell) = &self.0 else {
+            return unsupported("events of a device without CQ notifications");
+        };
+        if notify == Notify::Solicited {
+            return unsupported("events of solicited completions alone");
+        }
+        let consumed = doorbell.consumed.load(Ordering::Relaxed);
+        doorbell.ring(consumed, core.events_to_arm()?, ARM);
+        Ok(())
+    }
+}
+
+/// One ring.
+#[derive(Clone, Copy, Debug)]
+struct SubRing {
+    start: *mut u8,
+    /// Index of the next entry, free running.
+    ci: u32,
+}
+
+/// Rings of a completion queue.
+#[derive(Debug)]
+pub struct CqRing {
+    rings: Box<[SubRing]>,
+    /// Ring that is polled next, or whose entry is at hand.
+    current: usize,
+    /// Entries of a ring: a power of two.
+    entries: u32,
+    entry_size: u32,
+    /// Entries consumed of all rings.
+    consumed: u32,
+    published: u32,
+    doorbell: Option<Arc<Doorbell>>,
+    /// User index of the queue pair with a number, or [`NOBODY`].
+    owners: Vec<u32>,
+}
+
+// SAFETY: the memory may be accessed from any thread; the owner is the only one on its side.
+unsafe impl Send for CqRing {}
+
+impl CqRing {
+    /// `count` rings of `entries` entries each, one behind the other.
+    ///
+    /// # Safety
+    ///
+    /// As many entries at `start` are valid to read and write while the rings live, and aligned.
+    pub(crate) unsafe fn new(
+        start: *mut u8,
+        (count, entries, entry_size): (u32, u32, u32),
+        register: Option<Register>,
+    ) -> Self {
+        let bytes = (entries * entry_size) as usize;
+        let ring = |index| SubRing { start: start.wrapping_add(index as usize * bytes), ci: 0 };
+        let doorbell = |register| Arc::new(Doorbell { register, consumed: AtomicU32::new(0) });
+        Self {
+            rings: (0..count).map(ring).collect(),
+            current: 0,
+            entries,
+            entry_size,
+            consumed: 0,
+            published: 0,
+            doorbell: register.map(doorbell),
+            owners: Vec::new(),
+        }
+    }
+
+    /// Entry of a ring at a free-running index, if the device has written it.
+    #[inline(always)]
+    fn written(&self, ring: SubRing, index: u32) -> Option<EfaCqe> {
+        let at = (index & (self.entries - 1)) as usize * self.entry_size as usize;
+        // SAFETY: an entry of the ring.
+        let entry = unsafe { EfaCqe::new(ring.start.wrapping_add(at), self.entry_size) };
+        // The first turn has the phase 1, and each turn has another one than the turn before.
+        let is_odd = index >> self.entries.trailing_zeros() & 1 != 0;
+        let is_set = entry.flags() & EFA_IO_CDESC_COMMON_PHASE_MASK != 0;
+        (is_set != is_odd).then_some(entry)
+    }
+
+    /// User index of the queue pair that an entry names.
+    #[inline(always)]
+    fn owner(&self, entry: EfaCqe) -> u32 {
+        self.owners.get(usize::from(entry.qpn())).copied().unwrap_or(NOBODY)
+    }
+
+    /// Token of an entry whose queue pair is `user_index`, unless its number is of another queue
+    /// pair.
+    #[inline(always)]
+    fn token_of(entry: EfaCqe, queue: Queue, user_index: u32, known: &Known) -> Option<Token> {
+        let id = entry.req_id();
+        let (index, mask) = known.index_of(user_index, queue, id.into())?;
+        (req_id(user_index, index, mask) == id).then_some(Token { user_index, queue, index })
+    }
+}
+
+// SAFETY: an entry is given once the device wrote it, which is not again before `publish`: there
+// are fewer work requests outstanding than entries. Only status OK reports success.
+unsafe impl uverbs_kernel_rings::CqRing for CqRing {
+    type Entry = EfaCqe;
+    type View<'a> = Wc<'a>;
+    type Arm = Arm;
+
+    fn capacity(&self) -> u32 {
+        self.entries
+    }
+
+    fn consumer(&self) -> u32 {
+        self.consumed
+    }
+
+    #[inline(always)]
+    fn front(&mut self) -> Option<EfaCqe> {
+        for _ in 0..self.rings.len() {
+            let ring = *self.rings.get(self.current)?;
+            if let Some(entry) = self.written(ring, ring.ci) {
+                fence::cqe_owner_before_body();
+                return Some(entry);
+            }
+            self.current = if self.current + 1 < self.rings.len() { self.current + 1 } else { 0 };
+        }
+        None
+    }
+
+    #[inline(always)]
+    fn advance(&mut self) {
+        if let Some(ring) = self.rings.get_mut(self.current) {
+            ring.ci = ring.ci.wrapping_add(1);
+        }
+        self.consumed = self.consumed.wrapping_add(1);
+    }
+
+    /// An entry names queue pair and slot. The bits above the slot are of the user index: they
+    /// tell a queue pair from the former owner of its number, of whose end the queue did not hear
+    /// yet.
+    #[inline(always)]
+    fn token(&self, entry: EfaCqe, known: &Known) -> Option<Token> {
+        let queue = entry.queue()?;
+        let token = Self::token_of(entry, queue, self.owner(entry), known);
+        Some(token.unwrap_or(Token { user_index: NOBODY, queue, index: 0 }))
+    }
+
+    #[inline(always)]
+    fn is_unsolicited(entry: EfaCqe) -> bool {
+        entry.queue() == Some(Queue::Recv) && entry.is_unsolicited()
+    }
+
+    /// A queue pair continues after an error of a work request. Work requests of a queue pair in
+    /// the error state are flushed.
+    #[inline(always)]
+    fn ended(entry: EfaCqe) -> Ended {
+        match entry.status() {
+            EFA_IO_COMP_STATUS_OK => Ended::Done { bytes: entry.placed() },
+            EFA_IO_COMP_STATUS_FLUSHED => Ended::Failed,
+            _ => Ended::FailedAlone,
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn view<'a>(entry: EfaCqe, is_recv: bool) -> Wc<'a> {
+        // SAFETY: guaranteed by the contract of `view`.
+        unsafe { Wc::new(entry, is_recv) }
+    }
+
+    #[inline(always)]
+    fn publish(&mut self, core: &CqCore) {
+        if self.consumed == self.published {
+            return;
+        }
+        self.published = self.consumed;
+        if let Some(doorbell) = &self.doorbell {
+            doorbell.consumed.store(self.consumed, Ordering::Relaxed);
+            // Without a channel there are no events.
+            doorbell.ring(self.consumed, core.events_to_arm().unwrap_or(0), 0);
+        }
+    }
+
+    fn attach(&mut self, shared: &QpShared) {
+        let qpn = usize::from(shared.qpn as u16);
+        if self.owners.len() <= qpn {
+            self.owners.resize(qpn + 1, NOBODY);
+        }
+        if let Some(owner) = self.owners.get_mut(qpn) {
+            *owner = shared.user_index.value();
+        }
+    }
+
+    fn detach(&mut self, shared: &QpShared) {
+        if let Some(owner) = self.owners.get_mut(usize::from(shared.qpn as u16))
+            && *owner == shared.user_index.value()
+        {
+            *owner = NOBODY;
+        }
+    }
+
+    /// Marks the queue pair's entries, and keeps their phase.
+    fn sweep(&mut self, known: &Known, user_index: u32) {
+        for ring in self.rings.iter() {
+            for ahead in 0..self.entries {
+                let Some(entry) = self.written(*ring, ring.ci.wrapping_add(ahead)) else { break };
+                let is_ours = entry.queue().is_some_and(|queue| {
+                    self.owner(entry) == user_index
+                        && Self::token_of(entry, queue, user_index, known).is_some()
+                });
+                if is_ours {
+                    let flags = entry.flags() & !QUEUE_TYPE;
+                    // SAFETY: a field of an entry that is the program's, in a writable mapping.
+                    unsafe { entry.at_flags().cast_mut().write_volatile(flags) };
+                }
+            }
+        }
+    }
+
+    fn arms(&self) -> Arm {
+        Arm(self.doorbell.clone())
+    }
+}

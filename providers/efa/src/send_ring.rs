@@ -1,0 +1,148 @@
+//! Rings of sends, in the device's memory (LLQ). Work requests are built in the program's memory,
+//! and copied when they are rung.
+//!
+//! # Safety
+//!
+//! The copy goes to elements of the mapping alone, by whole blocks of 64 bytes.
+#![allow(unsafe_code, reason = "copies work requests to the device's memory")]
+
+use uverbs_core::order::doorbell_memory::DoorbellMemory;
+use uverbs_core::order::{fence, mmio};
+use uverbs_core::queues::token::Token;
+use uverbs_core::queues::work::PostError;
+use uverbs_kernel_rings::Post;
+use zerocopy::IntoBytes;
+
+use crate::Ah;
+use crate::ring::Register;
+use crate::wqe::{self, Checked, Rules, To};
+
+/// Words of eight bytes in a block of 64 bytes.
+const BLOCK_WORDS: usize = mmio::BLOCK / size_of::<u64>();
+
+/// Mapped parts of a send queue.
+#[derive(Debug)]
+pub(crate) struct SendParts {
+    /// First element in the device's memory.
+    pub(crate) device: *mut u64,
+    pub(crate) doorbell: Register,
+    /// Elements: a power of two, at most 2^16.
+    pub(crate) elements: u32,
+    /// Blocks of an element: 1 or 2.
+    pub(crate) blocks: usize,
+    /// Elements that a doorbell may announce.
+    pub(crate) batch: u32,
+    pub(crate) rules: Rules,
+}
+
+/// Ring of a send queue.
+#[derive(Debug)]
+pub struct SendRing {
+    parts: SendParts,
+    /// The ring as the program builds it.
+    built: Box<[u64]>,
+    /// Index of the element that the device reads first after a reset.
+    base: u32,
+}
+
+// SAFETY: the memory may be accessed from any thread; the owner is the only one to write.
+unsafe impl Send for SendRing {}
+
+impl SendRing {
+    /// # Safety
+    ///
+    /// The elements at `device` are valid to write while the ring lives, and aligned to 64 bytes.
+    pub(crate) unsafe fn new(parts: SendParts) -> Self {
+        let words = parts.elements as usize * parts.blocks * BLOCK_WORDS;
+        Self { parts, built: vec![0; words].into(), base: 0 }
+    }
+
+    /// Position in the device's order.
+    #[inline(always)]
+    fn position(&self, index: u32) -> u32 {
+        index.wrapping_sub(self.base)
+    }
+
+    /// First word of the element at a position.
+    #[inline(always)]
+    fn word(&self, position: u32) -> usize {
+        (position & (self.parts.elements - 1)) as usize * self.parts.blocks * BLOCK_WORDS
+    }
+
+    /// Copies the element at a position to the device.
+    #[inline(always)]
+    fn copy(&self, position: u32) {
+        let word = self.word(position);
+        let Some(from) = self.built.get(word..word + self.parts.blocks * BLOCK_WORDS) else {
+            return;
+        };
+        let to = self.parts.device.wrapping_add(word);
+        // SAFETY: both are elements of their rings, and in different memory.
+        unsafe { mmio::copy_blocks(to, from.as_ptr(), self.parts.blocks) };
+    }
+}
+
+// SAFETY: the device goes by the doorbell, and completes a work request after it has taken the
+// element; so the slot table alone limits posts.
+unsafe impl uverbs_kernel_rings::SendRing for SendRing {
+    type Ah = Ah;
+    type Checked = Checked;
+
+    fn slots(&self) -> u32 {
+        self.parts.elements
+    }
+
+    fn free(&self, _: u32) -> u32 {
+        self.slots()
+    }
+
+    #[inline(always)]
+    fn check(&self, post: &Post<'_, Ah>) -> Result<Checked, PostError> {
+        // Queue pair numbers have 16 bits.
+        let is_addressed = post.to.as_ref().is_some_and(|to| to.peer[0] <= u16::MAX.into());
+        if !is_addressed {
+            return Err(PostError::BadOperation);
+        }
+        wqe::check(&post.op, post.wr.flags, &post.data, &self.parts.rules)
+    }
+
+    #[inline(always)]
+    unsafe fn write(&mut self, post: &Post<'_, Ah>, token: u64, checked: Checked) {
+        let Some(to) = &post.to else { return };
+        let mask = self.parts.elements - 1;
+        let position = self.position(post.index);
+        let phase = (position >> mask.trailing_ones() & 1) as u8;
+        let [qpn, qkey] = to.peer;
+        let to = To { ah: to.ah.number() as u16, qpn: qpn as u16, qkey: qkey as u32 };
+        let token = Token::unpack(token);
+        let req_id = wqe::req_id(token.user_index, token.index, mask);
+        let (word, words) = (self.word(position), self.parts.blocks * BLOCK_WORDS);
+        if let Some(element) = self.built.get_mut(word..word + words) {
+            let element = element.as_mut_bytes();
+            wqe::write_send(element, req_id, phase, checked, to, &post.data);
+        }
+    }
+
+    /// Copies the elements, and rings for each batch that the device takes at once. A doorbell is
+    /// preceded by a fence, so that the copy is with the device (rdma-core
+    /// `verbs.c:efa_sq_ring_doorbell`).
+    #[inline(always)]
+    fn publish(&mut self, from: u32, to: u32) -> bool {
+        let (mut at, end) = (self.position(from), self.position(to));
+        while at != end {
+            let count = end.wrapping_sub(at).min(self.parts.batch);
+            for ahead in 0..count {
+                self.copy(at.wrapping_add(ahead));
+            }
+            at = at.wrapping_add(count);
+            fence::record_before_doorbell(DoorbellMemory::WriteCombining);
+            self.parts.doorbell.write(at & 0xffff);
+        }
+        false
+    }
+
+    /// The device restarts at its first element, with the phase of a new queue.
+    fn reset(&mut self, pi: u32) {
+        self.base = pi;
+    }
+}

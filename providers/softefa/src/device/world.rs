@@ -1,0 +1,248 @@
+//! State of a fabric: its devices, their objects, and the messages on the way.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+
+use nix::errno::Errno;
+
+use super::area::Area;
+use super::complete::Late;
+use super::deliver::Message;
+use super::objects::{Ah, Cq, Mr, Object, Qp};
+
+/// Bytes of the longest SEND.
+pub(crate) const MAX_MESSAGE: u32 = 8928;
+
+/// A device.
+#[derive(Clone, Debug)]
+pub(crate) struct Board {
+    pub(crate) gid: [u8; 16],
+    /// `EFA_QUERY_DEVICE_CAPS_*`.
+    pub(crate) caps: u32,
+    pub(crate) sub_cqs: u16,
+    pub(crate) max_tx_batch: u16,
+    pub(crate) min_sq_wr: u16,
+}
+
+/// Owner of an object: an open file of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) file: u32,
+    pub(crate) board: usize,
+}
+
+/// Memory of an object that can be mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    CqRing,
+    CqRegister,
+    Llq,
+    SqRegister,
+    RqRing,
+    RqRegister,
+}
+
+impl Part {
+    const ALL: [Self; 6] = [
+        Self::CqRing,
+        Self::CqRegister,
+        Self::Llq,
+        Self::SqRegister,
+        Self::RqRing,
+        Self::RqRegister,
+    ];
+
+    /// Key for mmap: object and part, as multiples of a large page.
+    pub(crate) fn key(self, handle: u32) -> u64 {
+        (u64::from(handle) << 3 | self as u64) << 16
+    }
+}
+
+/// Devices, objects, messages.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) boards: Vec<Board>,
+    /// By handle, which is unique in the fabric.
+    pub(crate) objects: BTreeMap<u32, (Owner, Object)>,
+    pub(crate) messages: Vec<Message>,
+    /// Completions of receives that are still to be written.
+    pub(crate) late: Vec<Late>,
+    /// Each completion comes twice, and with a forged one.
+    pub(crate) repeats: bool,
+    next: u32,
+    random: u64,
+}
+
+/// State of a fabric behind its lock.
+#[derive(Debug)]
+pub(crate) struct Shared(Mutex<World>);
+
+/// Network between software devices of this process. Clones are the same fabric.
+#[derive(Clone, Debug)]
+pub struct Fabric(Arc<Shared>);
+
+impl From<Arc<Shared>> for Fabric {
+    fn from(shared: Arc<Shared>) -> Self {
+        Self(shared)
+    }
+}
+
+impl Fabric {
+    pub(crate) fn new(seed: u64) -> Self {
+        let world = World {
+            boards: Vec::new(),
+            objects: BTreeMap::new(),
+            messages: Vec::new(),
+            late: Vec::new(),
+            repeats: false,
+            next: 1,
+            random: seed,
+        };
+        Self(Arc::new(Shared(Mutex::new(world))))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, World> {
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, World>> {
+        match self.0.0.try_lock() {
+            Ok(world) => Some(world),
+            Err(TryLockError::Poisoned(world)) => Some(world.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    pub(crate) fn downgrade(&self) -> Weak<Shared> {
+        Arc::downgrade(&self.0)
+    }
+}
+
+impl World {
+    /// Adds a device.
+    pub(crate) fn add(&mut self, board: Board) -> usize {
+        self.boards.push(board);
+        self.boards.len() - 1
+    }
+
+    /// A number that nothing has: a handle, a file. Keys and queue pairs use its lower bits.
+    pub(crate) fn new_number(&mut self) -> u32 {
+        self.next += 1;
+        self.next
+    }
+
+    /// A number below `limit`, which is not 0 (splitmix64).
+    pub(crate) fn random(&mut self, limit: usize) -> usize {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.random ^ self.random >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ mixed >> 31) % limit as u64) as usize
+    }
+
+    /// Object of an open file.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT`.
+    pub(crate) fn of(&self, file: u32, handle: u32) -> Result<&Object, Errno> {
+        match self.objects.get(&handle) {
+            Some((owner, object)) if owner.file == file => Ok(object),
+            _ => Err(Errno::ENOENT),
+        }
+    }
+
+    /// Device of an object.
+    pub(crate) fn board_of(&self, handle: u32) -> Option<usize> {
+        self.objects.get(&handle).map(|(owner, _)| owner.board)
+    }
+
+    pub(crate) fn qp(&self, handle: u32) -> Option<&Qp> {
+        match &self.objects.get(&handle)?.1 {
+            Object::Qp(qp) => Some(qp),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn qp_mut(&mut self, handle: u32) -> Option<&mut Qp> {
+        match &mut self.objects.get_mut(&handle)?.1 {
+            Object::Qp(qp) => Some(qp),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn cq_mut(&mut self, handle: u32) -> Option<&mut Cq> {
+        match &mut self.objects.get_mut(&handle)?.1 {
+            Object::Cq(cq) => Some(cq),
+            _ => None,
+        }
+    }
+
+    /// Region of a device by key.
+    pub(crate) fn mr(&self, board: usize, key: u32) -> Option<Mr> {
+        self.objects.values().find_map(|(owner, object)| match object {
+            Object::Mr(mr) if owner.board == board && mr.key == key => Some(*mr),
+            _ => None,
+        })
+    }
+
+    /// An address handle of a device.
+    pub(crate) fn ah(&self, board: usize, fits: impl Fn(&Ah) -> bool) -> Option<Ah> {
+        self.objects.values().find_map(|(owner, object)| match object {
+            Object::Ah(ah) if owner.board == board && fits(ah) => Some(*ah),
+            _ => None,
+        })
+    }
+
+    /// Memory behind a key of mmap.
+    pub(crate) fn area(&self, file: u32, key: u64) -> Option<&Area> {
+        let handle = u32::try_from(key >> 19).ok()?;
+        let part = Part::ALL.into_iter().find(|part| part.key(handle) == key)?;
+        match (self.of(file, handle).ok()?, part) {
+            (Object::Cq(cq), Part::CqRing) => Some(&cq.ring),
+            (Object::Cq(cq), Part::CqRegister) => Some(&cq.register),
+            (Object::Qp(qp), Part::Llq) => Some(&qp.sq.llq),
+            (Object::Qp(qp), Part::SqRegister) => Some(&qp.sq.register),
+            (Object::Qp(qp), Part::RqRing) => Some(&qp.rq.ring),
+            (Object::Qp(qp), Part::RqRegister) => Some(&qp.rq.register),
+            _ => None,
+        }
+    }
+
+    /// Handles of the objects that `fits`.
+    pub(crate) fn handles(&self, fits: impl Fn(&Object) -> bool) -> Vec<u32> {
+        let all = self.objects.iter().filter(|(_, (_, object))| fits(object));
+        all.map(|(handle, _)| *handle).collect()
+    }
+
+    /// Ends an object, and the messages of a queue pair.
+    pub(crate) fn remove(&mut self, handle: u32) {
+        self.objects.remove(&handle);
+        self.forget(handle);
+    }
+
+    /// Drops the messages and late completions of a queue pair.
+    pub(crate) fn forget(&mut self, handle: u32) {
+        self.messages.retain(|message| message.from != handle);
+        self.late.retain(|late| late.qp != handle);
+    }
+
+    /// Ends everything of an open file.
+    pub(crate) fn close(&mut self, file: u32) {
+        let all = self.objects.iter().filter(|(_, (owner, _))| owner.file == file);
+        for handle in all.map(|(handle, _)| *handle).collect::<Vec<_>>() {
+            self.remove(handle);
+        }
+    }
+
+    /// Takes what was rung, delivers a message or writes a completion, and raises events. False if
+    /// idle.
+    pub(crate) fn step(&mut self) -> bool {
+        let took = self.take_sends();
+        let worked = match self.random(2) {
+            0 => self.deliver_one() || self.release_one(),
+            _ => self.release_one() || self.deliver_one(),
+        };
+        self.raise_events();
+        took || worked
+    }
+}

@@ -2,17 +2,17 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use uverbs_core::doors::DeviceRecord;
 use uverbs_core::memory::process::Process;
 use uverbs_core::trace::Trace;
-use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
-use uverbs_mlx5_prm::eth::MLX5_ETH_L2_INLINE_HEADER_SIZE;
+use uverbs_kernel_abi::driver_id::{RDMA_DRIVER_HFI1, RDMA_DRIVER_MLX5};
 
 use crate::SoftHca;
+use crate::board::card::{Card, UnknownCard};
 use crate::guard::Guard;
 use crate::handle::Handle;
 use crate::hca::tap::Tap;
@@ -20,14 +20,14 @@ use crate::hca::{Hca, HcaConfig, LinkLayer, Mtu, Strictness};
 use crate::idle::Idle;
 use crate::kernel::profile::{Gid, Profile};
 use crate::kernel::{Device, Kernel};
-use crate::link::Link;
 use crate::memory::ProcessDma;
 use crate::run::{self, Shared, Thread};
 use crate::sleep::Sleeper;
 use crate::softhca::Inner;
 use crate::uar::UarSet;
 use crate::udp::{self, Udp};
-use crate::wire::{Address, Capture, Fabric, UdpWire, Wire};
+use crate::wire::{Address, Capture, Fabric, LidWire, UdpWire, Wire};
+use crate::wire_control::WireControl;
 
 /// Number of the next device of this process. GUID and addresses are derived from it.
 static NUMBER: AtomicU16 = AtomicU16::new(1);
@@ -45,6 +45,8 @@ pub struct SoftHcaBuilder {
     hca: HcaConfig,
     active_mtu: Option<Mtu>,
     stepped: bool,
+    /// A description, which writes to no capture and no trace.
+    silent: bool,
     idle: Idle,
     memlock: Option<u64>,
     max_pd: Option<u32>,
@@ -53,9 +55,42 @@ pub struct SoftHcaBuilder {
     gids: Option<Vec<Gid>>,
     wire: Option<Box<dyn Wire>>,
     capture: Option<Capture>,
+    /// The device goes by Omni-Path's driver.
+    rdmavt: bool,
+    /// Profile that the environment names and no card has.
+    unknown: Option<UnknownCard>,
 }
 
 impl SoftHcaBuilder {
+    /// Defaults, by the card that the environment names.
+    pub(crate) fn new() -> Self {
+        let mut new = Self::default();
+        match Card::of_environment() {
+            Some(Ok(card)) => new.profile(card),
+            Some(Err(unknown)) => {
+                new.unknown = Some(unknown);
+                new
+            }
+            None => new,
+        }
+    }
+
+    /// Gives the device the capabilities of a card; calls after this one change them. Default:
+    /// `UVERBS_SOFTHCA_PROFILE`, else [`Card::ConnectX6Dx`].
+    ///
+    /// ```
+    /// use uverbs_softhca::{Card, SoftHca};
+    ///
+    /// let device = SoftHca::builder().profile(Card::ConnectX5).build()?;
+    /// # let _ = device;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn profile(mut self, card: Card) -> Self {
+        card.apply(&mut self.hca);
+        self.unknown = None;
+        self
+    }
+
     /// Sets the device's name. Default: `softhca` and a number.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
@@ -70,10 +105,19 @@ impl SoftHcaBuilder {
         self
     }
 
-    /// Sets the port's link layer.
+    /// Sets the port's link layer. An InfiniBand port [on the network](Self::udp) has a LID: the
+    /// last 16 bits of its address. It reaches ports whose addresses differ in these bits alone,
+    /// and its packets carry no GRH.
     pub fn link(mut self, link: LinkLayer) -> Self {
         self.hca.link = link;
         self
+    }
+
+    /// Makes the device one of Omni-Path, with the rings of Linux's rdmavt (`hfi1`) and an
+    /// InfiniBand port, in place of a ConnectX.
+    pub fn omni_path(mut self) -> Self {
+        self.rdmavt = true;
+        self.link(LinkLayer::InfiniBand)
     }
 
     /// Sets the port's MTU.
@@ -85,7 +129,7 @@ impl SoftHcaBuilder {
     /// Requires the first 18 bytes of each raw packet inline in the WQE, as devices before
     /// ConnectX-5 do. In-process devices only.
     pub fn wants_headers(mut self) -> Self {
-        self.hca.min_inline_header = MLX5_ETH_L2_INLINE_HEADER_SIZE as u16;
+        self.hca.min_inline_header = uverbs_mlx5_prm::eth::MLX5_ETH_L2_INLINE_HEADER_SIZE as u16;
         self
     }
 
@@ -93,6 +137,12 @@ impl SoftHcaBuilder {
     /// [`SoftHca::advance`].
     pub fn stepped(mut self) -> Self {
         self.stepped = true;
+        self
+    }
+
+    /// Leaves the files of the environment alone.
+    pub(crate) fn silent(mut self) -> Self {
+        self.silent = true;
         self
     }
 
@@ -109,15 +159,15 @@ impl SoftHcaBuilder {
     }
 
     /// Attaches the device to the network instead of a fabric. It speaks RoCEv2 over UDP and
-    /// reaches devices of other processes and hosts, and Linux's soft-RoCE. Its GIDs are the
-    /// addresses. Devices of one user on one host use shared memory instead
-    /// ([`Carrier`](crate::Carrier)).
+    /// reaches devices of other processes and hosts, and Linux's soft-RoCE. Its GID table is
+    /// Linux's: a link-local GID, then the addresses, each as RoCE v1 and as v2. Devices of one
+    /// user on one host use shared memory instead ([`Carrier`](crate::Carrier)).
     ///
     /// ```
     /// use uverbs_softhca::{SoftHca, Udp};
     ///
     /// let device = SoftHca::builder().udp(Udp::loopback()).build()?;
-    /// assert_eq!(device.gids().len(), 1);
+    /// assert_eq!(device.gids().len(), 4);
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn udp(mut self, udp: Udp) -> Self {
@@ -141,7 +191,7 @@ impl SoftHcaBuilder {
     /// Sets the addresses of its GID table, each as RoCEv2. Default: derived from the number. Meant
     /// for a caller's wire that leads to these addresses.
     pub fn gids(mut self, addresses: &[IpAddr]) -> Self {
-        self.gids = Some(udp::gids(addresses.iter().copied()));
+        self.gids = Some(udp::given(addresses));
         self
     }
 
@@ -212,15 +262,20 @@ impl SoftHcaBuilder {
 
     /// Binds the UDP addresses, if it has some.
     fn bind(&self) -> io::Result<Option<UdpWire>> {
-        if self.udp.is_some() && self.hca.link == LinkLayer::InfiniBand {
-            let why = "RoCEv2 is Ethernet: a port of InfiniBand has no UDP";
+        let Some(udp) = &self.udp else { return Ok(None) };
+        let wire = udp.bind()?;
+        let lid = udp::network(&wire).and_then(|network| network.own_lid());
+        if self.hca.link == LinkLayer::InfiniBand && (lid.is_none() || wire.addresses().len() != 1)
+        {
+            let why = "an InfiniBand port needs one address, whose last 16 bits are its LID: \
+                       1 to 49151 (0xbfff)";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        self.udp.as_ref().map(Udp::bind).transpose()
+        Ok(Some(wire))
     }
 
     /// Identity and limits of the device with this number.
-    fn profile(&self, number: u16, udp: Option<&UdpWire>) -> io::Result<Profile> {
+    fn identity(&self, number: u16, udp: Option<&UdpWire>) -> io::Result<Profile> {
         let mut config = self.hca.clone();
         if let Some(mtu) = self.active_mtu {
             config.active_mtu = mtu;
@@ -232,8 +287,10 @@ impl SoftHcaBuilder {
             config.read_window = config.read_window.min(answers);
         }
         let mut profile = Profile::new(number, config);
-        if let Some(wire) = udp {
-            profile.gids = udp::gids(wire.addresses().iter().map(SocketAddr::ip));
+        match udp {
+            Some(wire) if profile.is_ethernet() => profile.gids = udp::gids(wire),
+            Some(wire) => profile.lid = udp::network(wire).map_or(0, |network| network.number()),
+            None => {}
         }
         if let Some(gids) = &self.gids {
             profile.gids.clone_from(gids);
@@ -251,26 +308,37 @@ impl SoftHcaBuilder {
     ///
     /// The system's error if the thread cannot be started or a UDP address cannot be bound.
     pub fn build(self) -> io::Result<SoftHca> {
+        if let Some(unknown) = self.unknown {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, unknown));
+        }
         let udp = self.bind()?;
-        let number = self.number.or(udp.as_ref().and_then(udp::number));
+        let infiniband = self.hca.link == LinkLayer::InfiniBand;
+        let of_wire = udp.as_ref().filter(|_| self.wire.is_none()).and_then(udp::network);
+        let number = self.number.or(udp.as_ref().and_then(udp::network).map(|at| at.number()));
         let number = number.unwrap_or_else(|| NUMBER.fetch_add(1, Ordering::Relaxed));
-        let profile = self.profile(number, udp.as_ref())?;
+        let profile = self.identity(number, udp.as_ref())?;
         let network = self.wire.is_none() && udp.is_some();
         let (mut wire, link): (Box<dyn Wire>, _) = match (self.wire, udp) {
             (Some(wire), _) => (wire, None),
             (None, Some(wire)) => {
                 let carrier = self.udp.as_ref().map(Udp::carrier).unwrap_or_default();
-                let (wire, link) = Link::network(wire, carrier, self.stepped)?;
-                (wire, Some(link))
+                let (wire, link) = WireControl::network(wire, carrier, self.stepped)?;
+                match of_wire.filter(|_| infiniband) {
+                    Some(network) => (Box::new(LidWire::new(wire, network)), Some(link)),
+                    None => (wire, Some(link)),
+                }
             }
             (None, None) => {
                 let port = self.fabric.unwrap_or_default().attach(&addresses(&profile));
-                let link = Link::Fabric(port.link_control());
+                let link = WireControl::Fabric(port.link_control());
                 (Box::new(port), Some(link))
             }
         };
-        let name = self.name.unwrap_or_else(|| format!("softhca{number}"));
-        let capture = self.capture.map_or_else(Capture::of_environment, |own| Ok(Some(own)))?;
+        let name = self.name.unwrap_or_else(|| default_name(self.rdmavt, number));
+        let capture = match self.capture {
+            None if !self.silent => Capture::of_environment()?,
+            own => own,
+        };
         if let Some(capture) = capture {
             wire = capture.tap(&name, wire);
         }
@@ -282,26 +350,29 @@ impl SoftHcaBuilder {
         let descriptor = wire.descriptor().map(|fd| fd.try_clone_to_owned()).transpose()?;
         let wire_wakes = wire_wakes || descriptor.is_some();
         let mut hca = Hca::new(profile.hca.clone(), Box::new(ProcessDma), wire);
+        if let Some(network) = of_wire.filter(|_| !infiniband) {
+            hca.set_network(network);
+        }
         let gids = profile.gids.iter().map(|gid| gid.gid).collect::<Vec<_>>();
         hca.set_addresses(&gids, profile.lid);
         let random = RandomState::new();
         if network && !self.stepped {
             hca.number_from(random.hash_one("queue pairs"));
         }
-        if let Some(trace) = Trace::of_environment() {
+        if let Some(trace) = Trace::of_environment().filter(|_| !self.silent) {
             hca.set_tap(&Tap::new(trace, &name));
         }
-        let mut record = DeviceRecord::new(name.as_str(), RDMA_DRIVER_MLX5);
-        record.node_guid = profile.guid;
-        record.node_type = NODE_TYPE_CA;
-        record.port_count = 1;
+        let record = record(&name, &profile, self.rdmavt);
         let mut device = Device::new(profile, hca);
+        device.rings = self.rdmavt.then(Box::default);
+        if network {
+            device.cm.route_by_kernel();
+        }
         if !self.stepped {
             device.cm.seed(random.hash_one("connections"));
         }
         // Without a guard the thread polls the doorbell pages instead.
-        let guard = if self.stepped || !self.idle.protect { None } else { Guard::new().ok() };
-        let guard = guard.map(Arc::new);
+        let guard = if self.stepped || !self.idle.protect { None } else { guard() };
         device.uars = guard.clone().map_or_else(UarSet::default, UarSet::guarded);
         let woken_by_stores = guard.is_some();
         let shared =
@@ -316,6 +387,26 @@ impl SoftHcaBuilder {
         let process = Process::current();
         Ok(SoftHca { inner: Arc::new(Inner { shared, record, link, process, woken_by_stores }) })
     }
+}
+
+fn guard() -> Option<Arc<Guard>> {
+    Guard::new().ok().map(Arc::new)
+}
+
+/// Name of a device that is given none.
+fn default_name(rdmavt: bool, number: u16) -> String {
+    let kind = if rdmavt { "softhfi" } else { "softhca" };
+    format!("{kind}{number}")
+}
+
+/// Listing of the device.
+fn record(name: &str, profile: &Profile, rdmavt: bool) -> DeviceRecord {
+    let driver = if rdmavt { RDMA_DRIVER_HFI1 } else { RDMA_DRIVER_MLX5 };
+    let mut record = DeviceRecord::new(name, driver);
+    record.node_guid = profile.guid;
+    record.node_type = NODE_TYPE_CA;
+    record.port_count = 1;
+    record
 }
 
 fn addresses(profile: &Profile) -> Vec<Address> {

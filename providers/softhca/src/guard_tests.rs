@@ -50,7 +50,7 @@ fn rung(set: &mut UarSet) -> Vec<(u32, u64)> {
 }
 
 fn page(set: &mut UarSet) -> (Arc<UarPage>, Pages) {
-    let page = set.alloc(1 << 10).unwrap();
+    let page = set.alloc(0x10, 1 << 10).unwrap();
     let map = page.map().unwrap();
     (page, map)
 }
@@ -181,7 +181,8 @@ fn a_child_has_pages_of_its_own() {
             unsafe { libc::alarm(20) };
             let works = Guard::new().is_ok_and(|guard| {
                 let mut own = UarSet::guarded(Arc::new(guard));
-                let page = own.alloc(1 << 10).and_then(|page| page.map().map(|map| (page, map)));
+                let page =
+                    own.alloc(0x10, 1 << 10).and_then(|page| page.map().map(|map| (page, map)));
                 let guarded = page.is_ok() && own.protect();
                 // The parent's set is a copy here; dropping it is harmless.
                 drop(set);

@@ -37,6 +37,9 @@ mod copy;
 mod descriptors;
 mod door;
 mod embedded;
+#[cfg(any(test, fuzzing))]
+#[path = "../../../fuzz/feed.rs"]
+mod feed;
 #[cfg_attr(
     not(feature = "pci"),
     allow(dead_code, reason = "most commands come from the driver of a PCI function alone")
@@ -50,12 +53,14 @@ mod handle;
 pub(crate) mod hca;
 mod idle;
 mod kernel;
-mod link;
 mod maps;
 mod memory;
+mod name;
 #[cfg(feature = "pci")]
 pub mod pci;
 mod per_process;
+mod raw_socket;
+mod report;
 mod run;
 mod sleep;
 mod softhca;
@@ -64,7 +69,9 @@ mod udp;
 #[cfg(feature = "pci")]
 pub mod vfio_user;
 pub mod wire;
+mod wire_control;
 
+pub use board::card::{Card, UnknownCard};
 pub use board::profile::{Gid, GidType};
 pub use builder::SoftHcaBuilder;
 pub use hca::{
@@ -72,5 +79,6 @@ pub use hca::{
     PendingSrq, Placement, Strictness,
 };
 pub use idle::Idle;
+pub use name::names;
 pub use softhca::{Pending, PortInfo, SoftHca};
 pub use udp::{BadUdp, Carrier, Udp};

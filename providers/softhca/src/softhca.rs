@@ -10,6 +10,9 @@ use uverbs_core::Errno;
 use uverbs_core::doors::cm::CmDoor;
 use uverbs_core::doors::{DeviceRecord, DeviceSource, UverbsDoor, traced};
 use uverbs_core::memory::process::Process;
+use uverbs_core::report::counters::Counters;
+use uverbs_core::report::place::PortPlace;
+use uverbs_core::report::resources::Resources;
 
 use crate::SoftHcaBuilder;
 use crate::cm_door::CmFile;
@@ -20,8 +23,9 @@ use crate::hca::{
 };
 use crate::kernel::profile::Gid;
 use crate::kernel::{Device, Kernel, port};
-use crate::link::Link;
+use crate::report;
 use crate::wire::{SharedStats, UdpStats};
+use crate::wire_control::WireControl;
 
 /// A software HCA. Clones are the same device. It ends with the last clone and the last door, which
 /// frees its address.
@@ -34,7 +38,7 @@ pub(crate) struct Inner {
     pub(crate) shared: Handle,
     pub(crate) record: DeviceRecord,
     /// The port's end of the wire; `None` on a caller's wire.
-    pub(crate) link: Option<Link>,
+    pub(crate) link: Option<WireControl>,
     pub(crate) process: Process,
     pub(crate) woken_by_stores: bool,
 }
@@ -50,6 +54,10 @@ pub struct PortInfo {
     pub active_mtu: Mtu,
     /// LID; 0 on Ethernet.
     pub lid: u16,
+    /// LID of the subnet manager; 0 on Ethernet.
+    pub sm_lid: u16,
+    /// `port_cap_flags` of the port.
+    pub cap_flags: u32,
     /// Entries of the GID table, used or not.
     pub gid_table_len: u32,
     /// Entries of the P_Key table.
@@ -74,7 +82,7 @@ pub struct Pending {
 impl SoftHca {
     /// Begins to build a device.
     pub fn builder() -> SoftHcaBuilder {
-        SoftHcaBuilder::default()
+        SoftHcaBuilder::new()
     }
 
     /// Opens the device, like `open("/dev/infiniband/uverbsN")`. Dropping the door frees all
@@ -228,6 +236,12 @@ impl SoftHca {
         self.inner.shared.lock().device.profile.gids.clone()
     }
 
+    /// PCI device number of the card that it goes by, `vendor_part_id` of the verbs.
+    #[must_use]
+    pub fn part_id(&self) -> u16 {
+        self.inner.shared.lock().device.hca.config().part
+    }
+
     /// Attributes of the port.
     #[must_use]
     pub fn port_info(&self) -> PortInfo {
@@ -239,6 +253,8 @@ impl SoftHca {
             link: device.profile.hca.link,
             active_mtu: device.profile.active_mtu(),
             lid: attributes.lid,
+            sm_lid: attributes.sm_lid,
+            cap_flags: attributes.port_cap_flags,
             gid_table_len: attributes.gid_tbl_len,
             pkey_table_len: attributes.pkey_tbl_len,
             max_msg_sz: attributes.max_msg_sz,
@@ -311,6 +327,21 @@ impl DeviceSource for SoftHca {
         }
         Ok(profile.pkey(index))
     }
+
+    fn ports(&self) -> Vec<PortPlace> {
+        vec![report::port(self.port_info().active)]
+    }
+
+    fn counters(&self) -> Counters {
+        let udp = self.udp_stats().map(|stats| ("udp", stats.by_name()));
+        let shared = self.shared_stats().map(|stats| ("shared_memory", stats.by_name()));
+        let wires: Vec<_> = udp.into_iter().chain(shared).collect();
+        report::counters(&self.inner.shared.lock().device, &wires)
+    }
+
+    fn resources(&self) -> Resources {
+        report::resources(&self.inner.shared.lock())
+    }
 }
 
 impl Drop for Inner {
@@ -318,5 +349,28 @@ impl Drop for Inner {
         if !self.process.is_current() {
             self.shared.leave();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uverbs_core::report::counters::CounterSet;
+
+    use super::*;
+
+    #[test]
+    fn an_idle_device_counts_nothing_and_holds_nothing() {
+        let hca = SoftHca::builder().build().unwrap();
+        assert_eq!(hca.ports()[0].state, Some(4));
+        assert_eq!(hca.resources(), Resources::default());
+        let report = hca.counters();
+        assert_eq!(report.get(&CounterSet::Port(1), "port_xmit_packets"), Some(0));
+        assert_eq!(report.get(&CounterSet::Hardware(1), "out_of_buffer"), Some(0));
+        assert_eq!(report.get(&CounterSet::Device, "retransmits"), Some(0));
+        assert_eq!(report.gaps, []);
+        let _door = hca.open().unwrap();
+        assert_eq!(hca.resources().held, [], "a file without a context");
+        hca.link_down();
+        assert_eq!(hca.ports()[0].state, Some(1));
     }
 }

@@ -36,9 +36,6 @@ pub(crate) const UAR_SIZE: usize = 4096;
 /// uses in turn.
 const DOORBELLS: [u32; 5] = [0x20, 0x800, 0x900, 0xa00, 0xb00];
 
-/// First index: a ConnectX reserves the first pages of its BAR.
-const FIRST_INDEX: u32 = 0x10;
-
 /// A page of the machine, with as many UARs as fit.
 #[derive(Debug)]
 pub(crate) struct UarPage {
@@ -274,20 +271,20 @@ impl UarSet {
         self.pages.values().filter_map(Weak::upgrade).for_each(|page| page.release());
     }
 
-    /// Allocates a page with the lowest free indexes. The first is a multiple of their number,
-    /// since mlx5_ib finds the page in the BAR by a division (`uar_index2pfn`).
+    /// Allocates a page with the lowest free indexes from `start` on. The first is a multiple of
+    /// their number, since mlx5_ib finds the page in the BAR by a division (`uar_index2pfn`).
     ///
     /// # Errors
     ///
     /// `ENOMEM` if `limit` UARs exist (firmware's ALLOC_UAR returns LIM_ERR); the errors of memfd
     /// and mmap.
-    pub(crate) fn alloc(&mut self, limit: u32) -> Result<Arc<UarPage>, Errno> {
+    pub(crate) fn alloc(&mut self, start: u32, limit: u32) -> Result<Arc<UarPage>, Errno> {
         self.pages.retain(|_, page| page.strong_count() > 0);
         let in_page = self.page / UAR_SIZE;
         if (self.pages.len() + 1) * in_page > limit as usize {
             return Err(Errno::ENOMEM);
         }
-        let mut firsts = (FIRST_INDEX.next_multiple_of(in_page as u32)..).step_by(in_page);
+        let mut firsts = (start.next_multiple_of(in_page as u32)..).step_by(in_page);
         let index = firsts.find(|index| !self.pages.contains_key(index)).ok_or(Errno::ENOMEM)?;
         let file = match &self.file {
             Some(file) => Arc::clone(file),
@@ -330,6 +327,8 @@ impl UarSet {
 mod tests {
     use super::*;
 
+    const FIRST_INDEX: u32 = 0x10;
+
     fn store(map: &Pages, offset: usize, value: u64) {
         assert!(offset + 8 <= map.len());
         // SAFETY: the assertion above checked the offset.
@@ -347,7 +346,7 @@ mod tests {
     #[test]
     fn a_client_store_is_seen_once() {
         let mut set = UarSet::default();
-        let page = set.alloc(4).unwrap();
+        let page = set.alloc(FIRST_INDEX, 4).unwrap();
         let client = page.map().unwrap();
         store(&client, 0x900, 0x0102_0304_0506_0708);
         store(&client, 0x20, 5);
@@ -360,7 +359,7 @@ mod tests {
     #[test]
     fn contents_show_all_that_was_stored_until_it_is_cleared() {
         let mut set = UarSet::default();
-        let page = set.alloc(4).unwrap();
+        let page = set.alloc(FIRST_INDEX, 4).unwrap();
         let client = page.map().unwrap();
         store(&client, 0xa00, 1);
         store(&client, 0xa38, 2);
@@ -380,13 +379,13 @@ mod tests {
         let mut set = UarSet::default();
         let in_page = uars_in_page();
         let most = 2 * in_page;
-        let first = set.alloc(most).unwrap();
-        let second = set.alloc(most).unwrap();
+        let first = set.alloc(FIRST_INDEX, most).unwrap();
+        let second = set.alloc(FIRST_INDEX, most).unwrap();
         assert_eq!((first.index(), second.index()), (0x10, 0x10 + in_page));
-        assert_eq!(set.alloc(most).unwrap_err(), Errno::ENOMEM);
+        assert_eq!(set.alloc(FIRST_INDEX, most).unwrap_err(), Errno::ENOMEM);
         let client = first.map().unwrap();
         drop(first);
-        let again = set.alloc(most).unwrap();
+        let again = set.alloc(FIRST_INDEX, most).unwrap();
         assert_eq!(again.index(), 0x10);
         // The client's mapping outlives the page, and does not belong to the next page.
         store(&client, 0x800, 1);
@@ -399,7 +398,8 @@ mod tests {
     fn pages_share_a_file_and_give_their_memory_back() {
         let mut set = UarSet::default();
         let in_page = uars_in_page();
-        let pages = (0..20).map(|_| set.alloc(20 * in_page).unwrap()).collect::<Vec<_>>();
+        let pages =
+            (0..20).map(|_| set.alloc(FIRST_INDEX, 20 * in_page).unwrap()).collect::<Vec<_>>();
         let file = Arc::clone(set.file.as_ref().unwrap());
         assert!(pages.iter().all(|page| Arc::ptr_eq(&page.file, &file)));
         for (page, value) in pages.iter().zip(1..) {
@@ -420,8 +420,8 @@ mod tests {
         let page = 4 * page_size();
         let in_page = (page / UAR_SIZE) as u32;
         let mut set = UarSet::of_pages(page);
-        let [first, second] = [(); 2].map(|()| set.alloc(2 * in_page).unwrap());
-        assert_eq!(set.alloc(3 * in_page - 1).unwrap_err(), Errno::ENOMEM);
+        let [first, second] = [(); 2].map(|()| set.alloc(FIRST_INDEX, 2 * in_page).unwrap());
+        assert_eq!(set.alloc(FIRST_INDEX, 3 * in_page - 1).unwrap_err(), Errno::ENOMEM);
         let start = 0x10u32.next_multiple_of(in_page);
         assert_eq!((first.index(), second.index()), (start, start + in_page));
         assert!(!first.has(start - 1) && first.has(start) && first.has(start + in_page - 1));

@@ -6,8 +6,9 @@ use std::{fmt, io};
 
 use crate::board::profile::{Gid, GidType};
 use crate::hca::Mtu;
-use crate::wire::UdpWire;
+use crate::wire::network::link_local;
 use crate::wire::udp::{OVERHEAD, PORT, sixteen};
+use crate::wire::{Network, UdpWire};
 
 /// Addresses of a device on the network, whose wire is RoCEv2 over UDP
 /// ([`SoftHcaBuilder::udp`](crate::SoftHcaBuilder::udp)).
@@ -56,7 +57,7 @@ impl Udp {
         Self { addresses: Vec::new(), carrier: Carrier::default() }
     }
 
-    /// Adds an address, and with it a GID.
+    /// Adds an address, and with it two GIDs.
     #[must_use]
     pub fn and(mut self, address: IpAddr) -> Self {
         self.addresses.push(SocketAddr::new(address, PORT));
@@ -79,6 +80,15 @@ impl Udp {
 
     pub(crate) fn carrier(&self) -> Carrier {
         self.carrier
+    }
+
+    /// These addresses without their port, which other devices can have.
+    pub(crate) fn unclaimed(&self) -> io::Result<Self> {
+        let mut addresses = self.addresses.clone();
+        if addresses.is_empty() {
+            addresses = self.bind()?.addresses();
+        }
+        Ok(Self { addresses, carrier: Carrier::Udp }.port(0))
     }
 
     pub(crate) fn bind(&self) -> io::Result<UdpWire> {
@@ -143,18 +153,28 @@ impl FromStr for Udp {
     }
 }
 
-/// Number derived from the end of the first address, which differs among the devices of a network.
-pub(crate) fn number(wire: &UdpWire) -> Option<u16> {
-    let last = match wire.addresses().first()?.ip() {
-        IpAddr::V4(address) => address.octets()[2..].try_into(),
-        IpAddr::V6(address) => address.octets()[14..].try_into(),
-    };
-    last.ok().map(u16::from_be_bytes)
+/// Network of the first address, whose end differs among the devices of a network.
+pub(crate) fn network(wire: &UdpWire) -> Option<Network> {
+    wire.addresses().first().map(|first| Network::of(first.ip()))
 }
 
-/// GIDs, one per address: the wire has no RoCEv1.
-pub(crate) fn gids(addresses: impl Iterator<Item = IpAddr>) -> Vec<Gid> {
-    addresses.map(|at| Gid { gid: sixteen(at), kind: GidType::RoceV2 }).collect()
+/// GID table as Linux fills it (`core/roce_gid_mgmt.c`): the link-local GID, then IPv4 and IPv6
+/// addresses, each GID as RoCE v1 and as v2. The wire has no RoCEv1: both travel as v2.
+pub(crate) fn gids(wire: &UdpWire) -> Vec<Gid> {
+    let mut addresses = wire.interfaces();
+    // Stable: addresses of a family stay in their order.
+    addresses.sort_by_key(|(ip, _)| ip.is_ipv6());
+    let default = network(wire).zip(wire.interfaces().first().map(|&(_, ifindex)| ifindex));
+    let default = default.map(|(network, ifindex)| (link_local(network.number()), ifindex));
+    let all = default.into_iter().chain(addresses.iter().map(|&(ip, at)| (sixteen(ip), at)));
+    let kinds = [GidType::RoceV1, GidType::RoceV2];
+    all.flat_map(|(gid, ifindex)| kinds.map(|kind| Gid { gid, kind, ifindex })).collect()
+}
+
+/// GIDs of a caller's wire, one per address.
+pub(crate) fn given(addresses: &[IpAddr]) -> Vec<Gid> {
+    let gid = |&at: &IpAddr| Gid { gid: sixteen(at), kind: GidType::RoceV2, ifindex: 0 };
+    addresses.iter().map(gid).collect()
 }
 
 /// Largest path MTU that the interfaces of its addresses support.

@@ -28,8 +28,6 @@ pub(crate) const MAX_CQ_PERIOD: u16 = (1 << 12) - 1;
 
 /// Bytes of a BlueFlame register, both halves together (`log_bf_reg_size` 9).
 pub(crate) const BF_REG_SIZE: u32 = 512;
-/// Maximum UAR pages.
-pub(crate) const MAX_UARS: u32 = 1 << 10;
 /// Log2 of object numbers (`log_max_pd` and similar): 24 bits, one of which is reserved.
 pub(crate) const LOG_MAX_NUMBER: u32 = 23;
 /// Log2 of the maximum users of the command interface.

@@ -4,6 +4,7 @@
 #[cfg_attr(not(feature = "pci"), allow(dead_code, reason = "only a PCI function has a BAR"))]
 pub(crate) mod bar;
 pub(crate) mod capabilities;
+pub(crate) mod card;
 #[cfg_attr(not(feature = "pci"), allow(dead_code, reason = "only a PCI function has a BAR"))]
 pub(crate) mod memory;
 pub(crate) mod profile;

@@ -2,6 +2,7 @@
 
 use super::capabilities::LOG_MAX_NUMBER;
 use crate::hca::{HcaConfig, LinkLayer, Mtu};
+use crate::wire::network::link_local;
 
 /// Type of a GID; the numbers are `IB_UVERBS_GID_TYPE_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,12 +22,12 @@ pub struct Gid {
     pub gid: [u8; 16],
     /// Type of the GID.
     pub kind: GidType,
+    /// Index of the network interface that has the address; 0 without one.
+    pub ifindex: u32,
 }
 
 /// IEEE OUI of Mellanox.
 pub(crate) const VENDOR_ID: u32 = 0x02c9;
-/// ConnectX-6 Dx: providers use every feature that this device has on it.
-pub(crate) const VENDOR_PART_ID: u32 = 4125;
 /// Version 99.0.1 in mlx5's encoding (`fw_rev_maj << 32 | fw_rev_min << 16 | fw_rev_sub`), which no
 /// silicon has.
 pub(crate) const FW_VER: u64 = 99 << 32 | 1;
@@ -51,20 +52,18 @@ impl Profile {
     /// and 10.86.x.y.
     pub(crate) fn new(number: u16, hca: HcaConfig) -> Self {
         let [high, low] = number.to_be_bytes();
-        let mac = [0x02, 0xca, 0x05, 0x00, high, low];
-        // EUI-64 by RFC 4291 appendix A, as the kernel builds RoCE's default GID
-        // (`addrconf_ifid_eui48`).
-        let guid =
-            u64::from_be_bytes([mac[0] ^ 2, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]]);
-        let link_local = link_local(guid);
+        let link_local = link_local(number);
+        let (_, interface) = link_local.split_last_chunk().expect("a GID has 16 bytes");
         let ipv4 = ipv4_mapped([10, 86, high, low]);
         let gids = match hca.link {
             // Order of `roce_gid_mgmt.c`: link local first, each GID in both versions.
             LinkLayer::Ethernet => [link_local, ipv4]
                 .into_iter()
-                .flat_map(|gid| [GidType::RoceV1, GidType::RoceV2].map(|kind| Gid { gid, kind }))
+                .flat_map(|gid| {
+                    [GidType::RoceV1, GidType::RoceV2].map(|kind| Gid { gid, kind, ifindex: 0 })
+                })
                 .collect(),
-            LinkLayer::InfiniBand => vec![Gid { gid: link_local, kind: GidType::Ib }],
+            LinkLayer::InfiniBand => vec![Gid { gid: link_local, kind: GidType::Ib, ifindex: 0 }],
         };
         let lid = match hca.link {
             LinkLayer::Ethernet => 0,
@@ -72,7 +71,7 @@ impl Profile {
         };
         Self {
             number,
-            guid,
+            guid: u64::from_be_bytes(*interface),
             gids,
             lid,
             max_pd: 1 << LOG_MAX_NUMBER,
@@ -94,14 +93,6 @@ impl Profile {
     pub(crate) fn active_mtu(&self) -> Mtu {
         self.hca.active_mtu
     }
-}
-
-fn link_local(interface: u64) -> [u8; 16] {
-    let mut gid = [0; 16];
-    gid[0] = 0xfe;
-    gid[1] = 0x80;
-    gid[8..].copy_from_slice(&interface.to_be_bytes());
-    gid
 }
 
 fn ipv4_mapped(addr: [u8; 4]) -> [u8; 16] {

@@ -1,10 +1,12 @@
 //! Commands of a door, with the checks and errnos of Linux's `ucma.c` and `cma.c`.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use uverbs_core::Errno;
 use uverbs_core::doors::cm::CmCommand;
-use uverbs_kernel_abi::qp::{IB_UVERBS_QPT_RC, IB_UVERBS_QPT_UD};
+use uverbs_kernel_abi::qp::{
+    IB_UVERBS_QPT_RC, IB_UVERBS_QPT_UD, IB_UVERBS_QPT_XRC_INI, IB_UVERBS_QPT_XRC_TGT,
+};
 use uverbs_kernel_abi::rdma_cm::*;
 
 use super::fields::{address, give, put_address, put_gid, read};
@@ -16,6 +18,8 @@ use crate::wire::Address;
 
 /// Default backlog of a listener (`net.rdma_ucm.max_backlog`).
 const BACKLOG: usize = 1024;
+const UNSPECIFIED_4: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+const UNSPECIFIED_6: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 /// Errno of the IPoIB port space: no interface here has IPoIB (kernel `cma.c`,
 /// `cma_acquire_dev_by_src_ip`).
 const NO_IPOIB: Errno = Errno::EINVAL;
@@ -41,7 +45,7 @@ impl Manager {
             RDMA_USER_CM_CMD_BIND => {
                 let request: rdma_ucm_bind = read(request)?;
                 let addr = address(&request.addr, request.addr_size)?.ok_or(Errno::EINVAL)?;
-                self.bind(file, request.id, addr)
+                self.bind(file, request.id, addr, None)
             }
             RDMA_USER_CM_CMD_RESOLVE_ADDR => self.resolve_addr(file, &read(request)?),
             RDMA_USER_CM_CMD_RESOLVE_ROUTE => self.resolve_route(file, &read(request)?),
@@ -85,6 +89,8 @@ impl Manager {
         let service = match (request.ps, request.qp_type) {
             (RDMA_PS_TCP, _) | (RDMA_PS_IB, IB_UVERBS_QPT_RC) => Service::Connections,
             (RDMA_PS_UDP | RDMA_PS_IPOIB, _) | (RDMA_PS_IB, IB_UVERBS_QPT_UD) => Service::Datagrams,
+            (RDMA_PS_IB, IB_UVERBS_QPT_XRC_INI) => Service::XrcInitiator,
+            (RDMA_PS_IB, IB_UVERBS_QPT_XRC_TGT) => Service::XrcTarget,
             _ => return Err(Errno::EINVAL),
         };
         if self.gone {
@@ -108,17 +114,26 @@ impl Manager {
         if id.file != file {
             return Err(Errno::EINVAL);
         }
-        give(room, &rdma_ucm_destroy_id_resp::default())?;
+        give(room, &rdma_ucm_destroy_id_resp { events_reported: id.told })?;
         self.destroy(request.id);
         Ok(())
     }
 
-    fn bind(&mut self, file: u64, number: IdNumber, addr: SocketAddr) -> Result<(), Errno> {
+    /// Binds an id, for a peer if there is one (`cma.c:rdma_bind_addr_dst`).
+    fn bind(
+        &mut self,
+        file: u64,
+        number: IdNumber,
+        addr: SocketAddr,
+        peer: Option<SocketAddr>,
+    ) -> Result<(), Errno> {
         let (is_known, any) = (self.own_gid(addr.ip()).is_some(), self.is_any(addr.ip()));
         let id = self.of(file, number)?;
         if id.state != State::Idle {
             return Err(Errno::EINVAL);
         }
+        // The address stays if it can't be had.
+        id.local = Some(addr);
         if !any && !is_known {
             return Err(Errno::EADDRNOTAVAIL);
         }
@@ -126,41 +141,50 @@ impl Manager {
         if !any && space == RDMA_PS_IPOIB {
             return Err(NO_IPOIB);
         }
+        // The peer's address takes the family of the own one.
+        let nobody = if addr.is_ipv4() { UNSPECIFIED_4 } else { UNSPECIFIED_6 };
+        id.peer = Some(match peer {
+            Some(peer) if peer.is_ipv4() == addr.is_ipv4() => peer,
+            peer => SocketAddr::new(nobody, peer.map_or(0, |peer| peer.port())),
+        });
         let addr = self.claim_port(number, addr, reuse)?;
         let id = self.of(file, number)?;
         (id.local, id.state) = (Some(addr), State::Bound);
         Ok(())
     }
 
+    /// `cma.c:rdma_resolve_addr`, `resolve_prepare_src`, `addr_handler`.
     fn resolve_addr(&mut self, file: u64, request: &rdma_ucm_resolve_addr) -> Result<(), Errno> {
         let number = request.id;
         let from = address(&request.src_addr, request.src_size)?;
         let mut to = address(&request.dst_addr, request.dst_size)?.ok_or(Errno::EINVAL)?;
-        if from.is_some_and(|from| from.is_ipv4() != to.is_ipv4()) {
+        let id = self.of(file, number)?;
+        if id.state == State::Bound {
+            id.peer = Some(to);
+        } else {
+            let any = if to.is_ipv4() { UNSPECIFIED_4 } else { UNSPECIFIED_6 };
+            let from = from.unwrap_or(SocketAddr::new(any, 0));
+            self.bind(file, number, from, Some(to))?;
+        }
+        let id = self.of(file, number)?;
+        let mut local = id.local.ok_or(Errno::EINVAL)?;
+        if local.is_ipv4() != to.is_ipv4() {
             return Err(Errno::EINVAL);
         }
-        let state = self.of(file, number)?.state;
-        match (state, from) {
-            (State::Idle, Some(from)) => self.bind(file, number, from)?,
-            (State::Idle | State::Bound, _) => {}
-            _ => return Err(Errno::EINVAL),
-        }
+        let is_ipoib = id.space == RDMA_PS_IPOIB;
         let source = self.source_for(to.ip()).ok_or(Errno::ENETUNREACH)?;
         // A loopback address means the local address.
         if self.is_any(to.ip()) {
             to.set_ip(source);
         }
-        let id = self.of(file, number)?;
-        if id.space == RDMA_PS_IPOIB {
+        if is_ipoib {
             self.tell(number, event::ADDR_ERROR, -NO_IPOIB.raw(), Param::None);
             return Ok(());
         }
-        let mut local = id.local.unwrap_or(SocketAddr::new(source, 0));
-        let reuse = id.reuse;
         if self.is_any(local.ip()) {
             local.set_ip(source);
         }
-        let local = self.claim_port(number, local, reuse)?;
+        self.check_route(local.ip(), to.ip())?;
         let id = self.of(file, number)?;
         (id.local, id.peer, id.state) = (Some(local), Some(to), State::AddressResolved);
         let lid = 0;
@@ -197,8 +221,9 @@ impl Manager {
             }
             RDMA_USER_CM_QUERY_GID => {
                 let (own, peer) = self.gids_of(id);
-                answer.src_size = put_gid(own, &mut answer.src_addr);
-                answer.dst_size = put_gid(peer, &mut answer.dst_addr);
+                let (from, to) = (id.service_id(id.local), id.service_id(id.peer));
+                answer.src_size = put_gid(own, from, &mut answer.src_addr);
+                answer.dst_size = put_gid(peer, to, &mut answer.dst_addr);
             }
             RDMA_USER_CM_QUERY_PATH => return self.give_path(id, room),
             // RoCE has no services to find, so the result is always empty
@@ -206,10 +231,8 @@ impl Manager {
             RDMA_USER_CM_QUERY_IB_SERVICE => return Err(Errno::ENODATA),
             _ => return Err(Errno::ENOSYS),
         }
-        let has_device = id.connection.here.gid != [0; 16]
-            || id.local.is_some_and(|local| !self.is_any(local.ip()));
-        if has_device {
-            (answer.node_guid, answer.port_num, answer.pkey) = (guid.to_be(), 1, 0xffff);
+        if self.has_device(id) {
+            (answer.node_guid, answer.port_num) = (guid.to_be(), 1);
         }
         give(room, &answer)
     }
@@ -221,9 +244,8 @@ impl Manager {
         request: &rdma_ucm_resolve_ib_service,
     ) -> Result<(), Errno> {
         let id = self.of(file, request.id)?;
-        let (state, local) = (id.state, id.local);
-        let has_device = local.is_some_and(|local| !self.is_any(local.ip()));
-        if state != State::Bound || !has_device {
+        let (is_bound, id) = (id.state == State::Bound, request.id);
+        if !is_bound || !self.ids.get(&id).is_some_and(|id| self.has_device(id)) {
             return Err(Errno::EINVAL);
         }
         Err(Errno::EOPNOTSUPP)
@@ -244,17 +266,19 @@ impl Manager {
     fn listen(&mut self, file: u64, request: &rdma_ucm_listen) -> Result<(), Errno> {
         let id = self.of(file, request.id)?;
         if id.state == State::Idle {
-            let any = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
-            self.bind(file, request.id, any)?;
+            self.bind(file, request.id, SocketAddr::new(UNSPECIFIED_4, 0), None)?;
         }
         let id = self.of(file, request.id)?;
         if id.state != State::Bound {
             return Err(Errno::EINVAL);
         }
         // A listener's address can't be shared.
-        let local = id.local.ok_or(Errno::EINVAL)?;
-        self.claim_port(request.id, local, false)?;
+        if id.reuse {
+            let local = id.local.ok_or(Errno::EINVAL)?;
+            self.claim_port(request.id, local, false)?;
+        }
         let id = self.of(file, request.id)?;
+        id.reuse = false;
         id.backlog = usize::try_from(request.backlog).map_or(BACKLOG, |backlog| match backlog {
             0 => BACKLOG,
             backlog => backlog.min(BACKLOG),
@@ -269,7 +293,10 @@ impl Manager {
         if room.as_ref().is_none_or(|room| room.len() < size_of::<rdma_ucm_event_resp>()) {
             return Err(Errno::ENOSPC);
         }
-        let Queued { event, .. } = queue.pop().ok_or(Errno::EAGAIN)?;
+        let Queued { owner, event, .. } = queue.pop().ok_or(Errno::EAGAIN)?;
+        if let Some(id) = self.ids.get_mut(&owner) {
+            id.told = id.told.wrapping_add(1);
+        }
         give(room, &event)
     }
 
@@ -303,8 +330,8 @@ impl Manager {
                 }
                 id.family_only = Some(only);
             }
-            (RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT) if id.service == Service::Connections => {
-                id.ack_timeout = Some(byte()? & 31);
+            (RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT) if id.service.connects() => {
+                id.ack_timeout = Some(byte()?);
             }
             (RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT) => return Err(Errno::EINVAL),
             (RDMA_OPTION_IB, RDMA_OPTION_IB_PATH) => return self.set_path(request.id, value),
@@ -322,7 +349,9 @@ impl Manager {
         room: Option<&mut [u8]>,
     ) -> Result<(), Errno> {
         let from = self.file_of_bell(request.fd as i32).ok_or(Errno::EINVAL)?;
-        self.of(from, request.id)?.file = to;
+        let id = self.of(from, request.id)?;
+        id.file = to;
+        let events_reported = id.told;
         let unread = self.files.get_mut(&from).map(|queue| queue.take_of(request.id));
         for queued in unread.into_iter().flatten() {
             if let Some(request) = queued.request.and_then(|number| self.ids.get_mut(&number)) {
@@ -332,6 +361,6 @@ impl Manager {
                 queue.push(queued);
             }
         }
-        give(room, &rdma_ucm_migrate_resp::default())
+        give(room, &rdma_ucm_migrate_resp { events_reported })
     }
 }

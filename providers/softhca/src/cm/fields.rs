@@ -38,9 +38,9 @@ const AF_IB: i32 = 27;
 ///
 /// # Errors
 ///
-/// `EAFNOSUPPORT` for an unsupported family, `EINVAL` for a size that does not fit the family,
-/// `ENODEV` for an InfiniBand address: for the connection manager the port is an Ethernet port
-/// (kernel `cma.c`, `cma_validate_port`).
+/// `EINVAL` for a size that does not fit the family, as none fits an unknown one
+/// (`addr.c:rdma_addr_size`), `ENODEV` for an InfiniBand address: for the connection manager the
+/// port is an Ethernet port (kernel `cma.c`, `cma_validate_port`).
 pub(super) fn address(bytes: &[u8; 128], size: u16) -> Result<Option<SocketAddr>, Errno> {
     if size == 0 {
         return Ok(None);
@@ -59,17 +59,17 @@ pub(super) fn address(bytes: &[u8; 128], size: u16) -> Result<Option<SocketAddr>
             IpAddr::V6(raw.into())
         }
         AF_IB if size == 48 => return Err(Errno::ENODEV),
-        AF_IB => return Err(Errno::EINVAL),
-        _ => return Err(Errno::EAFNOSUPPORT),
+        _ => return Err(Errno::EINVAL),
     };
     if size == len { Ok(Some(SocketAddr::new(ip, port))) } else { Err(Errno::EINVAL) }
 }
 
 /// Writes a GID as InfiniBand address (`struct sockaddr_ib`) into an answer. Returns its length.
-pub(super) fn put_gid(gid: [u8; 16], room: &mut [u8; 128]) -> u16 {
+/// Its P_Key is 0: an Ethernet address has none (`ucma.c:ucma_query_gid`).
+pub(super) fn put_gid(gid: [u8; 16], service_id: u64, room: &mut [u8; 128]) -> u16 {
     room[..2].copy_from_slice(&(AF_IB as u16).to_ne_bytes());
-    room[2..4].fill(0xff);
     room[8..24].copy_from_slice(&gid);
+    room[24..32].copy_from_slice(&service_id.to_be_bytes());
     48
 }
 

@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::id::State;
 use super::manager::{Host, Manager, Outgoing};
-use crate::fuzzing::feed::Feed;
+use crate::feed::Feed;
 use crate::wire::Address;
 
 /// Actions of one run.
@@ -60,7 +60,12 @@ pub(crate) fn mads(data: &[u8]) {
 impl Hosts {
     fn new() -> Hosts {
         let mut managers = [0, 1].map(|n: u8| {
-            Manager::new(Host { guid: 77 + u64::from(n), gids: vec![(3, gid(n + 1))], mtu: 5 })
+            Manager::new(Host {
+                guid: 77 + u64::from(n),
+                gids: vec![(3, gid(n + 1))],
+                mtu: 5,
+                is_routed: false,
+            })
         });
         let doors = [0, 1].map(|n: usize| managers[n].open().unwrap().0);
         let (flying, now) = (Vec::new(), Duration::ZERO);

@@ -13,7 +13,18 @@ pub(super) type IdNumber = u32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Service {
     Connections,
+    /// Sends of XRC.
+    XrcInitiator,
+    /// Receives of XRC.
+    XrcTarget,
     Datagrams,
+}
+
+impl Service {
+    /// True unless each message names its destination.
+    pub(super) fn connects(self) -> bool {
+        self != Self::Datagrams
+    }
 }
 
 /// State of an id, in order. The states of a connection have the names of IBTA vol 1, figures 114
@@ -49,6 +60,8 @@ pub(super) struct Id {
     pub(super) state: State,
     pub(super) local: Option<SocketAddr>,
     pub(super) peer: Option<SocketAddr>,
+    /// Events of it that its program has read (`ucma.c:ucma_get_event`).
+    pub(super) told: u32,
     /// Created by a peer's request: its address is the listener's, and it holds no port
     /// (`cma.c:cma_ib_new_conn_id`).
     pub(super) requested: bool,
@@ -107,6 +120,11 @@ impl Id {
         self.family_only.unwrap_or(addr.is_ipv4())
     }
 
+    /// Service that an address of it names (`cma.c:rdma_get_service_id`).
+    pub(super) fn service_id(&self, addr: Option<SocketAddr>) -> u64 {
+        u64::from(self.space) << 16 | u64::from(addr.map_or(0, |addr| addr.port()))
+    }
+
     pub(super) fn new(file: u64, uid: u64, space: u16, service: Service) -> Self {
         Self {
             file,
@@ -116,6 +134,7 @@ impl Id {
             state: State::Idle,
             local: None,
             peer: None,
+            told: 0,
             requested: false,
             reuse: false,
             family_only: None,

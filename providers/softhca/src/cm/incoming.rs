@@ -9,16 +9,14 @@ use uverbs_kernel_abi::rdma_cm::{
 
 use super::header::{self, IpHeader};
 use super::id::{Connection, Id, IdNumber, Service, State};
-use super::mad::{Ece, Ids, Mad, Message, Rej, Rep, Req, SidrRep, SidrReq, room};
+use super::mad::{EXTENDED, Ece, Ids, Mad, Message, Rej, Rep, Req, SidrRep, SidrReq, XRC, room};
 use super::manager::{Manager, Param, event};
 use super::queue::Queued;
-use super::refusals::{CONSUMER, INVALID_SERVICE, SIDR_REFUSED, TIMEOUT, of_request};
+use super::refusals::{CONSUMER, INVALID_SERVICE, OF_REQ, SIDR_REFUSED, TIMEOUT, of_request};
 use crate::wire::Address;
 
 /// Reasons of a REJ (IBTA table 110).
 const STALE: u16 = 10;
-/// Rejected message of a REJ: the request.
-const OF_REQ: u8 = 0;
 /// Time that a connection's packets may still be in flight: 2^17 times four microseconds.
 const TIMEWAIT: std::time::Duration = std::time::Duration::from_millis(512);
 
@@ -72,7 +70,8 @@ impl Manager {
         let refuse = |reason| of_request(tid, req, reason);
         let header = IpHeader::read(&req.private);
         let listener = header
-            .and_then(|header| self.listener(req.service_id, Service::Connections, header.to));
+            .zip(service(req))
+            .and_then(|(header, service)| self.listener(req.service_id, service, header.to));
         let (Some(header), Some(listener)) = (header, listener) else {
             // With a listener of another kind or at another address, the connection manager's user
             // rejects the request (cma.c, `cma_ib_req_handler`, `cma_ib_check_req_qp_type`; cm.c,
@@ -168,7 +167,7 @@ impl Manager {
     fn reply(&mut self, from: Address, to: Address, tid: u64, rep: &Rep) {
         let Some(number) = self.of_peer(from, rep.ids.remote) else { return };
         let Some(id) = self.ids.get_mut(&number) else { return };
-        if id.service != Service::Connections {
+        if !id.service.connects() {
             return;
         }
         match id.state {
@@ -181,19 +180,22 @@ impl Manager {
             _ => return,
         }
         id.state = State::RepReceived;
+        // `cm.c:cm_rep_get_qpn`.
+        let qpn = if id.service == Service::XrcInitiator { rep.eecn } else { rep.qpn };
         let connection = &mut id.connection;
         connection.awaited = None;
         connection.remote_id = rep.ids.local;
         connection.remote_guid = rep.ca_guid;
-        connection.remote_qpn = rep.qpn;
+        connection.remote_qpn = qpn;
         connection.remote_psn = rep.psn;
         connection.initiator_depth = rep.responder_resources;
         connection.responder_resources = rep.initiator_depth;
         connection.rnr_retry = rep.rnr_retry;
         let param = rdma_ucm_conn_param {
-            qp_num: rep.qpn,
+            qp_num: qpn,
             flow_control: rep.flow_control.into(),
-            retry_count: connection.retry,
+            // A REP has no retry count (`cma.c:cma_set_rep_event_data`).
+            retry_count: 0,
             rnr_retry_count: rep.rnr_retry,
             srq: rep.srq.into(),
             initiator_depth: rep.responder_resources,
@@ -247,7 +249,7 @@ impl Manager {
         };
         let Some(number) = number else { return };
         let Some(id) = self.ids.get_mut(&number) else { return };
-        if matches!(id.state, State::Over | State::Timewait) || id.service != Service::Connections {
+        if matches!(id.state, State::Over | State::Timewait) || !id.service.connects() {
             return;
         }
         // An accepted request can't be rejected any more: the REJ is for a late duplicate.
@@ -308,7 +310,7 @@ impl Manager {
     /// Handles the end of the peer's process, which a connection manager in the peer's kernel would
     /// report by the messages of its ids (`cm.c:cm_destroy_id`).
     pub(crate) fn peer_left(&mut self, peer: Address) {
-        let of = |id: &Id| id.service == Service::Connections && id.connection.there == peer;
+        let of = |id: &Id| id.service.connects() && id.connection.there == peer;
         let ids = self.ids.iter().filter(|(_, id)| of(id));
         for number in ids.map(|(&number, _)| number).collect::<Vec<_>>() {
             let Some(id) = self.ids.get_mut(&number) else { continue };
@@ -387,7 +389,7 @@ impl Manager {
             return;
         }
         id.connection.awaited = None;
-        id.state = if rep.status == 0 { State::Established } else { State::Over };
+        id.state = State::Over;
         let mut param = rdma_ucm_ud_param {
             private_data: padded(&rep.private),
             private_data_len: room::SIDR_REP as u8,
@@ -396,14 +398,23 @@ impl Manager {
         let what = if rep.status == 0 {
             param.qp_num = rep.qpn;
             param.qkey = rep.qkey;
+            if let Some(id) = self.ids.get(&number) {
+                param.ah_attr = self.path_of(id);
+            }
             event::ESTABLISHED
         } else {
             event::UNREACHABLE
         };
-        if let Some(id) = self.ids.get(&number) {
-            param.ah_attr = self.path_of(id);
-        }
         self.tell(number, what, rep.status.into(), Param::Datagram(param));
+    }
+}
+
+/// Service of a listener that takes a request (`cm.c:cm_req_get_qp_type`).
+fn service(req: &Req) -> Option<Service> {
+    match (req.transport, req.extended) {
+        (0, _) => Some(Service::Connections),
+        (EXTENDED, XRC) => Some(Service::XrcTarget),
+        _ => None,
     }
 }
 

@@ -65,8 +65,10 @@ pub(crate) struct Req {
     pub(crate) qpn: u32,
     pub(crate) responder_resources: u8,
     pub(crate) initiator_depth: u8,
-    /// Transport: 0 RC, 1 UC.
+    /// Transport: 0 RC, 1 UC, 3 the extended one.
     pub(crate) transport: u8,
+    /// Extended transport: 1 XRC.
+    pub(crate) extended: u8,
     pub(crate) flow_control: bool,
     /// First PSN that the receiver of this message must send with.
     pub(crate) psn: u32,
@@ -88,6 +90,8 @@ pub(crate) struct Req {
 pub(crate) struct Rep {
     pub(crate) ids: Ids,
     pub(crate) qpn: u32,
+    /// Queue pair of an XRC target ("EE context").
+    pub(crate) eecn: u32,
     pub(crate) psn: u32,
     pub(crate) responder_resources: u8,
     pub(crate) initiator_depth: u8,
@@ -147,6 +151,9 @@ const SIDR_REP: u16 = 0x18;
 pub(crate) const RESPONSE_TIMEOUT: u8 = 20;
 /// Repetitions of a message (`cma.c`, CMA_MAX_CM_RETRIES).
 pub(crate) const MAX_RETRIES: u8 = 15;
+/// Extended transport, and XRC among the extended ones (IBTA 12.6.5).
+pub(crate) const EXTENDED: u8 = 3;
+pub(crate) const XRC: u8 = 1;
 /// LID of a path that leaves the subnet (IBTA 12.6.5.1, "permissive").
 const NO_LID: u16 = 0xffff;
 
@@ -334,7 +341,7 @@ impl Req {
         body.put(47, [RESPONSE_TIMEOUT << 3 | self.retry]);
         body.put(48, 0xffff_u16.to_be_bytes());
         body.put(50, [self.mtu << 4 | self.rnr_retry]);
-        body.put(51, [MAX_RETRIES << 4 | u8::from(self.srq) << 3]);
+        body.put(51, [MAX_RETRIES << 4 | u8::from(self.srq) << 3 | self.extended]);
         body.put(52, NO_LID.to_be_bytes());
         body.put(54, NO_LID.to_be_bytes());
         body.put(56, self.sgid);
@@ -353,6 +360,7 @@ impl Req {
             responder_resources: body.0[35],
             initiator_depth: body.0[39],
             transport: body.0[43] >> 1 & 3,
+            extended: body.0[51] & 7,
             flow_control: body.0[43] & 1 != 0,
             psn: body.u24(44),
             retry: body.0[47] & 7,
@@ -374,6 +382,7 @@ impl Rep {
     fn write(&self, body: &mut Body<'_>) {
         body.ids(self.ids);
         body.u24(12, self.qpn);
+        body.u24(16, self.eecn);
         body.u24(20, self.psn);
         body.put(24, [self.responder_resources, self.initiator_depth]);
         body.put(26, [self.ack_delay << 3 | u8::from(self.flow_control)]);
@@ -391,6 +400,7 @@ impl Rep {
         Self {
             ids: body.ids(),
             qpn: body.u24(12),
+            eecn: body.u24(16),
             psn: body.u24(20),
             responder_resources: body.0[24],
             initiator_depth: body.0[25],
@@ -442,6 +452,7 @@ mod tests {
             responder_resources: 4,
             initiator_depth: 5,
             transport: 0,
+            extended: 0,
             flow_control: true,
             psn: 0x31_3233,
             retry: 7,
@@ -475,6 +486,7 @@ mod tests {
         let rep = Rep {
             ids,
             qpn: 0x21_2223,
+            eecn: 0,
             psn: 0x31_3233,
             responder_resources: 4,
             initiator_depth: 5,

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::errno::Errno as NixErrno;
 use uverbs_core::Errno;
 use uverbs_kernel_abi::ah::{ib_uverbs_ah_attr, ib_uverbs_global_route};
 use uverbs_kernel_abi::rdma_cm::{
@@ -16,6 +17,7 @@ use super::held::Held;
 use super::id::{Awaited, Id, IdNumber, Service, State};
 use super::mad::{MAX_RETRIES, Mad, Message, RESPONSE_TIMEOUT};
 use super::queue::{Bell, EventQueue, Queued};
+use crate::raw_socket;
 use crate::wire::Address;
 
 /// Event numbers of `enum rdma_cm_event_type`.
@@ -51,6 +53,8 @@ pub(crate) struct Host {
     pub(crate) gids: Vec<(u8, [u8; 16])>,
     /// MTU of the port, `enum ib_mtu`.
     pub(crate) mtu: u8,
+    /// Addresses and routes are the kernel's: a device on the network.
+    pub(crate) is_routed: bool,
 }
 
 /// A message to send by queue pair 1.
@@ -126,6 +130,16 @@ impl Manager {
     /// Number of ids.
     pub(crate) fn ids(&self) -> usize {
         self.ids.len()
+    }
+
+    /// Number, port space, addresses and queue pair of each id.
+    pub(crate) fn listed(
+        &self,
+    ) -> impl Iterator<Item = (u32, u16, [Option<SocketAddr>; 2], Option<u32>)> {
+        self.ids.iter().map(|(number, id)| {
+            let qpn = Some(id.connection.qpn).filter(|qpn| *qpn != 0);
+            (*number, id.space, [id.local, id.peer], qpn)
+        })
     }
 
     /// Closes a door and destroys its ids.
@@ -212,12 +226,59 @@ impl Manager {
         own.into_iter().find(|own| own.is_ipv4() == peer.is_ipv4())
     }
 
+    /// Makes addresses and routes the kernel's: the device is on the network.
+    pub(crate) fn route_by_kernel(&mut self) {
+        self.host.is_routed = true;
+    }
+
+    /// Checks that the kernel routes packets to an address (`addr.c:addr_resolve`). A kernel that
+    /// can't be asked, and link-local addresses, which need an interface, count as routed.
+    ///
+    /// # Errors
+    ///
+    /// `ENETUNREACH` and other errors of the route lookup.
+    pub(super) fn check_route(&self, from: IpAddr, to: IpAddr) -> Result<(), Errno> {
+        let is_local = matches!(to, IpAddr::V6(to) if to.is_unicast_link_local());
+        if !self.host.is_routed || is_local || to.is_multicast() {
+            return Ok(());
+        }
+        match raw_socket::route(from, to) {
+            Err(errno @ (NixErrno::ENETUNREACH | NixErrno::EHOSTUNREACH | NixErrno::EINVAL)) => {
+                Err(Errno::from_raw(errno as i32))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// True if an address stands for every local one: an unspecified or loopback address
     /// (`cma.c:cma_any_addr`, `cma_loopback_addr`), unless the device itself is on the loopback
     /// network.
     pub(super) fn is_any(&self, addr: IpAddr) -> bool {
         let on_loopback = || self.host.gids.iter().any(|&(_, gid)| ip(gid).is_loopback());
         addr.is_unspecified() || addr.is_loopback() && !on_loopback()
+    }
+
+    /// True if an id has its device: by its own address, or by its peer's
+    /// (`cma.c:cma_attach_to_dev`).
+    pub(super) fn has_device(&self, id: &Id) -> bool {
+        match id.state {
+            State::Idle => false,
+            State::Bound | State::Listening => {
+                id.local.is_some_and(|local| !self.is_any(local.ip()))
+            }
+            _ => true,
+        }
+    }
+
+    /// Finds an id of the door that has its device (`ucma.c:ucma_get_ctx_dev`).
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` without a device.
+    pub(super) fn of_device(&mut self, file: u64, number: IdNumber) -> Result<&mut Id, Errno> {
+        self.of(file, number)?;
+        let has_device = self.ids.get(&number).is_some_and(|id| self.has_device(id));
+        if has_device { self.of(file, number) } else { Err(Errno::EINVAL) }
     }
 
     /// Claims a port for an id's address: the requested one, or a free one for 0.
@@ -251,8 +312,8 @@ impl Manager {
         let own = self.ids.get(&of)?;
         let own_family_only = own.is_family_only(addr);
         let others = self.ids.iter().filter(|&(&number, id)| {
-            let shared = reuse && id.reuse && id.state != State::Listening;
-            number != of && id.space == own.space && !id.requested && !shared
+            let holds = id.state != State::Idle && !id.requested;
+            number != of && id.space == own.space && holds && !(reuse && id.reuse)
         });
         others.filter_map(|(_, id)| Some((id, id.local?))).find_map(|(id, local)| {
             let apart =

@@ -1,6 +1,8 @@
 //! Paths, as records of InfiniBand's subnet administration (IBTA vol 1, 15.2.5.16), read and set by
 //! programs.
 
+use std::net::SocketAddr;
+
 use uverbs_core::Errno;
 use uverbs_kernel_abi::rdma_cm::rdma_ucm_query_path_resp;
 use zerocopy::IntoBytes;
@@ -21,13 +23,15 @@ const EXACTLY: u8 = 2 << 6;
 const LIFE_TIME: u8 = 16;
 
 impl Manager {
-    /// GIDs of both ends, zeros if unresolved.
+    /// GIDs of both addresses, zeros without a device (`cma.c:rdma_read_gids`).
     pub(super) fn gids_of(&self, id: &Id) -> ([u8; 16], [u8; 16]) {
         if id.connection.here.gid != [0; 16] {
             return (id.connection.here.gid, id.connection.there.gid);
         }
-        let own = id.local.map(|local| local.ip()).filter(|&ip| !self.is_any(ip));
-        (own.map_or([0; 16], gid), [0; 16])
+        let of = |addr: Option<SocketAddr>| {
+            addr.filter(|_| self.has_device(id)).map_or([0; 16], |addr| gid(addr.ip()))
+        };
+        (of(id.local), of(id.peer))
     }
 
     /// Answers a query for the id's path, if it has one (`ucma_query_path`).

@@ -4,6 +4,10 @@ use super::id::{Connection, Id, Service, State};
 use super::mad::{Ids, Mad, Message, Rej, Req, SidrRep, room};
 use super::manager::UDP_QKEY;
 
+/// Rejected message of a REJ (IBTA vol 1, 12.6.7): the request, the reply, another.
+pub(super) const OF_REQ: u8 = 0;
+pub(super) const OF_REP: u8 = 1;
+pub(super) const OF_OTHER: u8 = 2;
 /// REJ reason: the sender gave up (IBTA table 110).
 pub(super) const TIMEOUT: u16 = 4;
 /// REJ reason: no listener (IBTA table 110).
@@ -35,20 +39,25 @@ impl SidrRep {
     }
 }
 
-/// SIDR_REP that rejects.
-pub(super) fn sidr_refusal(connection: &Connection) -> Message {
+/// SIDR_REP that rejects. The private data must fit.
+pub(super) fn sidr_refusal(connection: &Connection, data: &[u8]) -> Message {
     let mut message = SidrRep::new(connection.remote_id, connection.service_id);
+    let len = data.len().min(room::SIDR_REP);
+    message.private[..len].copy_from_slice(&data[..len]);
     (message.status, message.qkey) = (SIDR_REFUSED, 0);
     Message::SidrRep(message)
 }
 
-/// Rejection of a request of either kind.
+/// Rejection by an id of either kind. It names the rejected message (`cm.c:cm_format_rej`).
 pub(super) fn no(id: &Id, reason: u16, data: &[u8]) -> Message {
     let ids = Ids { local: id.connection.local_id, remote: id.connection.remote_id };
+    let message = match id.state {
+        State::ReqReceived => OF_REQ,
+        State::RepReceived => OF_REP,
+        _ => OF_OTHER,
+    };
     match id.service {
-        Service::Connections => {
-            refusal(ids, u8::from(id.state == State::RepReceived), reason, data)
-        }
-        Service::Datagrams => sidr_refusal(&id.connection),
+        Service::Datagrams => sidr_refusal(&id.connection, data),
+        _ => refusal(ids, message, reason, data),
     }
 }

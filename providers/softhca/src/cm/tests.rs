@@ -18,6 +18,7 @@ use super::manager::{Host, Manager, Outgoing, event};
 mod death;
 mod forged;
 mod held;
+mod xrc;
 
 const GIDS: [[u8; 16]; 2] = [gid_of(1), gid_of(2)];
 
@@ -51,8 +52,14 @@ struct World {
 
 impl World {
     fn new(seed: u64, network: Network) -> Self {
-        let mut hosts = [0, 1]
-            .map(|n| Manager::new(Host { guid: 77 + n as u64, gids: vec![(3, GIDS[n])], mtu: 5 }));
+        let mut hosts = [0, 1].map(|n| {
+            Manager::new(Host {
+                guid: 77 + n as u64,
+                gids: vec![(3, GIDS[n])],
+                mtu: 5,
+                is_routed: false,
+            })
+        });
         let doors = [0, 1].map(|n: usize| hosts[n].open().unwrap().0);
         let (flying, now, told) = (Vec::new(), Duration::ZERO, BTreeMap::new());
         let seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;

@@ -7,7 +7,7 @@ use uverbs_core::Errno;
 use super::id::{Id, IdNumber, Service, State};
 use super::mad::{Ids, Message, Rej, room};
 use super::manager::{Manager, Param, event, interval};
-use super::refusals::{CONSUMER, TIMEOUT, refusal, sidr_refusal};
+use super::refusals::{CONSUMER, TIMEOUT, no, sidr_refusal};
 
 impl Manager {
     /// Time of the first timer of all ids.
@@ -81,12 +81,13 @@ impl Manager {
         let connection = &id.connection;
         let ids = Ids { local: connection.local_id, remote: connection.remote_id };
         match (id.service, id.state) {
-            (Service::Datagrams, State::ReqReceived) => Some(sidr_refusal(connection)),
+            (Service::Datagrams, State::ReqReceived) => Some(sidr_refusal(connection, &[])),
             (Service::Datagrams, _) => None,
             (_, State::ReqSent) => Some(self.timed_out(id, 0)),
-            (_, State::ReqReceived) => Some(refusal(ids, 0, CONSUMER, &[])),
-            (_, State::RepReceived) => Some(refusal(ids, 1, CONSUMER, &[])),
-            (_, State::RepSent | State::Established) => {
+            (_, State::ReqReceived | State::RepReceived | State::RepSent) => {
+                Some(no(id, CONSUMER, &[]))
+            }
+            (_, State::Established) => {
                 Some(Message::Dreq { ids, remote_qpn: connection.remote_qpn })
             }
             (_, State::DreqReceived) => Some(Message::Drep(ids)),

@@ -1,7 +1,7 @@
 //! Fuzz target: packets of a hostile peer.
 
-use super::feed::Feed;
 use super::scene::{DC_KEY, GRANTED, GRANTED_LEN, Keys, QKEY, SERVICES, Scene};
+use crate::feed::Feed;
 use crate::hca::Service;
 use crate::hca::number::Key;
 use crate::hca::testing::IOVA;

@@ -15,8 +15,6 @@
 //! | [`guests`] | a guest: registers, command queue entries, rings, beside another guest |
 //! | [`clients`] | a vfio-user client: messages and descriptors |
 
-#[path = "../../../../fuzz/feed.rs"]
-pub(crate) mod feed;
 mod frames;
 mod scene;
 mod work;

@@ -2,9 +2,9 @@
 
 use uverbs_mlx5_prm::opcode::{MLX5_OPC_MOD_MMO_DMA, Opcode};
 
-use super::feed::Feed;
 use super::frames::near_edge;
 use super::scene::{GRANTED, OWN, SERVICES, Scene};
+use crate::feed::Feed;
 use crate::hca::dma::Dma;
 use crate::hca::number::UarNumber;
 use crate::hca::testing::{IOVA, UAR, Wr};

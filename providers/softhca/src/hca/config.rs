@@ -1,5 +1,7 @@
 //! Limits and options of one device.
 
+use std::time::Duration;
+
 pub(crate) use super::context::{LinkLayer, Mtu};
 
 /// Reaction to driver errors that silicon ignores.
@@ -41,6 +43,23 @@ pub struct HcaConfig {
     pub max_rd_atomic: u8,
     /// RDMA READs and atomics that a QP takes as responder.
     pub max_dest_rd_atomic: u8,
+    /// READs and atomics that a DC initiator may have outstanding. Newer cards have another limit
+    /// for them than for RC.
+    pub max_dc_rd_atomic: u8,
+    /// Number of the first doorbell page (UAR). Cards reserve the first pages of their BAR; numbers
+    /// of a large BAR have more than 16 bits.
+    pub first_uar: u32,
+    /// Doorbell pages that may exist at once.
+    pub max_uars: u32,
+    /// Doorbell pages with BlueFlame registers that may exist at once.
+    pub max_blue_flame: u32,
+    /// PCI device number, `vendor_part_id` of the verbs.
+    pub part: u16,
+    /// True if programs can have memory of the device.
+    pub device_memory: bool,
+    /// True if memory keys must have relaxed ordering (`mkc_order_write_after_write_ro_only`), as
+    /// the newest firmware demands.
+    pub relaxed_only: bool,
     /// Log2 of the maximum streams of a DC initiator, and of the maximum streams that may stop
     /// before it fails.
     pub log_max_dci_streams: u8,
@@ -61,6 +80,14 @@ pub struct HcaConfig {
     /// timeout be up to four times longer, and silicon has such a minimum, too. A loaded host may
     /// stall a software device for milliseconds without loss of a packet.
     pub min_ack_timeout: u8,
+    /// True if the device has a direct path to GPUs beside the PCI bridge (data direct).
+    pub data_direct: bool,
+    /// Time since 1970 at which the device's clock began, if it stamps completions in real time:
+    /// seconds and nanoseconds. Otherwise the counter of its nanoseconds does.
+    pub real_time: Option<Duration>,
+    /// Physical ports that are bonded to one (LAG), at most 2: each queue pair has one of them. The
+    /// wire is one in any case. In a process only.
+    pub lag_ports: u8,
     /// Kind of port.
     pub link: LinkLayer,
     /// MTU of the port; a larger path MTU is rejected.
@@ -72,6 +99,10 @@ pub struct HcaConfig {
     /// Enhanced connection establishment (ECE) that the device reports: version in the highest four
     /// bits, and options. 0 for a device without ECE.
     pub ece: u32,
+    /// True if a page fault ends a receive of a shared queue, with vendor syndrome 0x93: the sender
+    /// is to send again, and the library to post the receive again. A device in a process does so
+    /// with every other receive in on-demand memory.
+    pub aborts_shared_receives: bool,
     /// Reaction to driver errors that silicon ignores.
     pub strict: Strictness,
     /// Writes the CQE of each shared receive twice, except of a tag-matching SRQ: a fault for tests
@@ -103,6 +134,13 @@ impl Default for HcaConfig {
             max_copy: 1 << 24,
             max_rd_atomic: 16,
             max_dest_rd_atomic: 16,
+            max_dc_rd_atomic: 16,
+            first_uar: 0x10,
+            max_uars: 1 << 10,
+            max_blue_flame: 1 << 10,
+            part: 0x101d,
+            device_memory: true,
+            relaxed_only: false,
             log_max_dci_streams: 6,
             log_max_tags: 10,
             packet_window: 64,
@@ -110,12 +148,16 @@ impl Default for HcaConfig {
             congestion: false,
             placement: false,
             min_ack_timeout: 12,
+            data_direct: false,
+            real_time: None,
+            lag_ports: 1,
             link: LinkLayer::Ethernet,
             active_mtu: Mtu::B4096,
             pkeys: vec![0xffff],
             min_inline_header: 0,
             ece: 1 << 28,
             strict: Strictness::Silicon,
+            aborts_shared_receives: false,
             repeats_receives: false,
         }
     }

@@ -199,8 +199,17 @@ pub(crate) struct CqContext {
     pub overrun_ignore: bool,
     /// A slot of 128 bytes is written whole: 64 zeros before the CQE.
     pub padded: bool,
-    /// CQEs of 64 bytes may be compressed (cqc.cqe_comp_en).
-    pub compressed: bool,
+    /// CQEs of 64 bytes may be compressed (cqc.cqe_comp_en), with such mini CQEs of responses.
+    pub compressed: Option<MiniCqe>,
+}
+
+/// Field of a packet's mini CQE beside its length (cqc.mini_cqe_res_format).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MiniCqe {
+    /// RSS hash (`MLX5_CQE_FORMAT_HASH`).
+    Hash,
+    /// Checksum (`MLX5_CQE_FORMAT_CSUM`).
+    Checksum,
 }
 
 /// Event moderation: an event after `count` completions or after `period`, whichever comes first.
@@ -434,7 +443,9 @@ pub(crate) struct AddressVector {
     pub src: Address,
     /// Address of the peer.
     pub dst: Address,
-    /// Index of `src.gid` in the port's table; kept for queries only.
+    /// GID of the peer as the program set it, which may be link-local; kept for queries only.
+    pub dgid: [u8; 16],
+    /// Index of the local GID in the port's table; kept for queries only.
     pub sgid_index: u8,
     /// A GRH is present (always, for RoCE); kept for queries only.
     pub is_global: bool,

@@ -25,7 +25,7 @@ use crate::hca::state::srq::SrqTable;
 use crate::hca::stats::HcaStats;
 use crate::hca::tap::Tap;
 use crate::wire::spare::Spare;
-use crate::wire::{Address, Wire};
+use crate::wire::{Address, Network, Wire};
 
 /// One software HCA with one port.
 #[derive(Debug)]
@@ -71,6 +71,7 @@ impl Hca {
             tap: Tap::default(),
             spare: Spare::default(),
             spare_lists: Spare::default(),
+            aborted: false,
             connections: 0,
         };
         Hca {
@@ -138,11 +139,27 @@ impl Hca {
     /// Sets the port's addresses and tells the wire: one for each GID, all with this LID; the LID
     /// alone if there is no GID.
     pub(crate) fn set_addresses(&mut self, gids: &[[u8; 16]], lid: u16) {
-        let mut addresses: Vec<_> = gids.iter().map(|&gid| Address { gid, lid }).collect();
+        let address = |&gid| Address { gid: self.resolve(gid), lid };
+        let mut addresses: Vec<_> = gids.iter().map(address).collect();
         if addresses.is_empty() && lid != 0 {
             addresses.push(Address { gid: [0; 16], lid });
         }
         self.common.port.set_addresses(addresses);
+    }
+
+    /// Sets the network, on which link-local GIDs stand for IP addresses. Before the addresses.
+    pub(crate) fn set_network(&mut self, network: Network) {
+        self.common.port.network = Some(network);
+    }
+
+    /// The port is on the network.
+    pub(crate) fn has_network(&self) -> bool {
+        self.common.port.network.is_some()
+    }
+
+    /// GID that packets to or from `gid` carry.
+    pub(crate) fn resolve(&self, gid: [u8; 16]) -> [u8; 16] {
+        self.common.port.resolve(gid)
     }
 
     /// Leaves the wire: no address, and nothing sent when queue pairs are destroyed.

@@ -54,9 +54,9 @@ mod tests;
 
 pub use config::{HcaConfig, Strictness};
 pub(crate) use context::{
-    ANY_QPN, Access, AddressVector, CqContext, CqeScatter, DciStreams, DctContext, MkeyContext,
-    Moderation, QpAttrs, QpContext, QpState, QpTransition, RqContext, Service, SqContext,
-    SrqContext, TagSrq, XrcSrq,
+    ANY_QPN, Access, AddressVector, CqContext, CqeScatter, DciStreams, DctContext, MiniCqe,
+    MkeyContext, Moderation, QpAttrs, QpContext, QpState, QpTransition, RqContext, Service,
+    SqContext, SrqContext, TagSrq, XrcSrq,
 };
 pub use context::{LinkLayer, Mtu, Placement};
 pub(crate) use counters::Traffic;

@@ -69,6 +69,11 @@ impl AttrSpec {
         Self::new(id, Kind::In, min, u16::MAX as usize, false)
     }
 
+    /// `UVERBS_ATTR_PTR_IN` of `UVERBS_ATTR_SIZE`, from one byte on.
+    pub(crate) const fn ptr_in_upto(id: u16, max: usize) -> Self {
+        Self::new(id, Kind::In, 1, max, false)
+    }
+
     /// `UVERBS_ATTR_PTR_IN` of `UVERBS_ATTR_STRUCT`: may grow with zeros.
     pub(crate) const fn struct_in(id: u16, min: usize, len: usize) -> Self {
         Self::new(id, Kind::In, min, len, true)

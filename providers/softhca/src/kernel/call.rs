@@ -6,7 +6,6 @@
 //! `uverbs_process_attr`).
 
 use nix::errno::Errno;
-use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
 use uverbs_kernel_abi::ioctl::{
     UVERBS_ATTR_F_MANDATORY, UVERBS_ATTR_F_VALID_OUTPUT, UVERBS_ATTR_INLINE_MAX, ib_uverbs_attr,
     ib_uverbs_ioctl_hdr,
@@ -31,7 +30,7 @@ pub(crate) struct Method {
     pub(crate) object: u16,
     pub(crate) method: u16,
     pub(crate) attrs: &'static [AttrSpec],
-    pub(crate) handler: fn(&mut Call<'_>) -> Result<(), Errno>,
+    pub(crate) handler: Handler,
 }
 
 /// One write command.
@@ -51,11 +50,28 @@ pub(crate) struct Write {
 pub(crate) struct Table {
     pub(crate) methods: &'static [Method],
     pub(crate) writes: &'static [Write],
+    /// Handlers of methods that this device answers otherwise.
+    pub(crate) instead: &'static [(u16, u16, Handler)],
+    /// Objects of the device; empty: all.
+    pub(crate) objects: &'static [u16],
 }
+
+/// Handler of a method.
+pub(crate) type Handler = fn(&mut Call<'_>) -> Result<(), Errno>;
 
 impl Table {
     fn method(&self, object: u16, method: u16) -> Option<&'static Method> {
+        if !self.objects.is_empty() && !self.objects.contains(&object) {
+            return None;
+        }
         self.methods.iter().find(|known| known.object == object && known.method == method)
+    }
+
+    fn handler(&self, method: &Method) -> Handler {
+        let mut instead = self.instead.iter();
+        let found =
+            instead.find(|(of, number, _)| (*of, *number) == (method.object, method.method));
+        found.map_or(method.handler, |(.., handler)| *handler)
     }
 }
 
@@ -117,7 +133,7 @@ pub(crate) fn ioctl(
     if header.reserved1 != 0 || header.reserved2 != 0 {
         return Err(Errno::EPROTONOSUPPORT);
     }
-    if header.driver_id != RDMA_DRIVER_MLX5 {
+    if header.driver_id != device.driver() {
         return Err(Errno::EINVAL);
     }
     let method = table.method(header.object_id, header.method_id).ok_or(Errno::EPROTONOSUPPORT)?;
@@ -182,7 +198,7 @@ impl Call<'_> {
                 None => self.file.destroy(self.device, handle)?,
             });
         }
-        (method.handler)(self)?;
+        self.table.handler(method)(self)?;
         // `ib_uverbs_run_method` assumes that the driver wrote its output. Driver methods number
         // their attributes from the same id on, so the kind has to be checked as well.
         if let Some(attr) = self.attr(UVERBS_ATTR_UHW_OUT)

@@ -8,24 +8,28 @@ use uverbs_kernel_abi::cq::ib_uverbs_destroy_cq_resp;
 use uverbs_kernel_abi::gid::ib_uverbs_gid_entry;
 use uverbs_kernel_abi::mlx5::{
     MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE, MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX,
-    MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET, MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_IN,
-    MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_OUT, MLX5_IB_ATTR_DEVX_OBJ_CREATE_HANDLE,
-    MLX5_IB_ATTR_DEVX_OBJ_DESTROY_HANDLE, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN,
-    MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE,
+    MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET, MLX5_IB_ATTR_CREATE_CQ_UAR_INDEX,
+    MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_IN, MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_OUT,
+    MLX5_IB_ATTR_DEVX_OBJ_CREATE_HANDLE, MLX5_IB_ATTR_DEVX_OBJ_DESTROY_HANDLE,
+    MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT,
+    MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE, MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_IN,
+    MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_OUT, MLX5_IB_ATTR_DEVX_OBJ_QUERY_HANDLE,
     MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT,
     MLX5_IB_ATTR_DM_MAP_OP_ADDR_REQ_HANDLE, MLX5_IB_ATTR_DM_MAP_OP_ADDR_REQ_OP,
     MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_PAGE_INDEX, MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_START_OFFSET,
-    MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX, MLX5_IB_ATTR_QUERY_DM_REQ_HANDLE,
-    MLX5_IB_ATTR_QUERY_DM_RESP_LENGTH, MLX5_IB_ATTR_QUERY_DM_RESP_PAGE_INDEX,
-    MLX5_IB_ATTR_QUERY_DM_RESP_START_OFFSET, MLX5_IB_ATTR_QUERY_PD_HANDLE,
-    MLX5_IB_ATTR_QUERY_PD_RESP_PDN, MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE,
+    MLX5_IB_ATTR_FLOW_MATCHER_DESTROY_HANDLE, MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX,
+    MLX5_IB_ATTR_QUERY_DM_REQ_HANDLE, MLX5_IB_ATTR_QUERY_DM_RESP_LENGTH,
+    MLX5_IB_ATTR_QUERY_DM_RESP_PAGE_INDEX, MLX5_IB_ATTR_QUERY_DM_RESP_START_OFFSET,
+    MLX5_IB_ATTR_QUERY_PD_HANDLE, MLX5_IB_ATTR_QUERY_PD_RESP_PDN,
+    MLX5_IB_ATTR_REG_DMABUF_MR_ACCESS_FLAGS, MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE,
     MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET,
     MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE,
     MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE, MLX5_IB_METHOD_DEVX_OBJ_CREATE,
-    MLX5_IB_METHOD_DEVX_OBJ_DESTROY, MLX5_IB_METHOD_DEVX_OBJ_MODIFY, MLX5_IB_METHOD_DEVX_OTHER,
-    MLX5_IB_METHOD_DM_MAP_OP_ADDR, MLX5_IB_METHOD_DM_QUERY, MLX5_IB_METHOD_PD_QUERY,
-    MLX5_IB_METHOD_UAR_OBJ_ALLOC, MLX5_IB_METHOD_UAR_OBJ_DESTROY, MLX5_IB_OBJECT_DEVX,
-    MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_OBJECT_UAR, mlx5_ib_alloc_ucontext_resp,
+    MLX5_IB_METHOD_DEVX_OBJ_DESTROY, MLX5_IB_METHOD_DEVX_OBJ_MODIFY, MLX5_IB_METHOD_DEVX_OBJ_QUERY,
+    MLX5_IB_METHOD_DEVX_OTHER, MLX5_IB_METHOD_DM_MAP_OP_ADDR, MLX5_IB_METHOD_DM_QUERY,
+    MLX5_IB_METHOD_FLOW_MATCHER_DESTROY, MLX5_IB_METHOD_PD_QUERY, MLX5_IB_METHOD_UAR_OBJ_ALLOC,
+    MLX5_IB_METHOD_UAR_OBJ_DESTROY, MLX5_IB_OBJECT_DEVX, MLX5_IB_OBJECT_DEVX_OBJ,
+    MLX5_IB_OBJECT_FLOW_MATCHER, MLX5_IB_OBJECT_UAR, mlx5_ib_alloc_ucontext_resp,
 };
 use uverbs_kernel_abi::objects::*;
 use uverbs_kernel_abi::port::ib_uverbs_query_port_resp_ex;
@@ -37,11 +41,12 @@ use crate::kernel::attr::{AttrSpec as A, Use};
 use crate::kernel::call::{Call, Method, Table, Write};
 use crate::kernel::verbs::device::{context, devx, event, port, uar, write};
 use crate::kernel::verbs::memory::{dm, dmabuf, mr, mw, pd};
-use crate::kernel::verbs::packets::{ah, counters, flow, mcast};
+use crate::kernel::verbs::packets::{ah, counters, flow, matcher, mcast};
 use crate::kernel::verbs::queues::{cq, qp, qp_modify, rss, srq, wq, xrc};
 
 /// All methods and write commands.
-pub(crate) static TABLE: Table = Table { methods: METHODS, writes: WRITES };
+pub(crate) static TABLE: Table =
+    Table { methods: METHODS, writes: WRITES, instead: &[], objects: &[] };
 
 /// Write commands of INVOKE_WRITE.
 const WRITES: &[Write] = &[
@@ -80,7 +85,7 @@ const fn destroy(object: u16, method: u16, attrs: &'static [A]) -> Method {
 }
 
 /// Ioctl methods.
-static METHODS: &[Method] = &[
+pub(crate) static METHODS: &[Method] = &[
     Method {
         object: UVERBS_OBJECT_DEVICE,
         method: UVERBS_METHOD_INVOKE_WRITE,
@@ -233,6 +238,7 @@ static METHODS: &[Method] = &[
             A::ptr_in(UVERBS_ATTR_REG_DMABUF_MR_IOVA, 8),
             A::ptr_in(UVERBS_ATTR_REG_DMABUF_MR_FD, 4),
             A::flags_in(UVERBS_ATTR_REG_DMABUF_MR_ACCESS_FLAGS),
+            A::flags_in(MLX5_IB_ATTR_REG_DMABUF_MR_ACCESS_FLAGS).optional(),
             A::ptr_out(UVERBS_ATTR_REG_DMABUF_MR_RESP_LKEY, 4),
             A::ptr_out(UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY, 4),
         ],
@@ -319,6 +325,7 @@ static METHODS: &[Method] = &[
             A::fd(UVERBS_ATTR_CREATE_CQ_EVENT_FD, UVERBS_OBJECT_ASYNC_EVENT, Use::Read).optional(),
             A::UHW_IN,
             A::UHW_OUT,
+            A::ptr_in(MLX5_IB_ATTR_CREATE_CQ_UAR_INDEX, 4).optional(),
         ],
         handler: cq::create,
     },
@@ -445,6 +452,17 @@ static METHODS: &[Method] = &[
         UVERBS_METHOD_FLOW_DESTROY,
         &[A::idr(UVERBS_ATTR_DESTROY_FLOW_HANDLE, UVERBS_OBJECT_FLOW, Use::Destroy)],
     ),
+    matcher::CREATE_RULE,
+    matcher::CREATE,
+    destroy(
+        MLX5_IB_OBJECT_FLOW_MATCHER,
+        MLX5_IB_METHOD_FLOW_MATCHER_DESTROY,
+        &[A::idr(
+            MLX5_IB_ATTR_FLOW_MATCHER_DESTROY_HANDLE,
+            MLX5_IB_OBJECT_FLOW_MATCHER,
+            Use::Destroy,
+        )],
+    ),
     Method {
         object: UVERBS_OBJECT_COUNTERS,
         method: UVERBS_METHOD_COUNTERS_CREATE,
@@ -511,6 +529,16 @@ static METHODS: &[Method] = &[
             A::ptr_out_min(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT, devx::HEADER),
         ],
         handler: devx::modify,
+    },
+    Method {
+        object: MLX5_IB_OBJECT_DEVX_OBJ,
+        method: MLX5_IB_METHOD_DEVX_OBJ_QUERY,
+        attrs: &[
+            A::any_idr(MLX5_IB_ATTR_DEVX_OBJ_QUERY_HANDLE),
+            A::ptr_in_min(MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_IN, devx::HEADER).read_early(),
+            A::ptr_out_min(MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_OUT, devx::HEADER),
+        ],
+        handler: devx::query,
     },
     destroy(
         MLX5_IB_OBJECT_DEVX_OBJ,

@@ -4,6 +4,7 @@
 //! | file | contents | in Linux |
 //! |---|---|---|
 //! | `methods` | the table of methods and write commands | `core/uverbs_std_types_*.c` |
+//! | `rdmavt` | the front of another device, over the same HCA | `sw/rdmavt/` |
 //! | `verbs` | the commands, a file for each kind of object | `core/`, `hw/mlx5/` |
 //! | `call` | one command, checked against the table | `core/uverbs_ioctl.c` |
 //! | `attr` | specifications of attributes | `include/rdma/uverbs_ioctl.h` |
@@ -26,6 +27,7 @@ use uverbs_kernel_abi::event as ib;
 mod attr;
 mod call;
 mod methods;
+pub(crate) mod rdmavt;
 mod state;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod tests;
@@ -40,6 +42,7 @@ pub(crate) use crate::board::profile;
 
 use self::state::device::Owner;
 use self::state::file::File;
+pub(crate) use self::state::objects::{Object, Objects};
 use crate::hca::HcaEvent;
 use crate::hca::number::UarNumber;
 
@@ -63,6 +66,18 @@ impl Kernel {
             *counts.entry(kind).or_default() += 1;
         }
         counts
+    }
+
+    /// Numbers of the open files that have a context.
+    pub(crate) fn contexts(&self) -> impl Iterator<Item = u64> {
+        self.files.iter().filter(|(_, file)| file.context.is_some()).map(|(id, _)| *id)
+    }
+
+    /// Objects of all open files, each with the objects of its file.
+    pub(crate) fn held(&self) -> impl Iterator<Item = (&Objects, &Object)> {
+        self.files
+            .values()
+            .flat_map(|file| file.objects.all().map(|object| (&file.objects, object)))
     }
 
     /// Opens the device file.
@@ -91,8 +106,13 @@ impl Kernel {
     /// Executes one `RDMA_VERBS_IOCTL`.
     pub(crate) fn ioctl(&mut self, id: u64, words: &mut [u64]) -> Result<(), Errno> {
         self.take_doorbells();
+        self.device.pump();
+        let table =
+            if self.device.rings.is_some() { &rdmavt::verbs::TABLE } else { &methods::TABLE };
         let file = self.files.get_mut(&id).ok_or(Errno::EBADF)?;
-        call::ioctl(&mut self.device, file, &methods::TABLE, words)
+        let answer = call::ioctl(&mut self.device, file, table, words);
+        self.collect();
+        answer
     }
 
     /// Executes one mmap.
@@ -106,7 +126,27 @@ impl Kernel {
         if self.device.gone {
             return Err(Errno::EIO);
         }
+        if let Some(rings) = &mut self.device.rings {
+            return rings.map(id, len, offset);
+        }
         verbs::device::map::mmap(&self.device, file, len, offset)
+    }
+
+    /// Hands out what the HCA completed in rings of rdmavt. True if that raised an event.
+    fn collect(&mut self) -> bool {
+        let Device { hca, rings: Some(rings), cq_owners, .. } = &mut self.device else {
+            return false;
+        };
+        let events = rings.collect(hca);
+        for (cqn, event) in &events {
+            let Some(&(id, handle)) = cq_owners.get(cqn) else { continue };
+            let Some(file) = self.files.get_mut(&id) else { continue };
+            match event {
+                rdmavt::Event::Completion => file.completion(handle),
+                rdmavt::Event::Overrun => file.async_event(handle, ib::IB_EVENT_CQ_ERR),
+            }
+        }
+        !events.is_empty()
     }
 
     /// Runs one slice of the device's work: doorbells, HCA, events. True if anything was done.
@@ -115,7 +155,9 @@ impl Kernel {
             return false;
         }
         let mut busy = self.take_doorbells();
+        busy |= self.device.pump();
         busy |= self.device.hca.step(now);
+        busy |= self.collect();
         busy |= self.deliver();
         busy |= self.manage(now);
         busy
@@ -227,6 +269,7 @@ impl Kernel {
             return;
         }
         self.device.port_up = up;
+        self.device.link_downs += u64::from(!up);
         let event_type = if up { ib::IB_EVENT_PORT_ACTIVE } else { ib::IB_EVENT_PORT_ERR };
         for file in self.files.values_mut() {
             file.events.report_all(1, event_type);

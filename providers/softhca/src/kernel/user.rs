@@ -182,8 +182,8 @@ fn maps_writable(start: u64, end: u64) -> bool {
 
 /// Device and inode of a descriptor of the process; `None` if it is not open.
 ///
-/// The kernel compares `file->f_op`. The inode identifies a socket, too, also by a duplicated
-/// descriptor and after the number was closed and reused.
+/// The kernel compares `file->f_op`. An inode identifies a socket as well: duplicated descriptors
+/// have the same one, and a reused number has another.
 pub(crate) fn fd_identity(fd: RawFd) -> Option<(u64, u64)> {
     let mut stat = MaybeUninit::<libc::stat>::uninit();
     // SAFETY: fstat writes one `stat` or nothing; any number is allowed.

@@ -19,13 +19,13 @@ const STATUS_OWN: u64 = std::mem::offset_of!(mlx5_cmd_layout, status_own) as u64
 
 /// A command queue entry with its input.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct CommandQueueEntry {
     at: u64,
     layout: mlx5_cmd_layout,
     pub(super) input: Vec<u8>,
 }
 
-impl Entry {
+impl CommandQueueEntry {
     /// Reads the entry at bus address `at` with all its mailboxes. None if the driver owns the
     /// entry, or it can't be read.
     pub(super) fn read(dma: &dyn Dma, at: u64) -> Option<Result<Self, Delivery>> {

@@ -8,8 +8,6 @@ pub(crate) const CONFIG_LEN: usize = 256;
 
 /// Vendor: Mellanox.
 const VENDOR_ID: u16 = 0x15b3;
-/// ConnectX-6 Dx, like the in-process device.
-const DEVICE_ID: u16 = 0x101d;
 const REVISION: u8 = 0;
 /// Class codes: Ethernet and InfiniBand network controllers.
 const CLASS: [[u8; 3]; 2] = [[0x00, 0x00, 0x02], [0x00, 0x07, 0x02]];
@@ -44,10 +42,10 @@ pub(crate) struct ConfigSpace {
 }
 
 impl ConfigSpace {
-    pub(crate) fn new(infiniband: bool) -> Self {
+    pub(crate) fn new(infiniband: bool, device_id: u16) -> Self {
         let mut space = Self { bytes: [0; CONFIG_LEN], writable: [0; CONFIG_LEN] };
         space.put(at::VENDOR, &VENDOR_ID.to_le_bytes());
-        space.put(at::DEVICE, &DEVICE_ID.to_le_bytes());
+        space.put(at::DEVICE, &device_id.to_le_bytes());
         space.put(at::STATUS, &STATUS_CAPABILITIES.to_le_bytes());
         space.put(at::REVISION, &[REVISION]);
         space.put(at::CLASS, &CLASS[usize::from(infiniband)]);
@@ -116,7 +114,7 @@ mod tests {
 
     #[test]
     fn the_bar_tells_its_size_and_the_rest_stays() {
-        let mut space = ConfigSpace::new(true);
+        let mut space = ConfigSpace::new(true, 0x101d);
         assert_eq!(word(&space, 0), 0x101d_15b3);
         assert_eq!(word(&space, 8) >> 8, 0x02_0700);
         space.write(0, &[0xff; 256]);

@@ -15,8 +15,8 @@ use zerocopy::IntoBytes;
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 
 use super::{PciHca, PciOptions};
+use crate::feed::Feed;
 use crate::firmware::fuzz::{Objects, bring_up, command, number, template};
-use crate::fuzzing::feed::Feed;
 use crate::hca::Dma;
 use crate::hca::number::{Key, Qpn};
 use crate::hca::testing::{Arena, IOVA, Wr};

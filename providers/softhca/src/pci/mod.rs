@@ -28,6 +28,7 @@ use self::config::ConfigSpace;
 pub use self::trace::Sink;
 use self::trace::Trace;
 use crate::board::bar::{self, FIRST_UAR, PAGE};
+use crate::board::card::Card;
 use crate::board::memory::{DeviceMemory, WithDeviceMemory};
 use crate::board::profile::Profile;
 use crate::firmware::Firmware;
@@ -51,11 +52,18 @@ pub struct PciOptions {
     pub link: LinkLayer,
     /// MTU of the port.
     pub active_mtu: Mtu,
+    /// Card whose PCI number and capabilities it has.
+    pub card: Card,
 }
 
 impl Default for PciOptions {
     fn default() -> Self {
-        Self { number: 1, link: LinkLayer::InfiniBand, active_mtu: Mtu::B4096 }
+        Self {
+            number: 1,
+            link: LinkLayer::InfiniBand,
+            active_mtu: Mtu::B4096,
+            card: Card::ConnectX6Dx,
+        }
     }
 }
 
@@ -81,13 +89,15 @@ impl PciHca {
         dma: Arc<dyn Dma + Sync>,
         wire: Option<Box<dyn Wire>>,
     ) -> Self {
-        let config = HcaConfig {
+        let mut config = HcaConfig {
             link: options.link,
             active_mtu: options.active_mtu,
             // Fewer than 24-bit numbers allow; this many keys are enough.
             max_mkey: 1 << 20,
             ..HcaConfig::default()
         };
+        options.card.apply(&mut config);
+        let device_id = config.part;
         let mut profile = Profile::new(options.number, config);
         profile.hca.pkeys.resize(usize::from(profile.pkey_table_len()), 0);
         let wire = wire.unwrap_or_else(|| Box::new(Fabric::default().attach(&[])));
@@ -96,7 +106,7 @@ impl PciHca {
         let hca = Hca::new(profile.hca.clone(), Box::new(reach), wire);
         let infiniband = options.link == LinkLayer::InfiniBand;
         Self {
-            config: ConfigSpace::new(infiniband),
+            config: ConfigSpace::new(infiniband, device_id),
             iseg: iseg::InitSegment::default(),
             firmware: Firmware::new(profile, hca, Arc::clone(&dma), Arc::clone(&memory)),
             dma,
@@ -116,7 +126,7 @@ impl PciHca {
     pub(crate) fn reset(&mut self) {
         let stats = self.firmware.hca.stats();
         self.trace.line(format_args!("reset; counted so far: {stats:?}"));
-        self.config = ConfigSpace::new(self.infiniband);
+        self.config = ConfigSpace::new(self.infiniband, self.firmware.hca.config().part);
         self.iseg = iseg::InitSegment::default();
         self.firmware.reset();
         self.half = None;
@@ -218,7 +228,7 @@ impl PciHca {
         let queue = self.iseg.command_queue();
         for slot in (0..iseg::SLOTS).filter(|slot| slots >> slot & 1 != 0) {
             let Some(at) = queue.checked_add(u64::from(slot) * iseg::STRIDE) else { continue };
-            match cmdq::Entry::read(&*self.dma, at) {
+            match cmdq::CommandQueueEntry::read(&*self.dma, at) {
                 None => self.trace.line(format_args!("cmd {slot:2} nothing there")),
                 Some(Err(delivery)) => {
                     self.trace.line(format_args!("cmd {slot:2} not delivered: {delivery}"));
@@ -229,7 +239,7 @@ impl PciHca {
         }
     }
 
-    fn command(&mut self, slot: u32, entry: &cmdq::Entry) {
+    fn command(&mut self, slot: u32, entry: &cmdq::CommandQueueEntry) {
         let told = self.firmware.command_eq();
         let mut output = vec![0; entry.output_len()];
         let outcome = self.firmware.execute(&entry.input, &mut output);

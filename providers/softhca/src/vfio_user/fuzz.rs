@@ -18,7 +18,7 @@ use super::message::{
     flag, split,
 };
 use super::session::Session;
-use crate::fuzzing::feed::Feed;
+use crate::feed::Feed;
 use crate::pci::{CONFIG_LEN, PciOptions};
 
 /// Number of messages per run.

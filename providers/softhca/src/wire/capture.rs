@@ -154,7 +154,7 @@ fn block(kind: u32, words: &[u32], bytes: &[u8], options: &[(u16, &[u8])]) -> Ve
 }
 
 /// Formats a packet as on Ethernet.
-fn ethernet(frame: &Frame) -> Vec<u8> {
+pub(crate) fn ethernet(frame: &Frame) -> Vec<u8> {
     let [src, dst] = [&frame.src, &frame.dst].map(ip);
     // Locally administered, or multicast.
     let mac = |ip: IpAddr, first: u8| match ip {

@@ -34,13 +34,13 @@ struct Switch {
 struct Table {
     next_id: u64,
     /// Ports by age: the oldest owner of an address keeps it.
-    ports: BTreeMap<u64, Entry>,
+    ports: BTreeMap<u64, PortEntry>,
     by_gid: HashMap<[u8; 16], Arc<Port>>,
     by_lid: HashMap<u16, Arc<Port>>,
     by_group: HashMap<[u8; 16], Vec<Arc<Port>>>,
 }
 
-struct Entry {
+struct PortEntry {
     addresses: Vec<Address>,
     port: Arc<Port>,
 }
@@ -208,7 +208,7 @@ impl Fabric {
         let mut table = self.switch.write();
         let id = table.next_id;
         table.next_id += 1;
-        table.ports.insert(id, Entry { addresses: addresses.to_vec(), port: port.clone() });
+        table.ports.insert(id, PortEntry { addresses: addresses.to_vec(), port: port.clone() });
         table.rebuild();
         drop(table);
         FabricPort { link: LinkControl { switch: self.switch.clone(), port, id } }

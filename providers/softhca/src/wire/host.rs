@@ -5,11 +5,12 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 
 use super::shared::{Offer, SharedControl, SharedWire};
 use super::udp::{UdpControl, UdpWire};
 use super::{Address, Frame, Lending, Wire, WireFull};
+use crate::raw_socket;
 
 /// Time between two looks at the sockets while rings are busy. Sockets wake a sleeping device in
 /// any case.
@@ -20,7 +21,8 @@ const LEAVING: Duration = Duration::from_millis(200);
 /// Steps between two looks where time stands still.
 const STEPS: u32 = 64;
 
-/// A RoCEv2 wire, and a shared-memory wire at its addresses.
+/// A RoCEv2 wire, and a shared-memory wire at its addresses. Packets to multicast groups go by UDP,
+/// and through shared memory if that is the only carrier.
 ///
 /// The sender chooses the wire to an address when it sends the first packet there. It tries again a
 /// second after a device was not found.
@@ -51,9 +53,12 @@ impl HostWire {
     /// # Errors
     ///
     /// The system's error if it has no more descriptors.
-    pub(crate) fn new(udp: UdpWire, shared_only: bool) -> io::Result<HostWire> {
+    pub(crate) fn new(mut udp: UdpWire, shared_only: bool) -> io::Result<HostWire> {
+        if shared_only {
+            udp.keep_groups();
+        }
         let shared = SharedWire::bind(&udp.addresses(), LEAVING)?;
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let epoll = raw_socket::epoll()?;
         let network = udp.descriptor().filter(|_| !shared_only);
         for fd in [network, Some(shared.descriptor())].into_iter().flatten() {
             epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
@@ -88,6 +93,10 @@ impl Wire for HostWire {
             Offer::Full(frame) => Err(WireFull(frame)),
             Offer::Elsewhere(frame) if frame.dst.is_group() => {
                 self.look = true;
+                if self.shared_only {
+                    self.shared.spread(&frame);
+                }
+                // The network, and members on this device.
                 self.udp.transmit(frame)
             }
             Offer::Elsewhere(_) if self.shared_only => {
@@ -148,6 +157,10 @@ impl Wire for HostWire {
 
     fn set_addresses(&mut self, addresses: &[Address]) {
         self.udp.set_addresses(addresses);
+        // Otherwise the network carries them, also to devices of this host.
+        if self.shared_only {
+            self.shared.set_groups(addresses.iter().copied().filter(Address::is_group).collect());
+        }
     }
 
     fn arm(&mut self) {

@@ -28,6 +28,8 @@ pub(crate) mod faulty;
 mod fold;
 pub(crate) mod headers;
 pub(crate) mod host;
+pub(crate) mod lids;
+pub(crate) mod network;
 pub(crate) mod opcode;
 pub(crate) mod packet;
 pub(crate) mod psn;
@@ -47,6 +49,8 @@ pub use self::headers::{
     Aeth, AtomicAckEth, AtomicEth, Bth, DcEth, Deth, Feth, Ieth, ImmDt, Reth, U24, XrcEth,
 };
 pub(crate) use self::host::HostWire;
+pub(crate) use self::lids::LidWire;
+pub(crate) use self::network::Network;
 pub use self::opcode::Opcode;
 pub(crate) use self::opcode::{Extensions, Layout, Operation, Position, Transport};
 pub use self::packet::{Packet, PacketError};
@@ -94,7 +98,7 @@ pub struct Route {
 
 impl Route {
     /// Hop limit of a packet whose sender did not set one.
-    const HOPS: u8 = 64;
+    pub(crate) const HOPS: u8 = 64;
 
     /// Route of an address vector, in which 0 hops mean the default.
     #[must_use]

@@ -15,13 +15,13 @@ const OFFSET_UNITS: u64 = 64;
 
 /// Memory of a ring.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Place<'a> {
+pub(crate) enum RingMemory<'a> {
     Pages(Pages<'a>),
     /// Registered memory of a user, from this byte on.
     Umem(&'a Region, u64),
 }
 
-impl Place<'_> {
+impl RingMemory<'_> {
     /// `len` bytes of the ring, from `skip` on.
     pub(crate) fn region(&self, skip: u64, len: u64) -> Result<Region, Refusal> {
         match self {

@@ -12,7 +12,7 @@ use crate::firmware::device::life::Life;
 use crate::firmware::device::life::Life::{Enabled, Initialized, Off};
 
 /// One command.
-pub(crate) struct Entry {
+pub(crate) struct CommandEntry {
     pub(crate) opcode: CmdOpcode,
     pub(crate) needs: Life,
     /// Minimum bytes of input and output.
@@ -22,7 +22,7 @@ pub(crate) struct Entry {
 }
 
 /// Finds the entry of a command. None: this device lacks it.
-pub(crate) fn find(opcode: CmdOpcode) -> Option<&'static Entry> {
+pub(crate) fn find(opcode: CmdOpcode) -> Option<&'static CommandEntry> {
     TABLE.iter().find(|entry| entry.opcode == opcode)
 }
 
@@ -33,7 +33,7 @@ const NOTHING: usize = 8;
 
 macro_rules! table {
     ($($opcode:ident $run:ident $needs:ident $input:expr, $output:expr;)*) => {
-        &[$(Entry {
+        &[$(CommandEntry {
             opcode: CmdOpcode::$opcode,
             needs: $needs,
             input: $input,
@@ -43,7 +43,7 @@ macro_rules! table {
     };
 }
 
-pub(crate) static TABLE: &[Entry] = table! {
+pub(crate) static TABLE: &[CommandEntry] = table! {
     // Device.
     ENABLE_HCA enable Off SHORT, NOTHING;
     DISABLE_HCA disable Off SHORT, NOTHING;

@@ -2,10 +2,11 @@
 
 use uverbs_mlx5_prm::cmd::Block;
 use uverbs_mlx5_prm::cmd::caps::{
-    DMA_MMO_SQ, FLOW_COUNTER_BULK_LOG_MAX_ALLOC, LOG_DMA_MMO_MAX_SIZE,
-    LOG_RESERVED_QPN_GRANULARITY, RTS2RTS_QP_UDP_SPORT, atomic_caps, cmd_hca_cap, cmd_hca_cap_2,
-    flow_table_fields_supported, flow_table_nic_cap, flow_table_prop_layout, odp_cap,
-    odp_per_transport_service_cap, odp_scheme_cap, per_protocol_networking_offload_caps, roce_cap,
+    DMA_MMO_SQ, FLOW_COUNTER_BULK_LOG_MAX_ALLOC, LAG_TX_PORT_AFFINITY, LOG_DMA_MMO_MAX_SIZE,
+    LOG_RESERVED_QPN_GRANULARITY, NUM_LAG_PORTS, RTS2RTS_LAG_TX_PORT_AFFINITY,
+    RTS2RTS_QP_UDP_SPORT, atomic_caps, cmd_hca_cap, cmd_hca_cap_2, flow_table_fields_supported,
+    flow_table_nic_cap, flow_table_prop_layout, odp_cap, odp_per_transport_service_cap,
+    odp_scheme_cap, per_protocol_networking_offload_caps, roce_cap,
 };
 use uverbs_mlx5_prm::cmd::hca::{query_hca_cap_out, set_hca_cap_in};
 use uverbs_mlx5_prm::cmd::memic::{INCREMENT_SIZES, TEST_AND_SET_SIZES, device_mem_cap};
@@ -111,7 +112,7 @@ impl Capabilities<'_> {
             kind::ODP => paging(cap),
             kind::GENERAL_2 => general_2(cap, ethernet),
             kind::ATOMIC => self.atomic(cap),
-            kind::DEVICE_MEMORY => device_memory(cap),
+            kind::DEVICE_MEMORY if self.config.device_memory => device_memory(cap),
             kind::ETHERNET if ethernet => offloads(cap),
             kind::ROCE if ethernet => self.roce(cap),
             kind::FLOW_TABLE if ethernet => flow_table(cap),
@@ -205,10 +206,12 @@ impl Capabilities<'_> {
         MAX_QP_MCG.set(cap, config.max_mcast_qp.into());
         ATOMIC.set(cap, 1);
         LOG_MAX_MSG.set(cap, log2(config.max_msg_size));
-        LOG_MAX_RA_REQ_QP.set(cap, log2(config.max_rd_atomic.into()));
-        LOG_MAX_RA_RES_QP.set(cap, log2(config.max_dest_rd_atomic.into()));
-        LOG_MAX_RA_REQ_DC.set(cap, log2(config.max_rd_atomic.into()));
-        LOG_MAX_RA_RES_DC.set(cap, log2(config.max_dest_rd_atomic.into()));
+        // Requests that peers may have outstanding here, and resources of own ones (kernel
+        // `main.c:mlx5_ib_query_device`, `qp.c:validate_rd_atomic`).
+        LOG_MAX_RA_REQ_QP.set(cap, log2(config.max_dest_rd_atomic.into()));
+        LOG_MAX_RA_RES_QP.set(cap, log2(config.max_rd_atomic.into()));
+        LOG_MAX_RA_REQ_DC.set(cap, log2(config.max_dest_rd_atomic.into()));
+        LOG_MAX_RA_RES_DC.set(cap, log2(config.max_dc_rd_atomic.into()));
         // On InfiniBand with an empty list, too.
         if !self.profile.is_ethernet() {
             TAG_MATCHING.set(cap, 1);
@@ -235,6 +238,15 @@ impl Capabilities<'_> {
         }
         RTS2RTS_QP_UDP_SPORT.set(cap, 1);
         ECE_SUPPORT.set(cap, u64::from(config.ece != 0));
+        if config.real_time.is_some() {
+            SQ_TS_FORMAT.set(cap, 1);
+            RQ_TS_FORMAT.set(cap, 1);
+        }
+        if config.lag_ports > 1 {
+            NUM_LAG_PORTS.set(cap, config.lag_ports.into());
+            LAG_TX_PORT_AFFINITY.set(cap, 1);
+            RTS2RTS_LAG_TX_PORT_AFFINITY.set(cap, 1);
+        }
     }
 
     fn port(&self, cap: &mut [u8]) {

@@ -5,7 +5,7 @@
 use uverbs_mlx5_prm::cmd::vport::{mad_ifc_in, mad_ifc_out};
 
 use crate::board::capabilities::{LINK_UP, MANAGER_LID, PORT_ACTIVE, WIDTH_4X};
-use crate::board::profile::{VENDOR_ID, VENDOR_PART_ID};
+use crate::board::profile::VENDOR_ID;
 use crate::firmware::Firmware;
 use crate::firmware::base::call::{Call, Refusal};
 use crate::firmware::device::register::NODE_DESCRIPTION;
@@ -101,7 +101,7 @@ impl Firmware {
             data[guid..guid + 8].copy_from_slice(&self.profile.guid.to_be_bytes());
         }
         data[28..30].copy_from_slice(&self.profile.pkey_table_len().to_be_bytes());
-        data[30..32].copy_from_slice(&(VENDOR_PART_ID as u16).to_be_bytes());
+        data[30..32].copy_from_slice(&self.profile.hca.part.to_be_bytes());
         // LocalPortNum in the high byte, VendorID below.
         data[36..40].copy_from_slice(&(1 << 24 | VENDOR_ID).to_be_bytes());
     }

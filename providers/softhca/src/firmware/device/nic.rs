@@ -74,9 +74,9 @@ impl Firmware {
         };
         let gids = &mut self.profile.gids;
         if gids.len() <= index {
-            gids.resize(index + 1, Gid { gid: [0; 16], kind: GidType::RoceV1 });
+            gids.resize(index + 1, Gid { gid: [0; 16], kind: GidType::RoceV1, ifindex: 0 });
         }
-        gids[index] = Gid { gid, kind };
+        gids[index] = Gid { gid, kind, ifindex: 0 };
         self.publish_addresses();
         Ok(())
     }

@@ -11,9 +11,9 @@ use uverbs_mlx5_prm::cmd::umem::{CQ_UMEM_ID, CQ_UMEM_OFFSET, CQC_DBR_UMEM_ID};
 
 use crate::firmware::Firmware;
 use crate::firmware::base::call::{Call, Refusal};
-use crate::firmware::base::rings::{Pages, Place};
+use crate::firmware::base::rings::{Pages, RingMemory};
 use crate::hca::number::{Cqn, UarNumber};
-use crate::hca::{CqContext, HcaError, Moderation, Region};
+use crate::hca::{CqContext, HcaError, MiniCqe, Moderation, Region};
 
 /// `op_mod` of MODIFY_CQ (`MLX5_MODIFY_CQ_IN_OP_MOD_RESIZE_CQ`).
 pub(crate) const RESIZE: u16 = 1;
@@ -42,8 +42,8 @@ pub(crate) struct Cq {
 }
 
 /// Page list at the end of a command.
-fn pages<'a>(context: &[u8], pas: &'a [u8]) -> Place<'a> {
-    Place::Pages(Pages {
+fn pages<'a>(context: &[u8], pas: &'a [u8]) -> RingMemory<'a> {
+    RingMemory::Pages(Pages {
         pas,
         log_page_size: cqc::LOG_PAGE_SIZE.get(context),
         page_offset: cqc::PAGE_OFFSET.get(context),
@@ -51,7 +51,7 @@ fn pages<'a>(context: &[u8], pas: &'a [u8]) -> Place<'a> {
 }
 
 /// Log2 of the CQEs, bytes of a CQE slot, and memory of the ring.
-fn ring(context: &[u8], place: Place<'_>) -> Result<(u8, u32, Region), Refusal> {
+fn ring(context: &[u8], place: RingMemory<'_>) -> Result<(u8, u32, Region), Refusal> {
     let cqe_size = match cqc::CQE_SZ.get(context) {
         0 => 64,
         1 | CQE_128_PADDED => 128,
@@ -65,12 +65,13 @@ fn ring(context: &[u8], place: Place<'_>) -> Result<(u8, u32, Region), Refusal> 
     Ok((log_entries as u8, cqe_size, region))
 }
 
-/// True if CQEs may be compressed. Mini CQEs of responses have a checksum, or a hash in its place:
-/// softhca computes neither. It lacks striding receive queues.
-fn compressed(context: &[u8]) -> Result<bool, Refusal> {
+/// Mini CQEs of the queue; `None`: CQEs are never compressed. softhca lacks striding receive
+/// queues.
+fn compressed(context: &[u8]) -> Result<Option<MiniCqe>, Refusal> {
     match (cqc::CQE_COMP_EN.is_set(context), cqc::MINI_CQE_RES_FORMAT.get(context)) {
-        (false, _) => Ok(false),
-        (true, HASH | CHECKSUM) => Ok(true),
+        (false, _) => Ok(None),
+        (true, HASH) => Ok(Some(MiniCqe::Hash)),
+        (true, CHECKSUM) => Ok(Some(MiniCqe::Checksum)),
         (true, _) => Err(Refusal::param("mini_cqe_res_format")),
     }
 }
@@ -95,7 +96,9 @@ impl Firmware {
         let umem = create_cq_in::CQ_UMEM_VALID.is_set(call.input);
         let umem = umem.then(|| CQ_UMEM_ID.get32(call.input));
         let place = match umem {
-            Some(id) => Place::Umem(self.writable_umem(call, id)?, CQ_UMEM_OFFSET.get(call.input)),
+            Some(id) => {
+                RingMemory::Umem(self.writable_umem(call, id)?, CQ_UMEM_OFFSET.get(call.input))
+            }
             None => pages(context, create_cq_in::PAS.of(call.input)),
         };
         let (log_entries, cqe_size, region) = ring(context, place)?;

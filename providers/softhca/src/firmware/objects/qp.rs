@@ -14,7 +14,7 @@ use uverbs_mlx5_prm::context::{QpState as PrmState, ServiceType};
 
 use crate::firmware::Firmware;
 use crate::firmware::base::call::{Call, Refusal};
-use crate::firmware::base::rings::{Pages, Place};
+use crate::firmware::base::rings::{Pages, RingMemory};
 use crate::hca::number::{Cqn, Pdn, Qpn, Srqn, UarNumber};
 use crate::hca::{
     Access, AddressVector, CqeScatter, DciStreams, Hca, Mtu, QpAttrs, QpContext, QpState,
@@ -34,7 +34,7 @@ mod rq_type {
 }
 
 /// Bits of `opt_param_mask` (qp.h, `MLX5_QP_OPTPAR_*`).
-mod optpar {
+pub(crate) mod optpar {
     pub(super) const RRE: u64 = 1 << 1;
     pub(super) const RAE: u64 = 1 << 2;
     pub(super) const RWE: u64 = 1 << 3;
@@ -48,6 +48,7 @@ mod optpar {
     pub(super) const RETRY_COUNT: u64 = 1 << 12;
     pub(super) const RNR_RETRY: u64 = 1 << 13;
     pub(super) const ACK_TIMEOUT: u64 = 1 << 14;
+    pub(crate) const LAG_TX_PORT: u64 = 1 << 15;
     pub(super) const PRI_PORT: u64 = 1 << 16;
     pub(super) const COUNTER_SET_ID: u64 = 1 << 25;
 }
@@ -137,9 +138,9 @@ impl Firmware {
         }
         let rings = match umem {
             Some(id) => {
-                Place::Umem(self.umem(call, id)?, create_qp_in::WQ_UMEM_OFFSET.get(call.input))
+                RingMemory::Umem(self.umem(call, id)?, create_qp_in::WQ_UMEM_OFFSET.get(call.input))
             }
-            None => Place::Pages(Pages {
+            None => RingMemory::Pages(Pages {
                 pas: create_qp_in::PAS.of(call.input),
                 log_page_size: qpc::LOG_PAGE_SIZE.get(context),
                 page_offset: qpc::PAGE_OFFSET.get(context),
@@ -308,6 +309,7 @@ impl Firmware {
                 gid: if is_global { peer } else { [0; 16] },
                 lid: if ethernet { 0 } else { ads::RLID.get(path) as u16 },
             },
+            dgid: peer,
             sgid_index,
             is_global,
             sl: byte(if ethernet { ads::ETH_PRIO } else { ads::SL }),
@@ -392,7 +394,7 @@ fn service(context: &[u8]) -> Result<(Service, Option<u32>), Refusal> {
 type Queues = (Option<SqContext>, Option<RqContext>, Option<u32>);
 
 /// The receive ring comes first, and the send ring follows it (`qp->sq.offset`).
-fn queues(context: &[u8], service: Service, rings: &Place<'_>) -> Result<Queues, Refusal> {
+fn queues(context: &[u8], service: Service, rings: &RingMemory<'_>) -> Result<Queues, Refusal> {
     let mut srq = None;
     let (rq, rq_bytes) = match qpc::RQ_TYPE.get(context) {
         rq_type::REGULAR => {

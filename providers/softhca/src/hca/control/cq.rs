@@ -49,6 +49,11 @@ impl Hca {
         Ok(self.common.cqs.get(cqn)?.ctx.cqe_size)
     }
 
+    /// CQEs written to a CQ, modulo 2^32; 0 of an unknown one.
+    pub(crate) fn produced(&self, cqn: Cqn) -> u32 {
+        self.common.cqs.get(cqn).map_or(0, |cq| cq.produced())
+    }
+
     /// Sets the event moderation of a CQ.
     ///
     /// # Errors

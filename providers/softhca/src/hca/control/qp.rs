@@ -1,9 +1,10 @@
 //! Queue pairs.
 
-use crate::hca::context::{QpAttrs, QpContext, QpState, QpTransition, Service};
+use crate::hca::context::{Access, QpAttrs, QpContext, QpState, QpTransition, Service};
 use crate::hca::device::Hca;
 use crate::hca::error::{HcaError, Noun};
-use crate::hca::number::Qpn;
+use crate::hca::number::{Key, Qpn};
+use crate::hca::state::keys::Segment;
 use crate::hca::state::qp::{FIRST_QPN, LAST_QPN, Qp, check_context};
 
 impl Hca {
@@ -132,6 +133,21 @@ impl Hca {
     pub(crate) fn query_qp(&self, qpn: Qpn) -> Result<(QpState, QpAttrs), HcaError> {
         let qp = self.qps.get(&qpn).ok_or(no_qp(qpn))?;
         Ok((qp.state, qp.snapshot()))
+    }
+
+    /// True if a send of a queue pair may use `len` bytes at `addr` under `key`: read them, or
+    /// write an answer to them.
+    pub(crate) fn may_send(
+        &self,
+        qpn: Qpn,
+        key: Key,
+        (addr, len): (u64, u64),
+        writes: bool,
+    ) -> bool {
+        let need = if writes { Access::LOCAL_WRITE } else { Access::empty() };
+        let segment = Segment { key, addr, len };
+        let Some(qp) = self.qps.get(&qpn) else { return false };
+        self.common.keys.check(qp.who(), segment, need).is_ok()
     }
 
     /// Moves a queue pair to the counter set `set`.

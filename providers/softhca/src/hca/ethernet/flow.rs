@@ -127,13 +127,13 @@ struct Group {
     number: u32,
     last: u32,
     mask: Mask,
-    entries: BTreeMap<u32, Entry>,
+    entries: BTreeMap<u32, FlowTableEntry>,
     /// Indexes of entries by match value.
     by_value: BTreeMap<Box<[u8]>, BTreeSet<u32>>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct FlowTableEntry {
     value: Box<[u8]>,
     context: EntryContext,
 }
@@ -204,7 +204,7 @@ impl Table {
         }
         let value = of_index.mask.of(value);
         of_index.by_value.entry(value.clone()).or_default().insert(index);
-        of_index.entries.insert(index, Entry { value, context });
+        of_index.entries.insert(index, FlowTableEntry { value, context });
         Ok(())
     }
 

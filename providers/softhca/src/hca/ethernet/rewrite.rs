@@ -14,13 +14,13 @@ pub(crate) const MAX_REWRITES: usize = 16;
 /// A field of the outer headers that can be changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeaderField {
-    place: Place,
+    place: FieldPosition,
     width: u32,
 }
 
 /// Position of a field, in bits from the start of its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum FieldPosition {
     Ethernet(u32),
     /// EtherType behind the tags.
     Type,
@@ -39,7 +39,7 @@ impl HeaderField {
     ///
     /// Metadata registers, and fields that this device cannot change.
     pub(crate) fn new(number: u64) -> Result<Self, Wrong> {
-        use Place::{Ethernet, Ip, Tcp, Type, Udp, Vlan};
+        use FieldPosition::{Ethernet, Ip, Tcp, Type, Udp, Vlan};
         let word = |first: u64| 32 * (number - first) as u32;
         let (place, width) = match number {
             0x1 => (Ethernet(48), 32),
@@ -74,17 +74,17 @@ impl HeaderField {
         let at = |byte: usize, bit: u32| Some(8 * byte as u32 + bit);
         let ip = headers.ip.as_ref();
         let bit = match self.place {
-            Place::Ethernet(bit) => Some(bit),
-            Place::Type => at(ADDRESSES + TAG * tags, 0),
-            Place::Vlan => headers.tags[0].and_then(|_| at(HEADER, 4)),
-            Place::Ip(v4, v6) => ip.and_then(|ip| {
+            FieldPosition::Ethernet(bit) => Some(bit),
+            FieldPosition::Type => at(ADDRESSES + TAG * tags, 0),
+            FieldPosition::Vlan => headers.tags[0].and_then(|_| at(HEADER, 4)),
+            FieldPosition::Ip(v4, v6) => ip.and_then(|ip| {
                 let bit = if ip.v6 { v6 } else { v4 };
                 at(ip.at, bit?)
             }),
-            Place::Tcp(bit) => {
+            FieldPosition::Tcp(bit) => {
                 ip.and_then(|ip| ip.l4.filter(|l4| l4.tcp).and_then(|_| at(ip.payload, bit)))
             }
-            Place::Udp(bit) => {
+            FieldPosition::Udp(bit) => {
                 ip.and_then(|ip| ip.l4.filter(|l4| !l4.tcp).and_then(|_| at(ip.payload, bit)))
             }
         };

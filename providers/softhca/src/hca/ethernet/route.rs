@@ -79,6 +79,12 @@ impl Steering {
         copies.collect()
     }
 
+    /// Returns the receive queues for a copy of a packet of the port.
+    pub(crate) fn overhear(&self, headers: &Headers) -> Vec<Delivery> {
+        let queues = self.sniffers().filter_map(|tir| self.reaches(tir, headers, None));
+        queues.map(|(rqn, hash)| Delivery { rqn, tag: 0, hash, edited: None }).collect()
+    }
+
     /// Returns the frames to send for a frame of a send queue. None: the frame itself, since there
     /// is no egress table.
     pub(crate) fn leave(&mut self, frame: &[u8]) -> Option<Vec<Vec<u8>>> {

@@ -1,7 +1,7 @@
 //! Fuzz target: headers and hash of an arbitrary frame.
 
 use super::*;
-use crate::fuzzing::feed::Feed;
+use crate::feed::Feed;
 use crate::hca::ethernet::headers::L4;
 
 /// Headers of any frame lie within it. Its hash equals the definition's, in both directions if it

@@ -24,7 +24,7 @@ pub(crate) fn segments(header: &[u8], payload: &[u8], mss: usize) -> Option<Vec<
     if mss == 0 || payload.is_empty() || payload.len().div_ceil(mss) > MAX_FRAMES {
         return None;
     }
-    let place = Place::find(header)?;
+    let place = HeaderOffsets::find(header)?;
     let count = payload.len().div_ceil(mss);
     let frame = |(number, part): (usize, &[u8])| {
         let mut frame = [header, part].concat();
@@ -35,15 +35,15 @@ pub(crate) fn segments(header: &[u8], payload: &[u8], mss: usize) -> Option<Vec<
 }
 
 /// Positions of the headers in a frame whose lengths are not set yet.
-struct Place {
+struct HeaderOffsets {
     ip: usize,
     l4: usize,
     v6: bool,
     tcp: bool,
 }
 
-impl Place {
-    fn find(header: &[u8]) -> Option<Place> {
+impl HeaderOffsets {
+    fn find(header: &[u8]) -> Option<HeaderOffsets> {
         // Sets the lengths as if the payload were empty, so that the header can be parsed.
         let mut whole = header.to_vec();
         let tags = Headers::parse(header).tags.iter().flatten().count();
@@ -63,7 +63,12 @@ impl Place {
         };
         // The header must end with the TCP or UDP header.
         let l4 = parsed.l4?;
-        (parsed.payload + l4.len == len).then_some(Place { ip, l4: parsed.payload, v6, tcp })
+        (parsed.payload + l4.len == len).then_some(HeaderOffsets {
+            ip,
+            l4: parsed.payload,
+            v6,
+            tcp,
+        })
     }
 
     fn adjust(&self, frame: &mut [u8], number: usize, offset: usize, last: bool) {

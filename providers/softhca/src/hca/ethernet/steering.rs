@@ -54,6 +54,8 @@ pub(crate) struct Steering {
     /// RQ tables: the queues among which RSS selects.
     pub(super) spreads: BTreeMap<u32, Vec<u32>>,
     pub(super) queues: BTreeMap<u32, QueueOptions>,
+    /// TIRs that get a copy of each packet of the port, with the number of their rules.
+    sniffers: BTreeMap<u32, u32>,
     /// Transport domain of each send queue.
     domains: BTreeMap<u32, u32>,
     frame_limit: Option<usize>,
@@ -140,6 +142,27 @@ impl Steering {
 
     pub(crate) fn remove_tir(&mut self, number: u32) -> Result<(), Wrong> {
         self.tirs.remove(&number).map(|_| ()).ok_or(Wrong::Missing("no such TIR"))
+    }
+
+    /// Adds a rule that sends copies of all packets of the port to a TIR.
+    pub(crate) fn add_sniffer(&mut self, tir: u32) -> Result<(), Wrong> {
+        self.tir(tir)?;
+        *self.sniffers.entry(tir).or_default() += 1;
+        Ok(())
+    }
+
+    pub(crate) fn remove_sniffer(&mut self, tir: u32) {
+        if let Some(rules) = self.sniffers.get_mut(&tir) {
+            *rules -= 1;
+            if *rules == 0 {
+                self.sniffers.remove(&tir);
+            }
+        }
+    }
+
+    /// TIRs that get copies.
+    pub(crate) fn sniffers(&self) -> impl Iterator<Item = u32> {
+        self.sniffers.keys().copied()
     }
 
     pub(crate) fn add_counter(&mut self, number: u32) {

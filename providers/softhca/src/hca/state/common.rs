@@ -41,6 +41,8 @@ pub(crate) struct Common {
     pub(crate) spare: SpareRequests,
     /// Lists of completed receives, for reuse.
     pub(crate) spare_lists: Spare<Vec<Segment>>,
+    /// The last receive in on-demand memory was ended by a page fault.
+    pub(crate) aborted: bool,
     /// Number of dynamic connections opened. It is never reset: a target compares these numbers to
     /// find the later connection.
     pub(crate) connections: u32,

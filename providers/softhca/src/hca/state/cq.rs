@@ -6,7 +6,7 @@ use std::time::Duration;
 use uverbs_mlx5_prm::cqe::{MINI_CQES, OpOwn, SopDropQpn, mlx5_cqe64};
 use zerocopy::transmute_ref;
 
-use crate::hca::context::{CqContext, Moderation};
+use crate::hca::context::{CqContext, MiniCqe, Moderation};
 use crate::hca::dma::{Dma, DmaFault};
 use crate::hca::error::{HcaError, HcaEvent, Noun};
 use crate::hca::number::{Cqn, Qpn, UarNumber};
@@ -109,8 +109,8 @@ pub(crate) struct CqTable {
     pub(crate) died: Vec<Cqn>,
     /// CQs with completions that wait to be compressed.
     blocks: BTreeSet<Cqn>,
-    /// QPs whose completion was lost because its CQ had died. For most QPs their own CQs tell, but
-    /// an XRC target completes to the CQ of the SRQ that a packet names.
+    /// QPs whose completion was lost because its CQ had died. A dead CQ fails its own QPs; an XRC
+    /// target is not among them, as it completes to the CQ of the SRQ that a packet names.
     pub(crate) bereft: Vec<Qpn>,
 }
 
@@ -225,7 +225,7 @@ impl CqTable {
         };
         let mut around = Around { timers, now: *now, died, bereft, events, stats };
         if !wakes && cq.compresses(&cqe) {
-            if !cq.block.fits(cqe.bytes) {
+            if cq.block.len() == cq.to_end() || !cq.block.fits(cqe.bytes, cq.mini()) {
                 cq.end_block(dma, &mut around);
             }
             cq.block.add(*cqe.bytes);
@@ -347,8 +347,21 @@ impl Cq {
 
     /// True if a CQE waits for more CQEs, to be compressed with them.
     fn compresses(&self, cqe: &Cqe<'_>) -> bool {
-        let may = self.ctx.compressed && self.ctx.cqe_size == CQE_LEN as u32 && !self.dead;
+        let may =
+            self.ctx.compressed.is_some() && self.ctx.cqe_size == CQE_LEN as u32 && !self.dead;
         may && cqe.is_plain()
+    }
+
+    /// CQEs from the producer index to the ring's end. No block crosses the end: DPDK's vectorised
+    /// reader takes a block's arrays and receives without wrapping (`rxq_cq_decompress_v`).
+    fn to_end(&self) -> usize {
+        let entries = 1u32 << self.ctx.log_entries;
+        (entries - (self.producer & (entries - 1))) as usize
+    }
+
+    /// Mini CQEs of this queue.
+    fn mini(&self) -> MiniCqe {
+        self.ctx.compressed.unwrap_or(MiniCqe::Checksum)
     }
 
     fn end_block(&mut self, dma: &dyn Dma, around: &mut Around<'_>) {
@@ -444,7 +457,7 @@ impl Cq {
             return Ok(false);
         }
         let place = |index: u32| u64::from(index & (entries - 1)) * CQE_LEN as u64;
-        let (title, arrays) = block::compress(all);
+        let (title, arrays) = block::compress(all, self.mini());
         for (number, array) in (0u32..).zip(&arrays) {
             let ahead = (number * MINI_CQES as u32).max(1);
             self.ctx.region.write(dma, place(self.producer.wrapping_add(ahead)), array)?;
@@ -490,6 +503,11 @@ impl Cq {
         // A driver can't have consumed more than the ring has; then the record is invalid.
         let taken = if taken <= held { taken } else { 0 };
         Ok((set_ci, consumer.wrapping_add(taken)))
+    }
+
+    /// CQEs written, modulo 2^32.
+    pub(crate) fn produced(&self) -> u32 {
+        self.producer
     }
 
     /// CQEs not consumed, by the record as last read.

@@ -6,13 +6,16 @@ use std::time::Duration;
 use crate::hca::counters::PortCounters;
 use crate::hca::stats::HcaStats;
 use crate::hca::tap::Tap;
+use crate::wire::capture::ethernet;
 use crate::wire::packet::{BTH_LEN, ICRC_LEN};
-use crate::wire::{Address, Aeth, Frame, Lending, Lent, Opcode, Span, Wire, WireFull};
+use crate::wire::{Address, Aeth, Frame, Lending, Lent, Network, Opcode, Span, Wire, WireFull};
 
 /// Maximum frames dropped by a reset, more than a wire holds.
 const FRAMES_PER_RESET: usize = 1 << 16;
 /// Maximum frames that wait, each for another destination. At this number the port sends nothing.
 const MOST_HELD: usize = 64;
+/// Maximum copies of packets that wait for queues that sniff; more are lost.
+const MOST_OVERHEARD: usize = 1 << 10;
 /// Time that a frame waits for room, the default of a switch's PFC watchdog (Juniper's and SONiC's:
 /// 200 ms). A receiver's thread may wait tens of milliseconds for a busy processor, and an
 /// unreliable packet to it should wait, not be lost.
@@ -38,7 +41,11 @@ pub(crate) struct Port {
     pub(crate) addresses: Vec<Address>,
     /// Multicast groups joined.
     groups: Vec<Address>,
+    /// Network of the port, whose devices have no neighbour table.
+    pub(crate) network: Option<Network>,
     pub(crate) tap: Tap,
+    /// Copies of packets for queues that sniff, as on Ethernet; None if no queue does.
+    overheard: Option<Vec<Vec<u8>>>,
     /// The device was removed.
     pub(crate) has_left: bool,
 }
@@ -56,7 +63,9 @@ impl Port {
             counters: PortCounters::default(),
             addresses,
             groups,
+            network: None,
             tap: Tap::default(),
+            overheard: None,
             has_left: false,
         }
     }
@@ -64,6 +73,11 @@ impl Port {
     pub(crate) fn set_addresses(&mut self, addresses: Vec<Address>) {
         self.addresses = addresses;
         self.tell();
+    }
+
+    /// GID that packets to or from `gid` carry.
+    pub(crate) fn resolve(&self, gid: [u8; 16]) -> [u8; 16] {
+        self.network.map_or(gid, |network| network.resolve(gid))
     }
 
     pub(crate) fn set_groups(&mut self, gids: impl Iterator<Item = [u8; 16]>) {
@@ -131,12 +145,46 @@ impl Port {
             false => &mut counters.tx_unicast,
         };
         traffic.count(1, octets);
+        self.note(&frame);
         self.offer(frame, self.now);
     }
 
-    /// See [`Wire::lends`].
+    /// Begins to copy packets for queues that sniff, or ends it.
+    pub(crate) fn sniff(&mut self, is_sniffed: bool) {
+        if is_sniffed != self.overheard.is_some() {
+            self.overheard = is_sniffed.then(Vec::new);
+        }
+    }
+
+    /// Takes the copies of packets.
+    pub(crate) fn overheard(&mut self) -> Vec<Vec<u8>> {
+        self.overheard.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Copies a packet for queues that sniff. Payload that a peer lends isn't in the packet, and
+    /// such packets are left out.
+    #[inline]
+    fn note(&mut self, frame: &Frame) {
+        if let Some(copies) = &mut self.overheard
+            && copies.len() < MOST_OVERHEARD
+            && frame.loan.is_none()
+        {
+            copies.push(ethernet(frame));
+        }
+    }
+
+    /// Copies an Ethernet frame for queues that sniff.
+    fn note_frame(&mut self, frame: &[u8]) {
+        if let Some(copies) = &mut self.overheard
+            && copies.len() < MOST_OVERHEARD
+        {
+            copies.push(frame.to_vec());
+        }
+    }
+
+    /// See [`Wire::lends`]. Packets that are sniffed carry their payload.
     pub(crate) fn lends(&self, to: Address) -> bool {
-        self.lending && self.wire.lends(to)
+        self.lending && self.overheard.is_none() && self.wire.lends(to)
     }
 
     /// See [`Wire::is_patient`].
@@ -205,6 +253,7 @@ impl Port {
             false => &mut counters.rx_unicast,
         };
         traffic.count(frame.packets(), octets);
+        self.note(&frame);
         Some(frame)
     }
 
@@ -242,12 +291,15 @@ impl Port {
 
     /// Sends an Ethernet frame to all other ports on the wire, without flow control.
     pub(crate) fn flood(&mut self, frame: &[u8]) {
+        self.note_frame(frame);
         self.wire.flood(frame);
     }
 
     /// Returns the next Ethernet frame that arrived.
     pub(crate) fn hear(&mut self) -> Option<Vec<u8>> {
-        self.wire.hear()
+        let frame = self.wire.hear()?;
+        self.note_frame(&frame);
+        Some(frame)
     }
 
     /// See [`Wire::mark`].

@@ -342,7 +342,8 @@ fn check_attrs(attrs: &QpAttrs, config: &HcaConfig, to: QpTransition) -> Result<
     limit("timeout", attrs.timeout.into(), 31)?;
     limit("retry_cnt", attrs.retry_cnt.into(), 7)?;
     limit("rnr_retry", attrs.rnr_retry.into(), 7)?;
-    limit("max_rd_atomic", attrs.max_rd_atomic.into(), config.max_rd_atomic.into())?;
+    let most = config.max_rd_atomic.max(config.max_dc_rd_atomic);
+    limit("max_rd_atomic", attrs.max_rd_atomic.into(), most.into())?;
     let max_dest = config.max_dest_rd_atomic.into();
     limit("max_dest_rd_atomic", attrs.max_dest_rd_atomic.into(), max_dest)
 }

@@ -80,17 +80,17 @@ pub(crate) struct DcConnection {
 
 /// An entry of the queue.
 #[derive(Debug)]
-pub(crate) enum Entry {
+pub(crate) enum QueuedRequest {
     Live(Box<Request>),
     /// A failure that takes effect when all requests before it are complete.
     Failed(Unfinished, Failure),
 }
 
-impl Entry {
+impl QueuedRequest {
     /// Turns the entry into a failure, unless it is one.
     pub(crate) fn fail(&mut self, why: Failure) {
-        if let Entry::Live(request) = self {
-            *self = Entry::Failed(Unfinished::of(&mut request.wqe), why);
+        if let QueuedRequest::Live(request) = self {
+            *self = QueuedRequest::Failed(Unfinished::of(&mut request.wqe), why);
         }
     }
 }
@@ -118,7 +118,7 @@ pub(crate) struct Requester {
     pub(crate) next_psn: Psn,
     pub(crate) oldest: Psn,
     pub(crate) high: Psn,
-    pub(crate) queue: VecDeque<Entry>,
+    pub(crate) queue: VecDeque<QueuedRequest>,
     /// A READ, an atomic or a placement operation may be in the queue: one was queued since it was
     /// last empty.
     may_fetch: bool,
@@ -167,14 +167,14 @@ impl Requester {
     pub(crate) fn push(&mut self, request: Box<Request>) {
         let fetches = request.wqe.op.is_fetching();
         self.may_fetch = fetches || self.may_fetch && !self.queue.is_empty();
-        self.queue.push_back(Entry::Live(request));
+        self.queue.push_back(QueuedRequest::Live(request));
     }
 
     /// True if the oldest request is complete or failed.
     pub(crate) fn is_front_over(&self) -> bool {
         match self.queue.front() {
-            Some(Entry::Live(request)) => !request.end().is_after(self.oldest),
-            Some(Entry::Failed(..)) => true,
+            Some(QueuedRequest::Live(request)) => !request.end().is_after(self.oldest),
+            Some(QueuedRequest::Failed(..)) => true,
             None => false,
         }
     }
@@ -182,8 +182,8 @@ impl Requester {
     /// Takes the oldest WQE back, to flush it.
     pub(crate) fn pop(&mut self) -> Option<Unfinished> {
         match self.queue.pop_front()? {
-            Entry::Live(mut request) => Some(Unfinished::of(&mut request.wqe)),
-            Entry::Failed(unfinished, _) => Some(unfinished),
+            QueuedRequest::Live(mut request) => Some(Unfinished::of(&mut request.wqe)),
+            QueuedRequest::Failed(unfinished, _) => Some(unfinished),
         }
     }
 
@@ -205,7 +205,7 @@ impl Requester {
     /// PSN of the next packet to send.
     pub(crate) fn cursor_psn(&self) -> Psn {
         match self.queue.get(self.cursor) {
-            Some(Entry::Live(request)) => request.first + self.packet,
+            Some(QueuedRequest::Live(request)) => request.first + self.packet,
             _ => self.next_psn,
         }
     }
@@ -214,13 +214,13 @@ impl Requester {
     pub(crate) fn seek(&mut self, psn: Psn) {
         for (at, entry) in self.queue.iter().enumerate() {
             match entry {
-                Entry::Live(request) if request.end().is_after(psn) => {
+                QueuedRequest::Live(request) if request.end().is_after(psn) => {
                     self.cursor = at;
                     self.packet = psn.diff(request.first).max(0) as u32;
                     return;
                 }
-                Entry::Live(_) => {}
-                Entry::Failed(..) => {
+                QueuedRequest::Live(_) => {}
+                QueuedRequest::Failed(..) => {
                     self.cursor = at;
                     self.packet = 0;
                     return;
@@ -234,7 +234,7 @@ impl Requester {
     /// Drops the oldest entry, which is complete. The cursor keeps its entry.
     #[inline]
     pub(crate) fn drop_front(&mut self, spare: &mut SpareRequests) {
-        if let Some(Entry::Live(mut request)) = self.queue.pop_front() {
+        if let Some(QueuedRequest::Live(mut request)) = self.queue.pop_front() {
             request.clear();
             spare.put(request);
         }
@@ -252,7 +252,8 @@ impl Requester {
     /// Number of request packets in flight. A READ counts once for any length: its responses are
     /// the responder's packets.
     pub(crate) fn in_flight(&self) -> u32 {
-        if self.may_fetch || matches!(self.queue.get(self.cursor), Some(Entry::Failed(..))) {
+        if self.may_fetch || matches!(self.queue.get(self.cursor), Some(QueuedRequest::Failed(..)))
+        {
             return self.count_in_flight();
         }
         // Without READs: all packets up to the cursor.
@@ -264,7 +265,7 @@ impl Requester {
     fn count_in_flight(&self) -> u32 {
         let mut sum = 0;
         for (at, entry) in self.queue.iter().enumerate().take(self.cursor + 1) {
-            let Entry::Live(request) = entry else { break };
+            let QueuedRequest::Live(request) = entry else { break };
             let from = request.first.diff(self.oldest).min(0).unsigned_abs();
             let sent = if at == self.cursor { self.packet } else { request.packets };
             let packets = sent.saturating_sub(from);
@@ -277,7 +278,7 @@ impl Requester {
     pub(crate) fn fetching(&self) -> (u32, u32) {
         let mut sum = (0, 0);
         for (at, entry) in self.queue.iter().enumerate().take(self.cursor + 1) {
-            let Entry::Live(request) = entry else { break };
+            let QueuedRequest::Live(request) = entry else { break };
             let sent = if at == self.cursor { self.packet } else { request.packets };
             let answered = self.oldest.diff(request.first).max(0) as u32;
             if request.wqe.op.is_fetching() && sent > answered {

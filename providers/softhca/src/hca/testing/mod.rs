@@ -211,7 +211,7 @@ impl Rig {
             uar: UAR,
             overrun_ignore: false,
             padded,
-            compressed: false,
+            compressed: None,
         };
         let cqn = host.hca.create_cq(ctx).unwrap();
         TestCq { cqn, addr, log, record, ci: 0, size }

@@ -1,19 +1,22 @@
 //! The device: state that all open files share, and the memory that it pins.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Weak;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::errno::Errno;
+use uverbs_kernel_abi::driver_id::{RDMA_DRIVER_HFI1, RDMA_DRIVER_MLX5};
 
-use crate::board::profile::{GidType, Profile};
+use crate::board::profile::{Gid, GidType, Profile};
 use crate::cm::{Host, Manager};
 use crate::guard;
 use crate::hca::number::{Cqn, Qpn, Srqn};
 use crate::hca::{Hca, HcaError, QpContext};
+use crate::kernel::rdmavt::Rings;
 use crate::kernel::state::flows::Flows;
 use crate::kernel::state::xrc::Xrc;
 use crate::kernel::user::{page_size, probe};
-use crate::uar::UarSet;
+use crate::uar::{UarPage, UarSet};
 
 /// Creator of a QP, CQ or SRQ: file and handle.
 pub(crate) type Owner = (u64, u32);
@@ -25,6 +28,8 @@ pub(crate) struct Device {
     pub(crate) hca: Hca,
     pub(crate) cm: Manager,
     pub(crate) uars: UarSet,
+    /// BlueFlame pages among them.
+    pub(crate) blue_flame: Vec<Weak<UarPage>>,
     pub(crate) pds: BTreeSet<u32>,
     pub(crate) ahs: u32,
     /// Bytes of device memory allocated, in whole pages.
@@ -32,6 +37,8 @@ pub(crate) struct Device {
     /// Bytes pinned, limited by `Profile::memlock`.
     pub(crate) pinned: u64,
     pub(crate) port_up: bool,
+    /// Times that the link went down.
+    pub(crate) link_downs: u64,
     /// Time of day, in nanoseconds since 1970, at which the device's clock was 0.
     pub(crate) began: u64,
     /// The device was removed: commands get EIO.
@@ -42,28 +49,35 @@ pub(crate) struct Device {
     pub(crate) srq_owners: HashMap<Srqn, Owner>,
     pub(crate) xrc: Xrc,
     pub(crate) flows: Flows,
+    /// Rings of a device of rdmavt; `None` of a ConnectX.
+    pub(crate) rings: Option<Box<Rings>>,
 }
 
-/// Device identity for the connection manager, which uses RoCE version 2 only.
-fn host(profile: &Profile) -> Host {
-    let gids = (0u8..).zip(&profile.gids).filter(|(_, gid)| gid.kind == GidType::RoceV2);
+/// Device identity for the connection manager, which uses RoCE version 2 only. Link-local GIDs of
+/// the network are left out: their IPv6 addresses have no interface (`cma.c:cma_check_linklocal`).
+fn host(profile: &Profile, has_network: bool) -> Host {
+    let is_address = |gid: &Gid| !(has_network && gid.gid.starts_with(&[0xfe, 0x80]));
+    let gids = (0u8..).zip(&profile.gids);
+    let gids = gids.filter(|(_, gid)| gid.kind == GidType::RoceV2 && is_address(gid));
     let gids = gids.map(|(index, gid)| (index, gid.gid)).collect();
-    Host { guid: profile.guid, gids, mtu: profile.active_mtu() as u8 }
+    Host { guid: profile.guid, gids, mtu: profile.active_mtu() as u8, is_routed: false }
 }
 
 impl Device {
     pub(crate) fn new(profile: Profile, hca: Hca) -> Self {
-        let cm = Manager::new(host(&profile));
+        let cm = Manager::new(host(&profile, hca.has_network()));
         Self {
             profile,
             hca,
             cm,
             uars: UarSet::default(),
+            blue_flame: Vec::new(),
             pds: BTreeSet::new(),
             ahs: 0,
             memic_taken: 0,
             pinned: 0,
             port_up: true,
+            link_downs: 0,
             began: time_of_day(),
             gone: false,
             cq_owners: HashMap::new(),
@@ -71,7 +85,18 @@ impl Device {
             srq_owners: HashMap::new(),
             xrc: Xrc::default(),
             flows: Flows::default(),
+            rings: None,
         }
+    }
+
+    /// RDMA driver id of the kernel driver that it goes by.
+    pub(crate) fn driver(&self) -> u32 {
+        if self.rings.is_some() { RDMA_DRIVER_HFI1 } else { RDMA_DRIVER_MLX5 }
+    }
+
+    /// Gives the HCA the receives in rings of rdmavt. True if there was one.
+    pub(crate) fn pump(&mut self) -> bool {
+        self.rings.as_mut().is_some_and(|rings| rings.pump(&self.hca))
     }
 
     /// Pins client memory (`ib_umem_get`): probes it, then counts it. Returns the bytes counted.

@@ -90,7 +90,7 @@ impl File {
         let mut destroyed = Destroyed::default();
         // The HCA's errors are ignored: the table has already dropped the object.
         match self.objects.remove(handle) {
-            None | Some(Object::Uar(_)) => {}
+            None | Some(Object::Uar(_) | Object::Matcher(_)) => {}
             Some(Object::Pd(pd)) => {
                 device.pds.remove(&pd.pdn.0);
             }
@@ -132,7 +132,9 @@ impl File {
                 for placed in flow.placed {
                     device.flows.remove(device.hca.steering(), placed);
                 }
-                self.objects.release(flow.qp);
+                for held in flow.held {
+                    self.objects.release(held);
+                }
                 if let Some(counters) = flow.counters {
                     self.objects.release(counters);
                     self.unbind_counters(counters);
@@ -151,6 +153,9 @@ impl File {
 
     fn abandon_cq(&mut self, device: &mut Device, cq: &Cq) -> Destroyed {
         let _ = device.hca.destroy_cq(cq.cqn);
+        if let Some(rings) = &mut device.rings {
+            rings.forget_cq(cq.cqn);
+        }
         device.cq_owners.remove(&cq.cqn);
         device.unpin(cq.pinned);
         let comp = self.events.retract_completions(cq.channel, cq.user_handle);
@@ -182,6 +187,9 @@ impl File {
             }
         } else if qp.kind != IB_UVERBS_QPT_XRC_TGT || device.xrc.close_target(qp.qpn) {
             let _ = device.hca.destroy_qp(qp.qpn);
+            if let Some(rings) = &mut device.rings {
+                rings.forget_qp(qp.qpn);
+            }
             device.qp_owners.remove(&qp.qpn);
         } else if let Some(owners) = device.qp_owners.get_mut(&qp.qpn) {
             // Other handles refer to the XRC target, too.
@@ -192,6 +200,9 @@ impl File {
 
     fn abandon_srq(&mut self, device: &mut Device, srq: &Srq) -> u32 {
         let _ = device.hca.destroy_srq(srq.srqn);
+        if let Some(rings) = &mut device.rings {
+            rings.forget_srq(srq.srqn);
+        }
         device.srq_owners.remove(&srq.srqn);
         device.unpin(srq.pinned);
         for held in &srq.held {

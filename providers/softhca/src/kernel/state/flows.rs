@@ -22,6 +22,8 @@ pub(crate) const MULTICAST: u8 = 2 * PRIORITIES;
 /// Table of packets without rule (`MLX5_FLOW_NAMESPACE_LEFTOVERS`).
 pub(crate) const REST: u8 = MULTICAST + 1;
 const TABLES: u8 = REST + 1;
+/// Stands for the tables of copies of all packets (`MLX5_FLOW_NAMESPACE_SNIFFER_RX`, `_TX`).
+pub(crate) const SNIFFERS: u8 = TABLES;
 /// Log2 of a table's entries (`MLX5_FS_MAX_ENTRIES`), and number of large groups, which get a part
 /// of them each (`MLX5_FS_MAX_TYPES`).
 const LOG_ENTRIES: u8 = 16;
@@ -42,9 +44,9 @@ pub(crate) struct Rule {
     pub(crate) tag: Option<u32>,
     /// Drop packets instead of sending them to a TIR.
     pub(crate) drops: bool,
-    /// Packets also go on to the next table (don't trap).
-    pub(crate) goes_on: bool,
-    pub(crate) tir: u32,
+    /// Table to which packets also go (don't trap), or go without a TIR (default miss).
+    pub(crate) next: Option<u8>,
+    pub(crate) tir: Option<u32>,
     pub(crate) counter: Option<u32>,
 }
 
@@ -65,16 +67,16 @@ struct Group {
     last: u32,
     enable: u8,
     criteria: Param,
-    entries: BTreeMap<u32, Entry>,
+    entries: BTreeMap<u32, MergedRules>,
 }
 
 /// Rules with equal criteria, value and action, and any destinations.
 #[derive(Debug)]
-struct Entry {
+struct MergedRules {
     value: Param,
     tag: u32,
     drops: bool,
-    goes_on: bool,
+    next: Option<u8>,
     /// Number of rules for each destination and counter.
     tirs: BTreeMap<u32, u32>,
     counters: BTreeMap<u32, u32>,
@@ -117,6 +119,17 @@ impl Flows {
     /// `EEXIST` if a rule for the same packets has another tag or another action
     /// (`check_conflicting_ftes`); the errors of [`errno`].
     pub(crate) fn add(&mut self, steering: &mut Steering, rule: &Rule) -> Result<Placed, Errno> {
+        if rule.table == SNIFFERS {
+            let tir = rule.tir.ok_or(Errno::EINVAL)?;
+            steering.add_sniffer(tir).map_err(errno)?;
+            return Ok(Placed {
+                table: SNIFFERS,
+                group: 0,
+                index: 0,
+                tir: rule.tir,
+                counter: None,
+            });
+        }
         self.make_tables(steering)?;
         let (group, index) = match self.find(rule) {
             Some(place) => place,
@@ -125,19 +138,19 @@ impl Flows {
         let Group { number, entries, .. } = &mut self.tables[usize::from(rule.table)][group];
         let number = *number;
         let is_new = !entries.contains_key(&index);
-        let entry = entries.entry(index).or_insert_with(|| Entry::new(rule));
+        let entry = entries.entry(index).or_insert_with(|| MergedRules::new(rule));
         if entry.drops != rule.drops || rule.tag.is_some_and(|tag| tag != entry.tag) {
             return Err(Errno::EEXIST);
         }
-        let tir = (!rule.drops).then_some(rule.tir);
-        entry.count(tir, rule.counter, 1);
-        entry.goes_on |= rule.goes_on;
-        let (table, context) = (number_of(rule.table), entry.context(rule.table));
+        entry.count(rule.tir, rule.counter, 1);
+        entry.next = entry.next.or(rule.next);
+        let (table, context) = (number_of(rule.table), entry.context());
         let done = match is_new {
             true => steering.add_entry(table, (number, index), &rule.value, context),
             false => steering.change_entry(table, index, ALL, context),
         };
-        let placed = Placed { table: rule.table, group: number, index, tir, counter: rule.counter };
+        let (tir, counter) = (rule.tir, rule.counter);
+        let placed = Placed { table: rule.table, group: number, index, tir, counter };
         if let Err(wrong) = done {
             self.forget(placed);
             self.drop_empty(steering, rule.table);
@@ -148,6 +161,10 @@ impl Flows {
 
     /// Removes a rule.
     pub(crate) fn remove(&mut self, steering: &mut Steering, placed: Placed) {
+        if placed.table == SNIFFERS {
+            placed.tir.into_iter().for_each(|tir| steering.remove_sniffer(tir));
+            return;
+        }
         let table = number_of(placed.table);
         // Removal cannot fail: the entry exists.
         match self.forget(placed) {
@@ -178,7 +195,7 @@ impl Flows {
             group.entries.remove(&placed.index);
             return None;
         }
-        Some(entry.context(placed.table))
+        Some(entry.context())
     }
 
     /// Creates the tables, starting with the last since each names the next.
@@ -261,13 +278,13 @@ impl Group {
     }
 }
 
-impl Entry {
+impl MergedRules {
     fn new(rule: &Rule) -> Self {
         Self {
             value: rule.value,
             tag: rule.tag.unwrap_or(0),
             drops: rule.drops,
-            goes_on: rule.goes_on,
+            next: rule.next,
             tirs: BTreeMap::new(),
             counters: BTreeMap::new(),
             rules: 0,
@@ -287,8 +304,8 @@ impl Entry {
         }
     }
 
-    fn context(&self, table: u8) -> EntryContext {
-        let next = (self.goes_on && table < REST).then(|| number_of(table + 1));
+    fn context(&self) -> EntryContext {
+        let next = self.next.map(number_of);
         let tirs = self.tirs.keys().map(|&tir| FlowDestination::Tir(tir));
         EntryContext {
             tag: self.tag,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use nix::errno::Errno;
 use uverbs_core::memory::pages::Pages;
 use uverbs_kernel_abi::mlx5::mlx5_ib_flow_counters_desc;
-use uverbs_kernel_abi::qp::ib_uverbs_qp_cap;
+use uverbs_kernel_abi::qp::{ib_uverbs_qp_cap, ib_uverbs_qp_dest};
 
 use crate::hca::number::{Cqn, Key, Pdn, Qpn, Srqn};
 use crate::hca::{DctContext, QpState};
@@ -80,7 +80,7 @@ pub(crate) struct Cq {
     pub(crate) async_events: u32,
     pub(crate) pinned: u64,
     /// Keeps the UAR page with the CQ's arm doorbell.
-    pub(crate) _uar: Arc<UarPage>,
+    pub(crate) _uar: Option<Arc<UarPage>>,
 }
 
 /// A queue pair.
@@ -99,6 +99,8 @@ pub(crate) struct Qp {
     /// Multicast groups of the QP: GID and LID (`mcast_list`).
     pub(crate) groups: BTreeSet<([u8; 16], u16)>,
     pub(crate) pinned: u64,
+    /// Port of bonded ports, from 1.
+    pub(crate) lag_port: u8,
     /// Keeps the UAR page of the QP's doorbell, if there is one.
     pub(crate) _uar: Option<Arc<UarPage>>,
     /// Queues of a raw packet QP.
@@ -108,9 +110,21 @@ pub(crate) struct Qp {
 /// A flow rule.
 #[derive(Debug)]
 pub(crate) struct Flow {
-    pub(crate) qp: u32,
+    /// Handles of the queue pair and the matcher.
+    pub(crate) held: Vec<u32>,
     pub(crate) counters: Option<u32>,
     pub(crate) placed: Vec<Placed>,
+}
+
+/// A flow matcher (`struct mlx5_ib_flow_matcher`).
+#[derive(Debug)]
+pub(crate) struct Matcher {
+    /// Enabled parts of `criteria` (`match_criteria_enable`).
+    pub(crate) enable: u8,
+    pub(crate) criteria: Vec<u8>,
+    pub(crate) priority: u16,
+    /// True if it matches received packets.
+    pub(crate) receives: bool,
 }
 
 /// Counters of flow rules.
@@ -200,6 +214,8 @@ pub(crate) struct Xrcd {
 #[derive(Debug)]
 pub(crate) struct Ah {
     pub(crate) pd: u32,
+    /// Path to the peer.
+    pub(crate) dest: ib_uverbs_qp_dest,
 }
 
 /// A UAR page.
@@ -227,6 +243,7 @@ pub(crate) enum Object {
     Ah(Ah),
     Uar(Uar),
     Flow(Flow),
+    Matcher(Matcher),
     Counters(Counters),
 }
 
@@ -353,7 +370,11 @@ impl Objects {
                     )
                     | None => 1,
                     Some(
-                        Object::Srq(_) | Object::Dm(_) | Object::Counters(_) | Object::IndTable(_),
+                        Object::Srq(_)
+                        | Object::Dm(_)
+                        | Object::Counters(_)
+                        | Object::IndTable(_)
+                        | Object::Matcher(_),
                     ) => 2,
                     Some(Object::Wq(_)) => 3,
                     Some(Object::Cq(_)) => 4,
@@ -440,6 +461,11 @@ impl Objects {
             Some(_) => Err(Errno::EINVAL),
             None => Err(Errno::ENOENT),
         }
+    }
+
+    /// All objects.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Object> {
+        self.slots.values().filter_map(|slot| slot.object.as_ref())
     }
 
     /// All memory regions.

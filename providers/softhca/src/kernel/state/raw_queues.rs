@@ -12,6 +12,8 @@ use crate::kernel::state::device::{Device, errno};
 pub(crate) struct RawQueues {
     pub(crate) sqn: Option<Qpn>,
     pub(crate) rqn: Option<Qpn>,
+    /// Object that sends the send queue's packets. DEVX names it.
+    pub(crate) tis: Option<u32>,
     /// Destination of flow rules. Present with a receive queue or an RQ table.
     pub(crate) tir: Option<u32>,
     /// State set by the last modify.
@@ -23,7 +25,7 @@ pub(crate) struct RawQueues {
 impl RawQueues {
     /// A QP without queues: its TIR leads to a table of work queues.
     pub(crate) fn spread(tir: u32) -> Self {
-        Self { sqn: None, rqn: None, tir: Some(tir), state: QpState::Reset, port: 0 }
+        Self { sqn: None, rqn: None, tis: None, tir: Some(tir), state: QpState::Reset, port: 0 }
     }
 
     /// True if the QP only spreads packets over work queues. It has no state then.

@@ -134,7 +134,7 @@ impl Xrc {
             uar: Default::default(),
             overrun_ignore: true,
             padded: false,
-            compressed: false,
+            compressed: None,
         })?;
         self.cq = Some(DriverCq { cqn, _memory: memory });
         Ok(cqn)

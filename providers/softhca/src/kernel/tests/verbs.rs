@@ -317,12 +317,15 @@ fn capabilities_by_devx() {
     );
     let (cmd, out) = cmd.output(&rig.arena, MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, 4112);
     cmd.send(rig.door()).unwrap();
-    // Three fields of `mlx5_ifc_cmd_hca_cap_bits`, behind 16 bytes of header: the device copies up
+    // Five fields of `mlx5_ifc_cmd_hca_cap_bits`, behind 16 bytes of header: the device copies up
     // to 1 << 24 bytes (`log_dma_mmo_max_size`, five bits up to 0x70), a context may be extended
-    // (`qpc_extension`), and send queues take copies (`dma_mmo_sq`).
+    // (`qpc_extension`), a dynamic connection has up to 16 READs in each direction
+    // (`log_max_ra_req_dc`, `log_max_ra_res_dc`), and send queues take copies (`dma_mmo_sq`).
     let mut wanted = [0; 4112];
     wanted[16 + 0x6b / 8] = 24;
     wanted[16 + 0x122 / 8] = 0x80 >> (0x122 % 8);
+    wanted[16 + 0x12f / 8] = 4;
+    wanted[16 + 0x13f / 8] = 4;
     wanted[16 + 0x153 / 8] = 0x80 >> (0x153 % 8);
     assert_eq!(rig.arena.read(out, 4112), wanted);
     let cmd = cmd.edit(MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, |attr| {

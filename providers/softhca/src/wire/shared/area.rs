@@ -34,7 +34,7 @@ static AREAS: PerProcess<Vec<Area>> = PerProcess::new();
 
 /// Place of bytes in an area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct AreaOffset {
     /// Inode of the memfd; not 0.
     pub(super) file: u64,
     /// Number of the descriptor in its owner.
@@ -86,11 +86,11 @@ pub(crate) fn allocate(len: usize) -> Option<Pages> {
 }
 
 /// Place of bytes of this process, if one area contains them.
-pub(super) fn place(span: Span) -> Option<Place> {
+pub(super) fn place(span: Span) -> Option<AreaOffset> {
     AREAS.lock().iter().find_map(|area| {
         let offset = span.addr.checked_sub(area.addr)?;
         let fits = offset < area.len && span.len <= area.len - offset;
         let descriptor = u32::try_from(area.descriptor).ok()?;
-        fits.then_some(Place { file: area.inode, descriptor, offset })
+        fits.then_some(AreaOffset { file: area.inode, descriptor, offset })
     })
 }

@@ -23,7 +23,7 @@ use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 use nix::unistd::{Whence, lseek};
 use uverbs_core::memory::pages::Pages;
 
-use super::area::{LONGEST, MOST, Place, SEALS};
+use super::area::{AreaOffset, LONGEST, MOST, SEALS};
 use crate::closer::{Closer, Foreign};
 
 /// Maximum bytes mapped at a time, of all processes. Freed memory may stay allocated up to this
@@ -95,7 +95,7 @@ impl Borrowed {
     }
 
     /// Returns the mapping that holds `len` bytes at `place`; maps the file if needed and possible.
-    pub(super) fn find(&self, place: Place, len: u64) -> Option<Arc<Mapped>> {
+    pub(super) fn find(&self, place: AreaOffset, len: u64) -> Option<Arc<Mapped>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.used = true;
         let mapped = match known.files.iter().find(|(file, _)| *file == place.file) {
@@ -126,7 +126,7 @@ impl Borrowed {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).files.len()
     }
 
-    fn map(&self, place: Place) -> Option<Mapped> {
+    fn map(&self, place: AreaOffset) -> Option<Mapped> {
         let process = self.process.as_ref()?.as_raw_fd();
         // SAFETY: the call takes numbers only.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_getfd, process, place.descriptor, 0) };

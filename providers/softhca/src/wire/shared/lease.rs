@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::area::Place;
+use super::area::AreaOffset;
 use super::loan::Span;
 use super::memory::{CAPACITY, Memory, RECORDS};
 use super::ring::{BEGIN, HEAD};
@@ -40,15 +40,15 @@ pub(super) struct Lease {
 pub(super) struct Piece {
     pub(super) span: Span,
     /// Place of the piece, if it lies in an area.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<AreaOffset>,
 }
 
 impl Piece {
     /// Four words: address; length and number of the descriptor; inode, 0 for none; offset in the
     /// area.
     pub(super) fn to_bytes(self) -> [u8; PIECE] {
-        let none = Place { file: 0, descriptor: 0, offset: 0 };
-        let Place { file, descriptor, offset } = self.place.unwrap_or(none);
+        let none = AreaOffset { file: 0, descriptor: 0, offset: 0 };
+        let AreaOffset { file, descriptor, offset } = self.place.unwrap_or(none);
         let Span { addr, len } = self.span;
         let words = [addr, len | u64::from(descriptor) << 32, file, offset];
         let mut bytes = [0; PIECE];
@@ -62,7 +62,7 @@ impl Piece {
         let mut words = bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word));
         let [addr, both, file, offset] = std::array::from_fn(|_| words.next().unwrap_or_default());
         let span = Span { addr, len: both & u64::from(u32::MAX) };
-        let place = Place { file, descriptor: (both >> 32) as u32, offset };
+        let place = AreaOffset { file, descriptor: (both >> 32) as u32, offset };
         Piece { span, place: (file != 0).then_some(place) }
     }
 }

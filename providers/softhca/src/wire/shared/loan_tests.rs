@@ -175,8 +175,8 @@ fn a_place_that_is_none_is_not_mapped() {
     let size = pages.len() as u64;
     assert!(find(good, 100) && find(good, size - 4096));
     assert!(!find(good, size - 4095) && !find(good, u64::MAX));
-    assert!(!find(area::Place { file: good.file + 1, ..good }, 100));
-    assert!(!find(area::Place { descriptor: u32::MAX, ..good }, 100));
+    assert!(!find(area::AreaOffset { file: good.file + 1, ..good }, 100));
+    assert!(!find(area::AreaOffset { descriptor: u32::MAX, ..good }, 100));
     // Files with so many bytes of data, a length, and seals.
     let file = |data: usize, len: usize, seals| {
         let flags = nix::sys::memfd::MFdFlags::MFD_ALLOW_SEALING;
@@ -189,7 +189,8 @@ fn a_place_that_is_none_is_not_mapped() {
     };
     let found = |file: OwnedFd| {
         let inode = nix::sys::stat::fstat(&file).unwrap().st_ino;
-        let place = area::Place { file: inode, descriptor: file.as_raw_fd() as u32, offset: 0 };
+        let place =
+            area::AreaOffset { file: inode, descriptor: file.as_raw_fd() as u32, offset: 0 };
         find(place, 100)
     };
     let (len, sealed) = (1 << 20, area::SEALS);

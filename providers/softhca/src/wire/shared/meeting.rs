@@ -9,18 +9,19 @@
 //! Abstract names have no permissions. So both sides ask the kernel for the other's user, and
 //! refuse other users.
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr as Name, UnixListener, UnixStream};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, connect, getsockopt,
-    send, sendmsg, socket, sockopt,
+    AddressFamily, Backlog, ControlMessage, MsgFlags, SockType, UnixAddr, bind, connect,
+    getsockopt, send, sendmsg, sockopt,
 };
 use nix::unistd::geteuid;
 
@@ -29,11 +30,12 @@ use super::memory::Memory;
 use super::ring::Writer;
 use crate::closer::{Closer, Connection, Foreign};
 use crate::descriptors::{self, Received};
+use crate::raw_socket;
 
 /// Maximum addresses of a device that packets may come from.
 pub(super) const SOURCES: usize = 16;
 /// First bytes of a message; the last byte is the version of the ring's format.
-const MAGIC: [u8; 8] = *b"uverbs\0\x03";
+const MAGIC: [u8; 8] = *b"uverbs\0\x04";
 /// Offset of the addresses: after the magic, their number, and the sender's name and its address.
 const ADDRESSES: usize = 40;
 const MESSAGE: usize = ADDRESSES + SOURCES * 16;
@@ -43,7 +45,21 @@ const NOBODY: u32 = 65534;
 
 /// Name of an address's socket.
 fn name(address: SocketAddr) -> String {
-    format!("uverbs-softhca/{}/{address}", geteuid())
+    format!("{}{address}", prefix())
+}
+
+/// Beginning of the names of this user's devices.
+fn prefix() -> String {
+    format!("uverbs-softhca/{}/", geteuid())
+}
+
+/// Addresses of all devices of this user and network namespace, by the kernel's list of sockets
+/// (proc_pid_net(5)). Empty if that can't be read.
+pub(super) fn all() -> BTreeSet<SocketAddr> {
+    let list = fs::read("/proc/thread-self/net/unix").unwrap_or_default();
+    let (list, prefix) = (String::from_utf8_lossy(&list), format!("@{}", prefix()));
+    let last = list.lines().filter_map(|line| line.rsplit_once(' ').map(|(_, path)| path));
+    last.filter_map(|path| path.strip_prefix(&prefix)?.parse().ok()).collect()
 }
 
 /// Returns `true` if the other end of a socket belongs to this process's user.
@@ -63,20 +79,19 @@ pub(super) fn listen(
     patience: Duration,
     closer: &Closer,
 ) -> io::Result<Foreign<UnixListener>> {
-    let name = Name::from_abstract_name(name(address))?;
+    let name = UnixAddr::new_abstract(name(address).as_bytes())?;
     let start = Instant::now();
-    let listener = loop {
-        match UnixListener::bind_addr(&name) {
-            Err(error)
-                if error.kind() == io::ErrorKind::AddrInUse && start.elapsed() < patience =>
-            {
+    let socket = raw_socket::socket(AddressFamily::Unix, SockType::Stream)?;
+    loop {
+        match bind(socket.as_raw_fd(), &name) {
+            Err(Errno::EADDRINUSE) if start.elapsed() < patience => {
                 thread::sleep(Duration::from_millis(1));
             }
             bound => break bound?,
         }
-    };
-    listener.set_nonblocking(true)?;
-    Ok(closer.own(listener))
+    }
+    nix::sys::socket::listen(&socket, Backlog::MAXCONN)?;
+    Ok(closer.own(UnixListener::from(socket)))
 }
 
 /// Accepts the next connection.
@@ -103,9 +118,8 @@ pub(super) fn meet(
     identity: Identity,
     closer: &Closer,
 ) -> Result<(Connection, Writer), Errno> {
-    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    let socket = UnixStream::from(socket(AddressFamily::Unix, SockType::Stream, flags, None)?);
-    let socket = closer.connection(socket);
+    let socket = raw_socket::socket(AddressFamily::Unix, SockType::Stream)?;
+    let socket = closer.connection(UnixStream::from(socket));
     connect(socket.as_raw_fd(), &UnixAddr::new_abstract(name(address).as_bytes())?)?;
     if !is_ours(&socket) {
         return Err(Errno::EPERM);

@@ -5,6 +5,7 @@
 //!   is its mapping;
 //! - `loan`: payload that stays in the sender's memory until the receiver reads it; `area`: memory
 //!   that the receiver can map; `borrowed`: the receiver's mappings;
+//! - `groups`: packets to multicast groups;
 //! - `stats`: counters and the link.
 //!
 //! Each pair of devices has at most two rings. A device that ends, also by a signal, closes its
@@ -20,7 +21,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::{fmt, io};
 
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags, EpollTimeout};
 
 use self::lease::Piece;
 use self::loan::{Lender, Name};
@@ -33,9 +34,11 @@ use super::spare::Spare;
 use super::udp::{LONGEST, sixteen};
 use super::{Address, Frame};
 use crate::closer::{Closer, Foreign};
+use crate::raw_socket;
 
 pub(crate) mod area;
 mod borrowed;
+mod groups;
 #[cfg(all(test, uverbs_loom))]
 mod interleavings;
 mod lease;
@@ -79,6 +82,10 @@ pub(crate) struct SharedWire {
     /// Keys of `outgoing` that were written to since the last flush.
     written: Vec<u128>,
     incoming: Vec<Incoming>,
+    /// Multicast groups that the device joined.
+    groups: Vec<Address>,
+    /// The devices present at the first packet to a group are met.
+    all_met: bool,
     /// Devices that left.
     left: Vec<[u8; 16]>,
     /// Index of the next ring to read.
@@ -125,7 +132,7 @@ impl SharedWire {
     ///
     /// The system's error when there are no more descriptors.
     pub(crate) fn bind(addresses: &[SocketAddr], patience: Duration) -> io::Result<SharedWire> {
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let epoll = raw_socket::epoll()?;
         let closer = Closer::new()?;
         let mut endpoints = Vec::new();
         for (token, &address) in addresses.iter().take(meeting::SOURCES).enumerate() {
@@ -143,6 +150,8 @@ impl SharedWire {
             outgoing: BTreeMap::new(),
             written: Vec::new(),
             incoming: Vec::new(),
+            groups: Vec::new(),
+            all_met: false,
             left: Vec::new(),
             turn: 0,
             absent: BTreeMap::new(),
@@ -335,7 +344,7 @@ impl SharedWire {
             // A division would take longer than this test.
             self.turn = if self.turn + 1 < self.incoming.len() { self.turn + 1 } else { 0 };
             let peer = self.incoming.get_mut(self.turn)?;
-            match peer.read(&self.shared, spare) {
+            match peer.read(&self.shared, &self.groups, spare) {
                 Read::Frame(frame) => return Some(frame),
                 Read::Lost => self.unread = true,
                 Read::Nothing => {}
@@ -407,8 +416,9 @@ impl SharedWire {
                     let event = EpollEvent::new(EpollFlags::EPOLLIN, token);
                     if self.epoll.add(&socket, event).is_ok() {
                         let state = State::Silent(self.now);
-                        let left = Vec::new();
-                        self.incoming.push(Incoming { token, socket, to, state, left });
+                        let (takes_groups, left) = (at == 0, Vec::new());
+                        let peer = Incoming { token, socket, to, takes_groups, state, left };
+                        self.incoming.push(peer);
                         self.heard(token);
                     }
                 }
@@ -444,7 +454,7 @@ impl SharedWire {
                         let pid = if self.takes_loans { meeting::process(&peer.socket) } else { 0 };
                         let lender = Lender::find(pid, identity, &self.shared, &self.closer);
                         memory.take_loans(lender.is_some());
-                        let ring = Reader::new(memory, LONGEST);
+                        let ring = Reader::new(memory, size_of::<[u8; 16]>() + LONGEST);
                         for earlier in &mut self.incoming {
                             earlier.supersede(&sources);
                             self.left.append(&mut earlier.left);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::groups;
 use super::loan::{Lender, Loan};
 use super::ring::{Broken, Reader, Writer};
 use super::stats::Shared;
@@ -46,8 +47,11 @@ pub(super) struct Incoming {
     pub(super) socket: Connection,
     /// Address of this end that it connected to.
     pub(super) to: Address,
+    /// Its packets to groups are taken: it connected to this end's first address. A device that
+    /// connects to several addresses sends them there, too.
+    pub(super) takes_groups: bool,
     pub(super) state: State,
-    /// Addresses of a device that left, and whose records are read.
+    /// Addresses of a device that left, whose remaining records are still to be read.
     pub(super) left: Vec<[u8; 16]>,
 }
 
@@ -77,9 +81,10 @@ pub(super) enum Read {
 }
 
 impl Incoming {
-    /// Reads a frame. A peer whose ring is broken, or empty after it left, is over.
+    /// Reads a frame, to an own address or to one of `groups`. A peer whose ring is broken, or
+    /// empty after it left, is over.
     #[inline]
-    pub(super) fn read(&mut self, shared: &Shared, spare: &mut Spare) -> Read {
+    pub(super) fn read(&mut self, shared: &Shared, groups: &[Address], spare: &mut Spare) -> Read {
         let leaves = matches!(self.state, State::Leaves(_));
         let (State::Writes(records) | State::Leaves(records)) = &mut self.state else {
             return Read::Nothing;
@@ -103,6 +108,22 @@ impl Incoming {
                 }
             };
             let src = sources.get(usize::from(record.source));
+            if src.is_none()
+                && let Some((source, dst, frame)) = groups::parse(&record)
+                && let Some(src) = sources.get(source)
+            {
+                spare.put(record.bytes);
+                if !self.takes_groups || !groups.contains(&dst) {
+                    continue;
+                }
+                if !plugged {
+                    add(&counters.link_down, 1);
+                    continue;
+                }
+                add_alone(&counters.received, 1);
+                let src = Address { gid: *src, lid: 0 };
+                return Read::Frame(Frame { src, dst, ..frame });
+            }
             // A loan to an end that takes no loans is a broken record.
             let (Some(src), true) = (src, record.lease.is_none() || lender.is_some()) else {
                 add(&counters.broken, 1);

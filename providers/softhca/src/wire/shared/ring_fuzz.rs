@@ -4,7 +4,7 @@ use super::super::lease::Move;
 use super::super::loan::Span;
 use super::super::memory::RECORDS;
 use super::*;
-use crate::fuzzing::feed::Feed;
+use crate::feed::Feed;
 use crate::wire::udp::LONGEST;
 
 /// Arbitrary stores into a ring during writes and reads.

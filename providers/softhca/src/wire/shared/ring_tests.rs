@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::super::area::Place;
+use super::super::area::AreaOffset;
 use super::super::loan::Span;
 use super::super::memory::{RECORDS, SIZE};
 use super::*;
@@ -168,7 +168,7 @@ fn a_reader_is_woken_once() {
 fn loans_of_any_shape_end_the_ring() {
     let piece = |len| Piece { span: Span { addr: 1, len }, place: None };
     let good = piece(u64::from(LONGEST_LOAN) / 2);
-    let place = Place { file: u64::MAX, descriptor: u32::MAX, offset: u64::MAX };
+    let place = AreaOffset { file: u64::MAX, descriptor: u32::MAX, offset: u64::MAX };
     let placed = Piece { place: Some(place), ..good };
     let bad = |pieces: &[Piece]| {
         let (mut writer, mut reader) = ring();

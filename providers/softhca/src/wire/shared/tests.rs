@@ -11,6 +11,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use proptest::prelude::*;
 
+use super::groups::TO_GROUP;
 use super::loan::Identity;
 use super::memory::Memory;
 use super::peers::{LOST_AT_ONCE, SILENT};
@@ -410,4 +411,50 @@ fn an_end_is_told_when_its_successor_comes() {
     drop(theirs);
     until(&mut ours, |stats| stats.left == 1);
     assert_eq!(ours.next_left(), None, "the successor is there");
+}
+
+/// Packets to a group reach members that were there before the first, and members that came later.
+#[test]
+fn a_group_is_all_devices_that_joined() {
+    let ((mut ours, here), (mut early, there)) = (wire(), wire());
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let gid = sixteen(Ipv4Addr::new(239, 77, high, low).into());
+    let group = Address { gid, lid: 0 };
+    early.set_groups(vec![group]);
+    ours.spread(&frame(here, group, 1, 64));
+    ours.flush();
+    assert_eq!(step(&mut early), Some(frame(here, group, 1, 64)));
+    let (mut late, _) = wire();
+    late.set_groups(vec![group]);
+    // A packet to this very address is not one to a group.
+    send(&mut ours, frame(here, there, 3, 64));
+    for seed in 4..8 {
+        ours.spread(&frame(here, group, seed, 64));
+    }
+    ours.flush();
+    assert_eq!(step(&mut early), Some(frame(here, there, 3, 64)));
+    for seed in 4..8 {
+        assert_eq!(step(&mut late), Some(frame(here, group, seed, 64)));
+        assert_eq!(step(&mut early), Some(frame(here, group, seed, 64)));
+    }
+    early.set_groups(Vec::new());
+    ours.spread(&frame(here, group, 9, 64));
+    ours.flush();
+    assert_eq!(step(&mut early), None, "it has left");
+    assert_eq!(step(&mut late), Some(frame(here, group, 9, 64)));
+    let stats = [&ours, &early, &late].map(|wire| wire.control().stats());
+    assert!(stats.iter().all(|stats| stats.broken == 0), "{stats:?}");
+}
+
+/// A record to a group that is shorter than the group's GID, or is to an address, ends the ring.
+#[test]
+fn bad_records_to_groups_end_the_ring() {
+    for bytes in [vec![0xff; 15], vec![0; 64]] {
+        let (mut ours, here) = wire();
+        let (memory, file) = Memory::create().unwrap();
+        let _socket = stranger(here, &meeting::message(&[[1; 16]], NOBODY), &[file]);
+        let mut writer = ring::Writer::new(memory);
+        writer.push(TO_GROUP, &Route::default(), &bytes).unwrap();
+        until(&mut ours, |stats| stats.broken == 1);
+    }
 }

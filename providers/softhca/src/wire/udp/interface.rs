@@ -1,5 +1,5 @@
-//! MTU of the interface that has an address. The kernel is asked through the wire's socket, which
-//! is in the right network namespace; /sys may show another one.
+//! The interface that has an address, and its MTU. The kernel is asked through the wire's socket,
+//! which is in the right network namespace; /sys may show another one.
 //!
 //! # Safety
 //!
@@ -11,11 +11,21 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
+use nix::net::if_::if_nametoindex;
 
 nix::ioctl_readwrite_bad!(get_mtu, libc::SIOCGIFMTU, libc::ifreq);
 
 /// MTU of the interface that has an address.
 pub(super) fn mtu(socket: BorrowedFd<'_>, address: IpAddr) -> Option<u32> {
+    mtu_of(socket, &name(address)?)
+}
+
+/// Index of the interface that has an address.
+pub(super) fn index(address: IpAddr) -> Option<u32> {
+    if_nametoindex(name(address)?.as_str()).ok()
+}
+
+fn name(address: IpAddr) -> Option<String> {
     let has = |interface: &InterfaceAddress| {
         let own = interface.address.as_ref()?;
         let v4 = own.as_sockaddr_in().map(|own| IpAddr::V4(own.ip()));
@@ -23,9 +33,9 @@ pub(super) fn mtu(socket: BorrowedFd<'_>, address: IpAddr) -> Option<u32> {
     };
     let interface = getifaddrs().ok()?.find(|interface| has(interface) == Some(address));
     match interface {
-        Some(interface) => mtu_of(socket, &interface.interface_name),
+        Some(interface) => Some(interface.interface_name),
         // All of 127.0.0.0/8 exists without being listed.
-        None if address.is_loopback() => mtu_of(socket, "lo"),
+        None if address.is_loopback() => Some("lo".to_owned()),
         None => None,
     }
 }
@@ -58,6 +68,9 @@ mod tests {
         for address in ["127.0.0.1", "127.1.2.3"] {
             assert_eq!(mtu(socket.as_fd(), address.parse().unwrap()), expected);
         }
+        let text = std::fs::read_to_string("/sys/class/net/lo/ifindex").unwrap();
+        assert_eq!(index("127.1.2.3".parse().unwrap()), text.trim().parse().ok());
+        assert_eq!(index("192.0.2.1".parse().unwrap()), None);
         assert_eq!(mtu(socket.as_fd(), "192.0.2.1".parse().unwrap()), None);
         assert_eq!(mtu_of(socket.as_fd(), "an interface with a long name"), None);
     }

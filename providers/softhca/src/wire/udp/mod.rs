@@ -6,6 +6,9 @@
 //! - `socket`: one socket; `interface`: the interface of its address;
 //! - `stats`: counters and the link.
 //!
+//! A packet to a multicast group is an IP multicast (annex A17.9.1), sent by the interface of the
+//! source address. IPv4 groups only: packets to IPv6 groups stay on the device.
+//!
 //! RoCE has neither authentication nor encryption. Any sender that reaches the port can try queue
 //! pair numbers, sequence numbers and keys, and spoofed source addresses are believed. So a wire
 //! binds only the addresses that it was given; the default is loopback.
@@ -19,7 +22,7 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use nix::errno::Errno;
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 
 use self::batch::{Batch, Way};
 pub(crate) use self::encapsulation::sixteen;
@@ -30,6 +33,7 @@ use super::counts::add;
 use super::packet::{BTH_LEN, ICRC_LEN, MAX_PAYLOAD};
 use super::spare::Spare;
 use super::{Address, Frame, Opcode, Route, Wire, WireFull};
+use crate::raw_socket;
 
 mod batch;
 mod encapsulation;
@@ -84,6 +88,10 @@ pub struct UdpWire {
     arrived: VecDeque<Frame>,
     /// Multicast groups that the device joined.
     groups: Vec<Address>,
+    /// Sockets of the IPv4 groups among them.
+    members: Vec<Socket>,
+    /// Packets to groups stay on this device.
+    keeps_groups: bool,
     /// Packets to these groups that the device sent.
     looped: VecDeque<Frame>,
     back: Back,
@@ -160,7 +168,7 @@ impl UdpWire {
     ///
     /// The system's error; its text names a port in use or an address of another host.
     pub fn bind(addresses: &[SocketAddr]) -> io::Result<UdpWire> {
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let epoll = raw_socket::epoll()?;
         let mut endpoints = Vec::new();
         for &address in addresses {
             if address.ip().is_unspecified() || address.ip().is_multicast() {
@@ -177,6 +185,8 @@ impl UdpWire {
             batch: Batch::new(),
             arrived: VecDeque::new(),
             groups: Vec::new(),
+            members: Vec::new(),
+            keeps_groups: false,
             looped: VecDeque::new(),
             back: Back::default(),
             spare: Spare::default(),
@@ -203,6 +213,12 @@ impl UdpWire {
         })
     }
 
+    /// Its addresses with the indexes of their interfaces, 0 if unknown.
+    pub(crate) fn interfaces(&self) -> Vec<(IpAddr, u32)> {
+        let addresses = self.endpoints.iter().map(|at| at.socket.address.ip());
+        addresses.map(|ip| (ip, interface::index(ip).unwrap_or(0))).collect()
+    }
+
     /// Number of packets with this payload that fit the smallest of its receive buffers. The kernel
     /// counts a packet's memory: its length rounded up to a power of two, and a header.
     pub(crate) fn holds(&self, mtu: u32) -> u32 {
@@ -216,17 +232,48 @@ impl UdpWire {
         self.looped.pop_front()
     }
 
+    /// Neither sends packets of groups to the network nor receives them there.
+    pub(super) fn keep_groups(&mut self) {
+        self.keeps_groups = true;
+    }
+
+    /// Opens a socket for each new IPv4 group, and closes the sockets of groups left.
+    fn join_groups(&mut self) {
+        let ips = self.groups.iter().map(|at| std::net::Ipv6Addr::from(at.gid).to_ipv4_mapped());
+        let ips = ips.flatten().collect::<Vec<_>>();
+        let sockets = std::mem::take(&mut self.members);
+        self.members.extend(sockets.into_iter().filter(|at| ips.iter().any(|ip| *ip == at.ip())));
+        let own = self.endpoints.iter().map(|at| at.socket.address);
+        let own = own.filter_map(|at| match at {
+            SocketAddr::V4(own) => Some(own),
+            SocketAddr::V6(_) => None,
+        });
+        let own = own.collect::<Vec<_>>();
+        for ip in ips {
+            if self.members.iter().any(|at| ip == at.ip()) || own.is_empty() {
+                continue;
+            }
+            let joined = Socket::join(ip, &own).and_then(|socket| {
+                self.epoll.add(&socket, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
+                Ok(socket)
+            });
+            match joined {
+                Ok(socket) => self.members.push(socket),
+                Err(_) => add(&self.shared.counters.unjoined, 1),
+            }
+        }
+    }
+
     /// Destination of a frame, and the socket that sends it.
     fn way(&self, frame: &Frame) -> Option<Way> {
         let of = |gid| self.endpoints.iter().position(|at| gid == sixteen(at.socket.address.ip()));
         let endpoint = of(frame.src.gid)?;
         let at = &self.endpoints[endpoint];
-        if frame.dst.is_group() {
-            return None;
-        }
         let mut to = at.socket.address;
         match (std::net::Ipv6Addr::from(frame.dst.gid).to_canonical(), to) {
-            (ip @ IpAddr::V4(_), SocketAddr::V4(_)) | (ip @ IpAddr::V6(_), SocketAddr::V6(_)) => {
+            (ip @ IpAddr::V4(_), SocketAddr::V4(_)) | (ip @ IpAddr::V6(_), SocketAddr::V6(_))
+                if ip.is_ipv4() || !ip.is_multicast() =>
+            {
                 to.set_ip(ip);
             }
             _ => return None,
@@ -268,10 +315,14 @@ impl UdpWire {
         self.batch.clear();
     }
 
-    /// Receives from one socket; false if it is empty.
-    fn read(&mut self, endpoint: usize) -> bool {
-        let UdpWire { endpoints, arrived, back, shared, spare, .. } = self;
-        let Some(Endpoint { socket, .. }) = endpoints.get_mut(endpoint) else { return false };
+    /// Receives from one socket, of an address or of a group behind them; false if it is empty.
+    fn read(&mut self, at: usize) -> bool {
+        let UdpWire { endpoints, members, arrived, back, shared, spare, .. } = self;
+        let found = match at.checked_sub(endpoints.len()) {
+            None => endpoints.get_mut(at).map(|endpoint| (&mut endpoint.socket, &[][..])),
+            Some(at) => members.get_mut(at).map(|socket| (socket, &endpoints[..])),
+        };
+        let Some((socket, looped)) = found else { return false };
         let local = socket.address;
         let Ok(received) = socket.receive() else { return false };
         let counters = &shared.counters;
@@ -279,6 +330,9 @@ impl UdpWire {
         add(&counters.overrun, received.lost.into());
         if received.bytes.is_empty() {
             add(&counters.malformed, 1);
+            return true;
+        }
+        if looped.iter().any(|own| own.socket.ip() == received.from.ip()) {
             return true;
         }
         let packets = received.bytes.chunks(received.stride);
@@ -344,13 +398,15 @@ impl Wire for UdpWire {
             add(&counters.link_down, 1);
             return Ok(());
         }
-        if frame.dst.is_group() && self.groups.contains(&frame.dst) {
-            // To members on this device alone: no other device's groups are known here.
+        if frame.dst.is_group() {
+            let joined = self.groups.contains(&frame.dst);
             match self.looped.len() {
-                ..LOOPED => self.looped.push_back(frame),
-                _ => add(&counters.overrun, 1),
+                ..LOOPED if joined => self.looped.push_back(frame.clone()),
+                _ => add(&counters.overrun, joined.into()),
             }
-            return Ok(());
+            if self.keeps_groups {
+                return Ok(());
+            }
         }
         let Some(way) = self.way(&frame) else {
             add(&counters.unroutable, 1);
@@ -388,8 +444,8 @@ impl Wire for UdpWire {
                 break;
             }
             let mut any = false;
-            for endpoint in 0..self.endpoints.len() {
-                any |= self.read(endpoint);
+            for at in 0..self.endpoints.len() + self.members.len() {
+                any |= self.read(at);
             }
             if !any {
                 break;
@@ -417,7 +473,10 @@ impl Wire for UdpWire {
     }
 
     fn set_addresses(&mut self, addresses: &[Address]) {
-        self.groups = addresses.iter().copied().filter(|at| at.is_group()).collect();
+        self.groups = addresses.iter().copied().filter(Address::is_group).collect();
+        if !self.keeps_groups {
+            self.join_groups();
+        }
     }
 
     fn advance(&mut self, now: Duration) {

@@ -7,6 +7,7 @@ use nix::{setsockopt_impl, sockopt_impl};
 
 sockopt_impl!(MtuDiscover, SetOnly, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::c_int);
 sockopt_impl!(MtuDiscover6, SetOnly, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::c_int);
+sockopt_impl!(MulticastAll, SetOnly, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, libc::c_int);
 sockopt_impl!(NoCheck6, SetOnly, libc::IPPROTO_UDP, UDP_NO_CHECK6_RX, libc::c_int);
 
 /// linux/udp.h

@@ -1,16 +1,17 @@
 //! A UDP socket: options, and sending and receiving several datagrams per call.
 
 use std::io::{self, IoSlice, IoSliceMut};
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use nix::errno::Errno;
 use nix::sys::socket::{
-    ControlMessage, ControlMessageOwned, MsgFlags, SetSockOpt, SockaddrStorage, getsockopt,
-    recvmsg, sendmsg, setsockopt, sockopt,
+    ControlMessage, ControlMessageOwned, IpMembershipRequest, MsgFlags, SetSockOpt, SockType,
+    SockaddrStorage, bind, getsockopt, recvmsg, sendmsg, setsockopt, sockopt,
 };
 
-use super::options::{MtuDiscover, MtuDiscover6, NoCheck6};
+use super::options::{MtuDiscover, MtuDiscover6, MulticastAll, NoCheck6};
+use crate::raw_socket;
 use crate::wire::Route;
 
 /// Receive buffer asked for; `net.core.rmem_max` limits it.
@@ -51,8 +52,37 @@ impl Socket {
     /// # Errors
     /// The system's error; `EADDRINUSE` if the port is in use.
     pub(super) fn bind(address: SocketAddr) -> io::Result<Socket> {
-        let socket = UdpSocket::bind(address)?;
-        socket.set_nonblocking(true)?;
+        let socket = raw_socket::socket(raw_socket::family(address.ip()), SockType::Datagram)?;
+        bind(socket.as_raw_fd(), &SockaddrStorage::from(address))?;
+        Socket::new(UdpSocket::from(socket))
+    }
+
+    /// Joins a group on the interfaces of these addresses, whose port it has. Only the group's
+    /// packets arrive, and only by these interfaces (`IP_MULTICAST_ALL`).
+    ///
+    /// # Errors
+    /// The system's error.
+    pub(super) fn join(group: Ipv4Addr, own: &[SocketAddrV4]) -> io::Result<Socket> {
+        let family = raw_socket::family(group.into());
+        let socket = UdpSocket::from(raw_socket::socket(family, SockType::Datagram)?);
+        // Other devices join the group with sockets at the same address.
+        setsockopt(&socket, sockopt::ReuseAddr, &true)?;
+        setsockopt(&socket, MulticastAll, &0)?;
+        let port = own.first().map_or(0, SocketAddrV4::port);
+        bind(socket.as_raw_fd(), &SockaddrStorage::from(SocketAddrV4::new(group, port)))?;
+        for own in own {
+            let request = IpMembershipRequest::new(group, Some(*own.ip()));
+            match setsockopt(&socket, sockopt::IpAddMembership, &request) {
+                // Two addresses of an interface.
+                Err(Errno::EADDRINUSE) => {}
+                joined => joined?,
+            }
+        }
+        Socket::new(socket)
+    }
+
+    fn new(socket: UdpSocket) -> io::Result<Socket> {
+        let address = socket.local_addr()?;
         setsockopt(&socket, sockopt::RxqOvfl, &1)?;
         // The kernel may grant less without an error.
         setsockopt(&socket, sockopt::RcvBuf, &RECEIVE_BUFFER)?;
@@ -61,6 +91,8 @@ impl Socket {
         match address.ip() {
             IpAddr::V4(_) => {
                 setsockopt(&socket, MtuDiscover, &PROBE)?;
+                // Packets to a group have the same hop limit as others.
+                setsockopt(&socket, sockopt::IpMulticastTtl, &Route::HOPS)?;
                 optional(&socket, sockopt::IpRecvTos);
                 optional(&socket, sockopt::Ipv4RecvTtl);
             }
@@ -72,7 +104,6 @@ impl Socket {
                 optional(&socket, sockopt::Ipv6RecvHopLimit);
             }
         }
-        let address = socket.local_addr()?;
         let room = getsockopt(&socket, sockopt::RcvBuf)?;
         Ok(Socket {
             socket,
@@ -82,6 +113,10 @@ impl Socket {
             lost: 0,
             room,
         })
+    }
+
+    pub(super) fn ip(&self) -> IpAddr {
+        self.address.ip()
     }
 
     /// Sends datagrams of `segment` bytes, the last perhaps shorter, by one call.

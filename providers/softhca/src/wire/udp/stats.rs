@@ -28,6 +28,8 @@ counts! {
     congestion_notices,
     /// Not sent: no socket has the source address, or none of its family reaches the destination.
     unroutable,
+    /// Multicast groups whose packets do not arrive: the system refused the membership.
+    unjoined,
     /// Not sent: the system refused (no route, packet filter, interface down).
     refused,
     /// Not sent: longer than the interface's MTU.

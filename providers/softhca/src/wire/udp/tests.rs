@@ -100,7 +100,8 @@ fn what_leads_nowhere_is_counted() {
     let route = Route::default();
     let bytes = packet(0, b"lost");
     let v6 = Address { gid: [0xfd; 16], lid: 0 };
-    let group = Address { gid: sixteen("224.1.2.3".parse().unwrap()), lid: 0 };
+    let mut group = Address { gid: [7; 16], lid: 0 };
+    group.gid[0] = 0xff;
     for (src, dst) in [(here, v6), (v6, here), (here, group)] {
         ours.transmit(Frame { src, dst, route, bytes: bytes.clone(), loan: None }).unwrap();
     }
@@ -231,7 +232,7 @@ fn a_wire_of_shared_memory_hears_no_udp() {
 #[test]
 fn a_group_of_ours_is_looped() {
     let (mut ours, here) = wire();
-    let group = Address { gid: sixteen(Ipv4Addr::new(239, 1, 2, 3).into()), lid: 0 };
+    let group = group();
     let frame = Frame {
         src: here,
         dst: group,
@@ -240,12 +241,51 @@ fn a_group_of_ours_is_looped() {
         loan: None,
     };
     ours.transmit(frame.clone()).unwrap();
-    assert_eq!((ours.receive(), ours.control().stats().unroutable), (None, 1), "nobody joined");
+    assert_eq!((ours.receive(), ours.control().stats().unroutable), (None, 0), "no member");
     ours.set_addresses(&[here, group]);
     for _ in 0..=LOOPED {
         ours.transmit(frame.clone()).unwrap();
     }
+    ours.flush();
     assert_eq!(ours.next_event(), Some(Duration::ZERO));
     assert_eq!((0..).map_while(|_: u32| ours.receive()).count(), LOOPED);
     assert_eq!((ours.next_event(), ours.control().stats().overrun), (None, 1));
+}
+
+/// Group of this process's tests.
+fn group() -> Address {
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    Address { gid: sixteen(Ipv4Addr::new(239, 77, high, low).into()), lid: 0 }
+}
+
+/// Packets to a group reach the devices that joined it, once, as long as they are members.
+#[test]
+fn a_group_is_reached_by_the_network() {
+    let ((mut ours, here), (mut one, _), (mut other, _)) = (wire(), wire(), wire());
+    let mut group = group();
+    group.gid[13] += 1;
+    let route = Route::new(0x6a, 0, 33);
+    let frame = |psn| Frame { src: here, dst: group, route, bytes: packet(psn, &[7]), loan: None };
+    one.set_addresses(&[group]);
+    ours.set_addresses(&[here, group]);
+    for psn in 0..3 {
+        ours.transmit(frame(psn)).unwrap();
+    }
+    ours.flush();
+    for psn in 0..3 {
+        let got = received(&mut one).unwrap();
+        assert_eq!(Frame { route: Route { id: 0, ..got.route }, ..got }, frame(psn));
+        assert_eq!(ours.receive(), Some(frame(psn)));
+    }
+    other.set_addresses(&[group]);
+    one.set_addresses(&[]);
+    ours.transmit(Frame { route: Route::default(), ..frame(3) }).unwrap();
+    ours.flush();
+    assert_eq!(received(&mut other).unwrap().route, Route::default());
+    assert_eq!(
+        (one.receive(), other.receive(), ours.receive()),
+        (None, None, Some(Frame { route: Route::default(), ..frame(3) }))
+    );
+    assert_eq!(ours.receive(), None, "looped once");
+    assert_eq!(other.control().stats().unjoined, 0);
 }

@@ -211,9 +211,15 @@ fn failed(
 pub(crate) fn blank(uidx: u32, common: &Common) -> mlx5_cqe64 {
     let mut cqe = mlx5_cqe64::new_zeroed();
     cqe.srqn_uidx.set(uidx);
-    // A driver converts the timestamp into time of day by the internal timer, so both use one
-    // clock.
-    cqe.timestamp.set(common.now.as_nanos() as u64);
+    cqe.timestamp.set(match common.config.real_time {
+        // A driver converts the timestamp into time of day by the internal timer, so both use one
+        // clock.
+        None => common.now.as_nanos() as u64,
+        Some(began) => {
+            let time = began + common.now;
+            time.as_secs() << 32 | u64::from(time.subsec_nanos())
+        }
+    });
     cqe
 }
 

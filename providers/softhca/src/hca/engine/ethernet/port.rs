@@ -4,6 +4,7 @@
 use crate::hca::Hca;
 use crate::hca::engine::ethernet::receive;
 use crate::hca::ethernet::headers::Headers;
+use crate::hca::ethernet::route::Delivery;
 use crate::hca::ethernet::{HEADER, SHORTEST};
 use crate::hca::number::Qpn;
 
@@ -58,6 +59,22 @@ impl Hca {
         if copies.is_empty() {
             self.common.stats.dropped += 1;
         }
+        self.hand_over(frame, &headers, copies);
+    }
+
+    /// Delivers copies of the port's packets to the queues that sniff. True if there were any.
+    pub(crate) fn overhear(&mut self) -> bool {
+        let packets = self.common.port.overheard();
+        for packet in &packets {
+            let headers = Headers::parse(packet);
+            let copies = self.steering.overhear(&headers);
+            self.hand_over(packet, &headers, copies);
+        }
+        !packets.is_empty()
+    }
+
+    /// Writes a frame into receive queues.
+    fn hand_over(&mut self, frame: &[u8], headers: &Headers, copies: Vec<Delivery>) {
         for copy in copies {
             let strips = self.steering.strips_vlan(copy.rqn);
             let Some(qp) = self.qps.get_mut(&Qpn(copy.rqn)) else {
@@ -66,7 +83,7 @@ impl Hca {
             };
             let edited = copy.edited.as_deref();
             let (frame, headers) =
-                edited.map_or((frame, &headers), |edited| (&edited.bytes[..], &edited.headers));
+                edited.map_or((frame, headers), |edited| (&edited.bytes[..], &edited.headers));
             receive::receive(qp, &mut self.common, frame, headers, &copy, strips);
             self.enqueue(Qpn(copy.rqn));
             self.settle(Qpn(copy.rqn));

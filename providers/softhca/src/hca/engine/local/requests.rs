@@ -12,10 +12,10 @@ use crate::hca::context::Service;
 use crate::hca::device::Hca;
 use crate::hca::engine::local::responses;
 use crate::hca::engine::requester::congestion;
-use crate::hca::engine::requester::request_tx::{Place, headers};
+use crate::hca::engine::requester::request_tx::{RequestPart, headers};
 use crate::hca::state::common::Common;
 use crate::hca::state::qp::Qp;
-use crate::hca::state::requester::Entry;
+use crate::hca::state::requester::QueuedRequest;
 use crate::hca::state::wqe::Op;
 use crate::wire::shared::{LONGEST_LOAN, SHORTEST_LOAN, SPANS};
 use crate::wire::{EmitError, Frame};
@@ -23,14 +23,14 @@ use crate::wire::{EmitError, Frame};
 /// Lends the next one or more packets of the request at the cursor. False if none was lent.
 pub(crate) fn send(qp: &mut Qp, common: &mut Common) -> bool {
     let at = qp.requester.cursor;
-    let Some(Entry::Live(request)) = qp.requester.queue.get(at) else { return false };
+    let Some(QueuedRequest::Live(request)) = qp.requester.queue.get(at) else { return false };
     let wqe = &request.wqe;
     let sends = matches!(wqe.op, Op::Send | Op::SendImm(_) | Op::SendInval(_) | Op::Write { .. });
     if wqe.len < SHORTEST_LOAN || !sends || qp.ctx.service != Service::Rc {
         return false;
     }
     let path = &qp.attrs.path;
-    let place = Place::new(qp, request, LONGEST_LOAN / qp.mtu());
+    let place = RequestPart::new(qp, request, LONGEST_LOAN / qp.mtu());
     let (offset, len, who) = (place.offset, place.len, qp.who());
     if len < SHORTEST_LOAN || place.psn.is_before(qp.requester.high) || !common.port.lends(path.dst)
     {
@@ -55,7 +55,7 @@ pub(crate) fn send(qp: &mut Qp, common: &mut Common) -> bool {
         Err(_) => None,
     };
     let Some(lent) = lent else { return false };
-    if let Some(Entry::Live(request)) = qp.requester.queue.get_mut(at) {
+    if let Some(QueuedRequest::Live(request)) = qp.requester.queue.get_mut(at) {
         request.lent.push((offset, lent));
     }
     qp.requester.note_sent(&place, end, true);
@@ -68,14 +68,14 @@ pub(crate) fn send(qp: &mut Qp, common: &mut Common) -> bool {
 /// True if the peer refused to read a loan. Then this recalls all loans that the peer did not take
 /// yet; their payload is sent again as bytes.
 pub(crate) fn are_refused(qp: &mut Qp) -> bool {
-    let live = |entry: &Entry| match entry {
-        Entry::Live(request) => request.lent.iter().any(|(_, lent)| lent.is_refused()),
-        Entry::Failed(..) => false,
+    let live = |entry: &QueuedRequest| match entry {
+        QueuedRequest::Live(request) => request.lent.iter().any(|(_, lent)| lent.is_refused()),
+        QueuedRequest::Failed(..) => false,
     };
     let refused = qp.requester.queue.iter().any(live);
     if refused {
         for entry in &mut qp.requester.queue {
-            if let Entry::Live(request) = entry {
+            if let QueuedRequest::Live(request) = entry {
                 request.lent.clear();
             }
         }
@@ -87,15 +87,15 @@ pub(crate) fn are_refused(qp: &mut Qp) -> bool {
 pub(crate) fn take_back(qp: &mut Qp) {
     let mtu = qp.mtu();
     let open = qp.requester.queue.iter().find_map(|entry| match entry {
-        Entry::Live(request) => {
+        QueuedRequest::Live(request) => {
             let (offset, _) = request.lent.iter().find(|(_, lent)| lent.is_open())?;
             Some(request.first + (*offset / u64::from(mtu)) as u32)
         }
-        Entry::Failed(..) => None,
+        QueuedRequest::Failed(..) => None,
     });
     let Some(psn) = open else { return };
     for entry in &mut qp.requester.queue {
-        if let Entry::Live(request) = entry {
+        if let QueuedRequest::Live(request) = entry {
             request.lent.clear();
         }
     }
@@ -122,7 +122,7 @@ impl Hca {
 fn recall_requests(qp: &mut Qp, common: &Common) {
     let who = qp.who();
     for entry in &mut qp.requester.queue {
-        let Entry::Live(request) = entry else { continue };
+        let QueuedRequest::Live(request) = entry else { continue };
         let wqe = &request.wqe;
         request.lent.retain(|(offset, lent)| {
             let len = lent.spans().iter().map(|span| span.len).sum::<u64>() as u32;

@@ -10,7 +10,7 @@ use crate::hca::payload::Payload;
 use crate::hca::state::common::Common;
 use crate::hca::state::keys::{KeyFault, Who};
 use crate::hca::state::qp::Qp;
-use crate::hca::state::requester::Entry;
+use crate::hca::state::requester::QueuedRequest;
 use crate::hca::state::tags::TagWork;
 use crate::hca::state::wqe::Op;
 use crate::wire::timers::rnr_delay;
@@ -92,7 +92,7 @@ fn acknowledge(qp: &mut Qp, common: &mut Common, psn: Psn) -> bool {
         if !psn.is_after(qp.requester.oldest) {
             return true;
         }
-        let Some(Entry::Live(request)) = qp.requester.queue.front() else {
+        let Some(QueuedRequest::Live(request)) = qp.requester.queue.front() else {
             return true;
         };
         if request.packets == 0 {
@@ -117,12 +117,12 @@ fn acknowledge(qp: &mut Qp, common: &mut Common, psn: Psn) -> bool {
 
 /// Takes data for the READ or atomic that `oldest` belongs to. The packet's PSN is `oldest`.
 fn answer(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>, loan: Option<&Loan>) {
-    while matches!(qp.requester.queue.front(), Some(Entry::Live(r)) if r.packets == 0) {
+    while matches!(qp.requester.queue.front(), Some(QueuedRequest::Live(r)) if r.packets == 0) {
         complete_front(qp, common);
     }
     let layout = packet.layout();
     let mtu = qp.mtu();
-    let Some(Entry::Live(request)) = qp.requester.queue.front() else {
+    let Some(QueuedRequest::Live(request)) = qp.requester.queue.front() else {
         return;
     };
     if request.wqe.op.is_placing() {
@@ -174,7 +174,7 @@ fn answer(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>, loan: Option<&L
     };
     if in_cqe
         && taken.is_ok()
-        && let Some(Entry::Live(request)) = qp.requester.queue.front_mut()
+        && let Some(QueuedRequest::Live(request)) = qp.requester.queue.front_mut()
     {
         request.answer = data.bytes().to_vec();
     }

@@ -20,7 +20,7 @@ use crate::hca::failure::{Failure, Vendor};
 use crate::hca::state::common::Common;
 use crate::hca::state::keys::KeyFault;
 use crate::hca::state::qp::Qp;
-use crate::hca::state::requester::{Entry, MAX_REQUESTS, Request, Unfinished};
+use crate::hca::state::requester::{MAX_REQUESTS, QueuedRequest, Request, Unfinished};
 use crate::hca::state::tags::TagWork;
 use crate::hca::state::wqe::Op;
 
@@ -80,7 +80,7 @@ pub(crate) fn transmit(qp: &mut Qp, common: &mut Common, mut budget: u32) -> Tur
             turn.done = true;
             continue;
         }
-        let Some(Entry::Live(request)) = qp.requester.queue.get(qp.requester.cursor) else {
+        let Some(QueuedRequest::Live(request)) = qp.requester.queue.get(qp.requester.cursor) else {
             break; // a failure waits for its turn
         };
         if !is_allowed(qp, request, common) {
@@ -178,7 +178,7 @@ fn fetch(qp: &mut Qp, common: &mut Common) {
     };
     request.clear();
     common.spare.put(request);
-    qp.requester.queue.push_back(Entry::Failed(failed, why));
+    qp.requester.queue.push_back(QueuedRequest::Failed(failed, why));
 }
 
 /// Completes the acknowledged requests at the head of the queue. A failed request that is at the
@@ -187,7 +187,7 @@ pub(crate) fn retire(qp: &mut Qp, common: &mut Common) -> bool {
     let mut done = false;
     while qp.sends() {
         match qp.requester.queue.front() {
-            Some(Entry::Live(request)) if !request.end().is_after(qp.requester.oldest) => {
+            Some(QueuedRequest::Live(request)) if !request.end().is_after(qp.requester.oldest) => {
                 if request.packets == 0 && qp.requester.cursor == 0 {
                     if qp.requester.halt.is_some() {
                         break;
@@ -202,10 +202,10 @@ pub(crate) fn retire(qp: &mut Qp, common: &mut Common) -> bool {
                 }
                 complete_front(qp, common);
             }
-            Some(&Entry::Failed(_, why)) => {
+            Some(&QueuedRequest::Failed(_, why)) => {
                 let failed = qp.requester.queue.pop_front();
                 qp.requester.step_back();
-                if let Some(Entry::Failed(failed, _)) = failed {
+                if let Some(QueuedRequest::Failed(failed, _)) = failed {
                     fail_as(qp, common, failed, why);
                 }
             }
@@ -220,12 +220,12 @@ pub(crate) fn retire(qp: &mut Qp, common: &mut Common) -> bool {
 /// page.
 fn execute(qp: &mut Qp, common: &mut Common, at: usize) -> bool {
     let who = qp.who();
-    let Some(Entry::Live(request)) = qp.requester.queue.get_mut(at) else { return false };
+    let Some(QueuedRequest::Live(request)) = qp.requester.queue.get_mut(at) else { return false };
     if request.executed {
         return true;
     }
     request.executed = true;
-    let Some(Entry::Live(request)) = qp.requester.queue.get(at) else { return false };
+    let Some(QueuedRequest::Live(request)) = qp.requester.queue.get(at) else { return false };
     let wqe = &request.wqe;
     let failure = |syndrome| move |fault: KeyFault| Failure::new(syndrome, fault.vendor());
     let done = match (&wqe.umr, &wqe.ethernet) {
@@ -238,7 +238,7 @@ fn execute(qp: &mut Qp, common: &mut Common, at: usize) -> bool {
         (None, None) => {
             let (copied, index) = (wqe.copy(common, who), wqe.index);
             if copied == Err(KeyFault::Absent) && page_faults::halt(qp, common, index, false) {
-                if let Some(Entry::Live(request)) = qp.requester.queue.get_mut(at) {
+                if let Some(QueuedRequest::Live(request)) = qp.requester.queue.get_mut(at) {
                     request.executed = false;
                 }
                 return false;
@@ -258,7 +258,7 @@ fn execute(qp: &mut Qp, common: &mut Common, at: usize) -> bool {
 }
 
 pub(crate) fn complete_front(qp: &mut Qp, common: &mut Common) {
-    if let Some(Entry::Live(request)) = qp.requester.queue.front() {
+    if let Some(QueuedRequest::Live(request)) = qp.requester.queue.front() {
         let wqe = &request.wqe;
         if wqe.signaled {
             let bytes = if wqe.op.is_fetching() { wqe.len } else { 0 };
@@ -291,7 +291,7 @@ pub(crate) fn go_back(qp: &mut Qp, common: &mut Common, reason: Vendor) -> bool 
 
 /// Fails the oldest request; all requests before it are complete.
 pub(crate) fn fail(qp: &mut Qp, common: &mut Common, why: Failure) {
-    while matches!(qp.requester.queue.front(), Some(Entry::Live(r)) if r.packets == 0) {
+    while matches!(qp.requester.queue.front(), Some(QueuedRequest::Live(r)) if r.packets == 0) {
         complete_front(qp, common);
     }
     if let Some(failed) = qp.requester.pop() {

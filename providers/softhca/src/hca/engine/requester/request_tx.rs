@@ -10,7 +10,7 @@ use crate::hca::failure::{Failure, Vendor};
 use crate::hca::state::common::Common;
 use crate::hca::state::keys::KeyFault;
 use crate::hca::state::qp::Qp;
-use crate::hca::state::requester::{DcConnection, Entry, Request, Requester};
+use crate::hca::state::requester::{DcConnection, QueuedRequest, Request, Requester};
 use crate::hca::state::wqe::Op;
 use crate::wire::{Bth, DcEth, EmitError, Frame, Opcode, PacketBuilder, Psn, U24};
 
@@ -20,10 +20,10 @@ pub(crate) fn send_next(qp: &mut Qp, common: &mut Common, window_ends: bool) -> 
         return true;
     }
     let at = qp.requester.cursor;
-    let Some(Entry::Live(request)) = qp.requester.queue.get(at) else {
+    let Some(QueuedRequest::Live(request)) = qp.requester.queue.get(at) else {
         return false;
     };
-    let place = Place::new(qp, request, 1);
+    let place = RequestPart::new(qp, request, 1);
     // Regular ACKs keep the window moving in long messages.
     let reliable = qp.ctx.service.is_reliable();
     let unasked = qp.requester.unasked + 1;
@@ -80,7 +80,7 @@ pub(crate) fn send_next(qp: &mut Qp, common: &mut Common, window_ends: bool) -> 
 }
 
 /// The part of a request that a packet, or a run of packets, carries.
-pub(crate) struct Place {
+pub(crate) struct RequestPart {
     pub(crate) psn: Psn,
     first: bool,
     last: bool,
@@ -96,10 +96,10 @@ pub(crate) struct Place {
     pub(crate) len: u32,
 }
 
-impl Place {
+impl RequestPart {
     /// The part at the cursor. A request with payload gets up to `run` packets, ending at a
     /// multiple of `run`.
-    pub(crate) fn new(qp: &Qp, request: &Request, run: u32) -> Place {
+    pub(crate) fn new(qp: &Qp, request: &Request, run: u32) -> RequestPart {
         let wqe = &request.wqe;
         let packet = qp.requester.packet;
         let mtu = qp.mtu();
@@ -114,7 +114,7 @@ impl Place {
         let left = end.saturating_sub(packet * mtu);
         // A datagram is limited by the port's MTU, not by a path's.
         let most = if qp.ctx.service == Service::Ud { wqe.len } else { (next - packet) * mtu };
-        Place {
+        RequestPart {
             psn: request.first + packet,
             first: packet == 0,
             last: next == request.packets,
@@ -134,7 +134,7 @@ impl Place {
 impl Requester {
     /// Moves the cursor behind the packet that was sent. `end` is the PSN behind the last response
     /// that the packet asks for.
-    pub(crate) fn note_sent(&mut self, place: &Place, end: Psn, ask: bool) {
+    pub(crate) fn note_sent(&mut self, place: &RequestPart, end: Psn, ask: bool) {
         if end.is_after(self.high) {
             self.high = end;
         }
@@ -153,7 +153,7 @@ fn connection(
     qp: &Qp,
     common: &mut Common,
     request: &Request,
-    place: &Place,
+    place: &RequestPart,
 ) -> Option<DcConnection> {
     let to = request.wqe.to.filter(|_| qp.ctx.service == Service::Dci)?;
     // Idle, and sent for the first time: opens a new connection, even to the same target.
@@ -173,7 +173,7 @@ pub(crate) fn headers(
     qp: &Qp,
     common: &Common,
     request: &Request,
-    place: &Place,
+    place: &RequestPart,
     connection: Option<DcConnection>,
     ask: bool,
 ) -> PacketBuilder {

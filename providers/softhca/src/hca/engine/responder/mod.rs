@@ -1,4 +1,4 @@
-//! The responder: requests in order, READs and atomics, responses.
+//! The responder: requests in order, READs and atomics, responses, NAKs.
 
 pub(crate) mod checks;
 pub(crate) mod deliver;

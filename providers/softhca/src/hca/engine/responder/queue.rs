@@ -1,6 +1,6 @@
 //! The responder of a connection (IBTA vol 1, 9.7.4 and 9.7.5): executes request packets that
-//! arrive in order, and answers the others so that the requester recovers. An unreliable connection
-//! (9.8.2.2) executes the same requests, and drops instead of answering.
+//! arrive in order, and answers the others by a NAK so that the requester recovers. An unreliable
+//! connection (9.8.2.2) executes the same requests, and drops instead of answering.
 //!
 //! Execution and answers are separate: `receive` changes memory and queues answers, `transmit`
 //! sends them in order as the port has room. A long READ is read from memory packet by packet as
@@ -294,14 +294,7 @@ fn send(
             Some(receive) => (receive, 0),
             None => return Ok(()),
         },
-        _ => {
-            let from = ready(qp, common, packet)?;
-            let spare = qp.responder.spare.take();
-            match spare.map_or_else(|| recv_wqe::take(qp, common, from), Ok) {
-                Ok(receive) => (receive, 0),
-                Err((receive, why)) => return Err(failed(qp, common, &receive, why)),
-            }
-        }
+        _ => (take(qp, common, packet)?, 0),
     };
     if let Some(Found::Tag { .. }) = receive.found {
         return tags::land(qp, common, packet, receive, offset);
@@ -357,6 +350,25 @@ fn send(
     cqe::receive_done(qp, common, &receive, arrival, if in_cqe { data.bytes() } else { &[] });
     common.spare_lists.put(receive.list);
     Ok(())
+}
+
+/// Takes the receive of a message that starts.
+fn take(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Result<Receive, Refusal> {
+    let from = ready(qp, common, packet)?;
+    if let Some(spare) = qp.responder.spare.take() {
+        return Ok(spare);
+    }
+    let receive = match recv_wqe::take(qp, common, from) {
+        Ok(receive) => receive,
+        Err((receive, why)) => return Err(failed(qp, common, &receive, why)),
+    };
+    if recv_wqe::faults(common, &receive) {
+        let why = Failure::new(CqeSyndrome::REMOTE_ABORTED_ERR, Vendor::PAGE_FAULT);
+        cqe::receive_failed(qp, common, &receive, why);
+        common.spare_lists.put(receive.list);
+        return Err(Refusal::NotReady);
+    }
+    Ok(receive)
 }
 
 /// Completes a receive that failed.

@@ -14,7 +14,7 @@ use crate::hca::number::Qpn;
 use crate::hca::state::common::Common;
 use crate::hca::state::faults::{Halt, Stop};
 use crate::hca::state::qp::Qp;
-use crate::hca::state::requester::Entry;
+use crate::hca::state::requester::QueuedRequest;
 use crate::hca::state::responder::Answer;
 use crate::wire::{Frame, NakCode, Packet};
 
@@ -42,9 +42,9 @@ fn send_on(qp: &mut Qp, common: &mut Common, halt: Halt, failed: bool) {
     }
     if failed {
         // The fetch of a rendezvous has no WQE, so its index means nothing.
-        let is_it = |entry: &Entry| match entry {
-            Entry::Live(r) => r.wqe.index == halt.index && r.wqe.tags.is_none(),
-            Entry::Failed(..) => false,
+        let is_it = |entry: &QueuedRequest| match entry {
+            QueuedRequest::Live(r) => r.wqe.index == halt.index && r.wqe.tags.is_none(),
+            QueuedRequest::Failed(..) => false,
         };
         if let Some(at) = qp.requester.queue.iter().position(is_it) {
             qp.requester.queue[at].fail(FAILED);
@@ -78,9 +78,9 @@ fn refuse(qp: &mut Qp, common: &mut Common, stop: &Stop) {
 }
 
 impl Hca {
-    /// Sets if a driver takes page faults (`HcaEvent::PageFault`) and answers each by
-    /// [`Hca::resume`]. Without one, access to a missing page fails as unreadable memory, also for
-    /// queues that already wait.
+    /// Starts or stops to report page faults (`HcaEvent::PageFault`), each of which a driver
+    /// answers by [`Hca::resume`]. Unreported, an access to a missing page fails as unreadable
+    /// memory, also for queues that already wait.
     pub(crate) fn tell_page_faults(&mut self, are_told: bool) {
         self.common.faults.are_told = are_told;
         if !are_told {

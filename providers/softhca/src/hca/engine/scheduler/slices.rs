@@ -35,6 +35,7 @@ impl Hca {
     pub(crate) fn step(&mut self, now: Duration) -> bool {
         self.common.now = self.common.now.max(now);
         self.common.port.advance(self.common.now);
+        self.common.port.sniff(self.steering.sniffers().next().is_some());
         self.common.cqs.now = self.common.now;
         let mut done = self.common.port.retry();
         done |= self.transmit_mads();
@@ -69,6 +70,7 @@ impl Hca {
             };
             done |= self.serve(qpn);
         }
+        done |= self.overhear();
         let Common { dma, cqs, events, stats, .. } = &mut self.common;
         cqs.end_blocks(&**dma, events, stats);
         done |= cqs.expire(events, stats);

@@ -5,6 +5,7 @@ use uverbs_mlx5_prm::syndrome::Syndrome;
 use uverbs_mlx5_prm::wqe::{RecvKind, RecvView};
 
 use crate::hca::context::{RqContext, Service, SrqContext};
+use crate::hca::dma::Region;
 use crate::hca::engine::wqe::doorbell_records::posted_receives;
 use crate::hca::failure::{Failure, Vendor};
 use crate::hca::number::{Key, Srqn};
@@ -106,6 +107,23 @@ pub(crate) fn take(
     );
     let room = list.iter().map(|segment| segment.len).sum();
     Ok(Receive { index, list, room, landing, from, found: None })
+}
+
+/// True if a page fault ends a receive that was just taken
+/// ([`aborts_shared_receives`](crate::hca::HcaConfig::aborts_shared_receives)).
+pub(crate) fn faults(common: &mut Common, receive: &Receive) -> bool {
+    if !common.config.aborts_shared_receives || receive.from == Source::Own {
+        return false;
+    }
+    let pages = |segment: &Segment| {
+        let found = common.keys.key_at(segment.key);
+        found.is_ok_and(|key| matches!(key.region, Region::OnDemand { .. }))
+    };
+    if !receive.list.iter().any(pages) {
+        return false;
+    }
+    common.aborted = !common.aborted;
+    common.aborted
 }
 
 /// Consumes the next receive WQE without its list: for RDMA WRITE with immediate (IBTA 9.7.5.1.1),

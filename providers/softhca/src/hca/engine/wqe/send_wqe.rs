@@ -317,7 +317,7 @@ fn address(first: Option<Seg<'_>>, qp: &Qp, common: &Common) -> (Option<Destinat
             // Without a GRH the GID means nothing. Ethernet has no LID: the field holds the UDP
             // port.
             let ethernet = common.config.link == LinkLayer::Ethernet;
-            let gid = if ethernet || grh.grh() { av.rgid } else { [0; 16] };
+            let gid = if ethernet || grh.grh() { common.port.resolve(av.rgid) } else { [0; 16] };
             let dst = Address { gid, lid: if ethernet { 0 } else { av.rlid.get() } };
             let index = usize::from(grh.src_addr_index());
             let route = Route::new(av.tclass, grh.flow_label(), av.hop_limit);

@@ -13,7 +13,7 @@ use crate::hca::error::{HcaError, Noun};
 use crate::hca::failure::{Failure, Vendor};
 use crate::hca::number::Qpn;
 use crate::hca::state::qp::Qp;
-use crate::hca::state::requester::{Entry, Requester};
+use crate::hca::state::requester::{QueuedRequest, Requester};
 
 impl Hca {
     /// Resets a stopped stream, so that it goes on. A running stream is unchanged.
@@ -64,7 +64,7 @@ fn restart(requester: &mut Requester, opcode: Opcode, why: Failure) {
     let (high, start) = (requester.high, requester.next_psn);
     let mut next = start;
     for entry in &mut requester.queue {
-        let Entry::Live(request) = entry else { continue };
+        let QueuedRequest::Live(request) = entry else { continue };
         let sent = request.packets != 0 && request.first.is_before(high);
         if requester.stopped.contains(&request.wqe.stream) {
             entry.fail(Failure::FLUSHED);

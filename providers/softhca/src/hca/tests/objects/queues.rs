@@ -317,7 +317,7 @@ fn contexts_are_checked() {
         uar: UarNumber(0),
         overrun_ignore: false,
         padded: false,
-        compressed: false,
+        compressed: None,
     };
     let bad =
         |what| move |e: HcaError| matches!(e, HcaError::BadParam { what: w, .. } if w == what);

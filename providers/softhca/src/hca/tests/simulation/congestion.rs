@@ -6,7 +6,7 @@ use std::time::Duration;
 use uverbs_mlx5_prm::opcode::Opcode;
 
 use super::places::{far_of, near_of};
-use super::plan::LONGEST;
+use super::work::LONGEST;
 use super::world::World;
 use crate::hca::testing::*;
 use crate::hca::{HcaConfig, Service};

@@ -6,28 +6,14 @@ use uverbs_mlx5_prm::ctrl::FmCeSe;
 use uverbs_mlx5_prm::opcode::Opcode;
 
 use super::places::{counter_of, far_of, near_of, receive_of};
-use super::plan::{Kind, LONGEST, SLOT};
-use super::world::World;
+use super::work::{Kind, LONGEST, SLOT};
+use super::world::{Event, World};
 use crate::hca::number::Key;
 use crate::hca::testing::*;
 use crate::hca::{Access, Placement, QpTransition};
 use crate::wire::Feth;
 
 const PAGE: u64 = 4096;
-
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Event {
-    Open(usize),
-    Post(usize),
-    Receive(usize),
-    Unplug(usize),
-    Replug(usize),
-    EndKey(usize),
-    Die(usize),
-    Return(usize),
-    Take(usize),
-    GiveBack(usize),
-}
 
 impl World<'_> {
     /// Fills memory, and schedules the events.

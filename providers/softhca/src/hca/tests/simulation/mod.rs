@@ -28,6 +28,7 @@ mod shrink;
 mod side;
 mod trouble;
 mod verdict;
+mod work;
 mod world;
 
 /// Seeds of a plain test run. Without optimisation each takes a hundred times longer.
@@ -114,7 +115,7 @@ fn a_seed_replays_exactly() {
 /// Shrinks by a verdict that is wrong on purpose: each READ fails.
 #[test]
 fn what_fails_is_shrunk() {
-    let reads = |plan: &Plan| plan.works.iter().any(|work| work.kind == plan::Kind::Read);
+    let reads = |plan: &Plan| plan.works.iter().any(|work| work.kind == work::Kind::Read);
     let fails = |plan: &Plan| match reads(plan) {
         true => Err("there is a READ".to_owned()),
         false => Ok(()),

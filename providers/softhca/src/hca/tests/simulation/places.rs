@@ -1,6 +1,7 @@
 //! Positions and values of a plan's bytes.
 
-use super::plan::{Kind, Plan, SLOT, Work};
+use super::plan::Plan;
+use super::work::{Kind, SLOT, Work};
 use crate::hca::Service;
 use crate::hca::testing::pattern;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::plan::{Connection, Kind, LONGEST, SETTLED, Work};
+use super::work::{Connection, Kind, LONGEST, SETTLED, Work};
 use crate::hca::Service;
 use crate::wire::faulty::Dice;
 

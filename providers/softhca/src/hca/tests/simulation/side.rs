@@ -6,7 +6,8 @@ use uverbs_mlx5_prm::address::{DqpDct, GrhGidFl, mlx5_wqe_av, mlx5_wqe_xrc_seg};
 use zerocopy::IntoBytes;
 use zerocopy::byteorder::big_endian::U32;
 
-use super::plan::{Connection, Plan};
+use super::plan::Plan;
+use super::work::Connection;
 use crate::hca::number::{Cqn, Key};
 use crate::hca::testing::*;
 use crate::hca::{Access, DctContext, Service, XrcSrq};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::places::{far_of, near_of, receive_of};
-use super::plan::{Connection, Work};
+use super::work::{Connection, Work};
 
 use crate::wire::Faults;
 use crate::wire::faulty::Dice;

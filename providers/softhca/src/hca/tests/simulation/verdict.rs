@@ -2,7 +2,7 @@
 //! allowed to change.
 
 use super::places::{counter_of, far_of, near_of, receive_of};
-use super::plan::{Kind, LONGEST, SLOT};
+use super::work::{Kind, LONGEST, SLOT};
 use super::world::{Done, World};
 use crate::hca::Service;
 

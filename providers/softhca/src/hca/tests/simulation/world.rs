@@ -4,14 +4,29 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::congestion;
-use super::events::Event;
-use super::plan::{Kind, Plan, ROOMY};
+use super::plan::{Plan, ROOMY};
 use super::side::{Side, setup};
 use super::verdict;
+use super::work::Kind;
 use crate::hca::number::{Cqn, Key};
 use crate::hca::testing::*;
 use crate::hca::{Access, HcaConfig, HcaEvent, QpState, Region};
 use crate::wire::faulty::Dice;
+
+/// Scheduled action on a work request, a connection or a host, by its number.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Event {
+    Open(usize),
+    Post(usize),
+    Receive(usize),
+    Unplug(usize),
+    Replug(usize),
+    EndKey(usize),
+    Die(usize),
+    Return(usize),
+    Take(usize),
+    GiveBack(usize),
+}
 
 /// Maximum steps of a run, and its maximum virtual time.
 const STEPS: u32 = 400_000;

@@ -39,11 +39,12 @@ use crate::board::capabilities::{
     BF_REG_SIZE, CLOCK_KHZ, COMP_VECTORS, DEVICE_MEMORY_LEN, LOCAL_CA_ACK_DELAY, MAX_CQ_COUNT,
     MAX_CQ_PERIOD, MAX_RQ_DESC, MAX_SGE, MAX_SQ_DESC, MAX_STEERING, Paging,
 };
-use crate::board::profile::{FW_VER, VENDOR_ID, VENDOR_PART_ID};
-use crate::hca::MAX_BLOCK;
+use crate::board::profile::{FW_VER, VENDOR_ID};
 use crate::hca::ethernet::MAX_SPREAD;
 use crate::hca::number::Key;
+use crate::hca::{HcaConfig, MAX_BLOCK};
 use crate::kernel::call::{Call, Write, zero_extended};
+use crate::kernel::rdmavt;
 use crate::kernel::state::device::Device;
 use crate::kernel::state::file::Context;
 use crate::kernel::verbs::queues::rss::TOLD_FIELDS;
@@ -201,7 +202,8 @@ fn query_ex(call: &mut Call<'_>) -> Result<(), Errno> {
     call.driver_output(driver_attributes(call.device, room).as_bytes())?;
     let ethernet = call.device.profile.is_ethernet();
     let base = attributes(call.device);
-    let placement = if call.device.hca.config().placement { PLACEMENT } else { 0 };
+    let &HcaConfig { placement, device_memory, .. } = call.device.hca.config();
+    let placement = if placement { PLACEMENT } else { 0 };
     let response = ib_uverbs_ex_query_device_resp {
         base,
         response_length: call.response_length::<ib_uverbs_ex_query_device_resp>(),
@@ -217,7 +219,7 @@ fn query_ex(call: &mut Call<'_>) -> Result<(), Errno> {
         },
         timestamp_mask: TIMESTAMP_MASK,
         hca_core_clock: CLOCK_KHZ,
-        max_dm_size: DEVICE_MEMORY_LEN,
+        max_dm_size: if device_memory { DEVICE_MEMORY_LEN } else { 0 },
         tm_caps: tag_caps(call.device),
         rss_caps: match ethernet {
             true => ib_uverbs_rss_caps {
@@ -289,7 +291,7 @@ fn tag_caps(device: &Device) -> ib_uverbs_tm_caps {
 }
 
 /// Device attributes (`copy_query_dev_fields`, filled in by `mlx5_ib_query_device`).
-fn attributes(device: &Device) -> ib_uverbs_query_device_resp {
+pub(crate) fn attributes(device: &Device) -> ib_uverbs_query_device_resp {
     let config = device.hca.config();
     let profile = &device.profile;
     let max_mcast_qp = config.max_mcast_qp;
@@ -306,14 +308,14 @@ fn attributes(device: &Device) -> ib_uverbs_query_device_resp {
         true => IB_UVERBS_DEVICE_RAW_IP_CSUM | IB_UVERBS_DEVICE_MANAGED_FLOW_STEERING,
         false => 0,
     };
-    ib_uverbs_query_device_resp {
+    let told = ib_uverbs_query_device_resp {
         fw_ver: FW_VER,
         node_guid: profile.guid.into(),
         sys_image_guid: profile.guid.into(),
         max_mr_size: u64::MAX,
         page_size_cap: !0xfff,
         vendor_id: VENDOR_ID,
-        vendor_part_id: VENDOR_PART_ID,
+        vendor_part_id: config.part.into(),
         hw_ver: 0,
         max_qp: config.max_qp,
         max_qp_wr: 1 << config.log_max_wqebbs,
@@ -341,7 +343,8 @@ fn attributes(device: &Device) -> ib_uverbs_query_device_resp {
         local_ca_ack_delay: LOCAL_CA_ACK_DELAY,
         phys_port_cnt: 1,
         ..ib_uverbs_query_device_resp::default()
-    }
+    };
+    if device.rings.is_some() { rdmavt::verbs::attributes(told) } else { told }
 }
 
 #[cfg(test)]
@@ -397,7 +400,8 @@ mod tests {
                 ("max_srq_wr", told.max_srq_wr.into(), power(LOG_MAX_SRQ_SZ) - 1),
                 ("max_sge", told.max_sge.into(), rq_sge.min(sq_sge)),
                 ("max_srq_sge", told.max_srq_sge.into(), rq_sge - 1),
-                ("max_qp_rd_atom", told.max_qp_rd_atom.into(), power(LOG_MAX_RA_RES_QP)),
+                ("max_qp_rd_atom", told.max_qp_rd_atom.into(), power(LOG_MAX_RA_REQ_QP)),
+                ("max_qp_init_rd_atom", told.max_qp_init_rd_atom.into(), power(LOG_MAX_RA_RES_QP)),
                 ("max_mcast_grp", told.max_mcast_grp.into(), power(LOG_MAX_MCG)),
                 ("max_mcast_qp_attach", told.max_mcast_qp_attach.into(), value(MAX_QP_MCG)),
                 ("local_ca_ack_delay", told.local_ca_ack_delay.into(), value(LOCAL_CA_ACK_DELAY)),

@@ -5,22 +5,36 @@
 //! - Creation of objects (`MLX5_IB_METHOD_DEVX_OBJ_CREATE`): only libmlx5's indirect key is
 //!   supported.
 //! - Changes of objects (`MLX5_IB_METHOD_DEVX_OBJ_MODIFY`): only the reset of a DC initiator's
-//!   stream is supported.
+//!   stream, and the port of bonded ports.
+//! - Queries of objects (`MLX5_IB_METHOD_DEVX_OBJ_QUERY`): only the port of bonded ports.
+//!
+//! A queue pair's port is its own, or for raw packets its TIS's (`devx_is_valid_obj_id`).
 
 use nix::errno::Errno;
 use uverbs_kernel_abi::mlx5::{
     MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_IN, MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_OUT,
     MLX5_IB_ATTR_DEVX_OBJ_CREATE_HANDLE, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN,
     MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE,
-    MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT,
+    MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_IN, MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_OUT,
+    MLX5_IB_ATTR_DEVX_OBJ_QUERY_HANDLE, MLX5_IB_ATTR_DEVX_OTHER_CMD_IN,
+    MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT,
 };
 use uverbs_mlx5_prm::cmd::Field;
-use uverbs_mlx5_prm::cmd::caps::{DMA_MMO_SQ, LOG_DMA_MMO_MAX_SIZE, cmd_hca_cap};
+use uverbs_mlx5_prm::cmd::caps::{
+    DMA_MMO_SQ, LAG_TX_PORT_AFFINITY, LOG_DMA_MMO_MAX_SIZE, NUM_LAG_PORTS,
+    RTS2RTS_LAG_TX_PORT_AFFINITY, cmd_hca_cap,
+};
+use uverbs_mlx5_prm::cmd::general::{
+    LAG_STATE, LAG_TX_REMAP_AFFINITY_1, LAG_TX_REMAP_AFFINITY_2, QUERY_LAG_BYTES,
+};
 use uverbs_mlx5_prm::cmd::hca::query_hca_cap_out;
 use uverbs_mlx5_prm::cmd::header;
 use uverbs_mlx5_prm::cmd::mkey::{create_mkey_in, create_mkey_out, mkc};
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
-use uverbs_mlx5_prm::cmd::qp::rst2init_qp_in;
+use uverbs_mlx5_prm::cmd::qp::{qpc, query_qp_in, query_qp_out, rst2init_qp_in};
+use uverbs_mlx5_prm::cmd::steering::{
+    modify_tis_bitmask, modify_tis_in, query_tis_in, query_tis_out, tisc,
+};
 
 use crate::firmware::base::call::{Call as Command, Refusal};
 use crate::firmware::device::caps::{Capabilities, kind};
@@ -32,7 +46,17 @@ use crate::kernel::state::objects::{Mw, Object};
 pub(crate) const HEADER: usize = 16;
 
 /// General capabilities that DEVX reports. The others need commands that only the PCI function has.
-const OFFERED: [Field; 3] = [cmd_hca_cap::QPC_EXTENSION, DMA_MMO_SQ, LOG_DMA_MMO_MAX_SIZE];
+const OFFERED: [Field; 9] = [
+    cmd_hca_cap::SQ_TS_FORMAT,
+    RTS2RTS_LAG_TX_PORT_AFFINITY,
+    LAG_TX_PORT_AFFINITY,
+    NUM_LAG_PORTS,
+    cmd_hca_cap::QPC_EXTENSION,
+    cmd_hca_cap::LOG_MAX_RA_REQ_DC,
+    cmd_hca_cap::LOG_MAX_RA_RES_DC,
+    DMA_MMO_SQ,
+    LOG_DMA_MMO_MAX_SIZE,
+];
 
 /// Refuses a client that did not open the device for DEVX (`devx_get_uid`).
 fn check_devx(call: &Call<'_>) -> Result<(), Errno> {
@@ -42,13 +66,15 @@ fn check_devx(call: &Call<'_>) -> Result<(), Errno> {
     }
 }
 
-/// DEVX.OTHER: QUERY_HCA_CAP only. The kernel refuses commands that are not general ones; this
-/// device refuses all other commands, too.
+/// DEVX.OTHER: QUERY_HCA_CAP and QUERY_LAG. The kernel refuses commands that are not general ones;
+/// this device refuses all other commands, too.
 pub(crate) fn other(call: &mut Call<'_>) -> Result<(), Errno> {
     check_devx(call)?;
     let command = call.bytes(MLX5_IB_ATTR_DEVX_OTHER_CMD_IN)?.ok_or(Errno::ENOENT)?;
-    if header::cmd_in::OPCODE.get(&command) != u64::from(CmdOpcode::QUERY_HCA_CAP.0) {
-        return Err(Errno::EINVAL);
+    match CmdOpcode(header::cmd_in::OPCODE.get(&command) as u16) {
+        CmdOpcode::QUERY_HCA_CAP => {}
+        CmdOpcode::QUERY_LAG => return query_lag(call),
+        _ => return Err(Errno::EINVAL),
     }
     let op_mod = header::cmd_in::OP_MOD.get(&command) as u16;
     let mut output = [0; query_hca_cap_out::SIZE];
@@ -67,6 +93,51 @@ pub(crate) fn other(call: &mut Call<'_>) -> Result<(), Errno> {
         OFFERED.iter().for_each(|field| field.set(general, field.get(known)));
     }
     call.output_bytes(MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, &answer)
+}
+
+/// QUERY_LAG: both ports carry their packets.
+fn query_lag(call: &mut Call<'_>) -> Result<(), Errno> {
+    let room = call.len(MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT);
+    let mut answer = vec![0; room.max(QUERY_LAG_BYTES)];
+    if has_lag(call) {
+        let context = &mut answer[8..];
+        LAG_STATE.set(context, 1);
+        LAG_TX_REMAP_AFFINITY_1.set(context, 1);
+        LAG_TX_REMAP_AFFINITY_2.set(context, 2);
+    }
+    call.output_bytes(MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, &answer[..room])
+}
+
+/// True if ports are bonded.
+fn has_lag(call: &Call<'_>) -> bool {
+    call.device.hca.config().lag_ports > 1
+}
+
+/// DEVX_OBJ.QUERY: QUERY_QP of the queue pair that the handle names, or QUERY_TIS.
+pub(crate) fn query(call: &mut Call<'_>) -> Result<(), Errno> {
+    check_devx(call)?;
+    let command = call.bytes(MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_IN)?.ok_or(Errno::ENOENT)?;
+    let handle = call.object(MLX5_IB_ATTR_DEVX_OBJ_QUERY_HANDLE).unwrap_or_default();
+    let opcode = header::cmd_in::OPCODE.get(&command);
+    let qp = call.file.objects.qp(handle).map_err(|_| Errno::EINVAL)?;
+    let (wanted, number, named) = match &qp.raw {
+        None => (CmdOpcode::QUERY_QP, Some(qp.qpn.0), query_qp_in::QPN.get32(&command)),
+        Some(raw) => (CmdOpcode::QUERY_TIS, raw.tis, query_tis_in::TISN.get32(&command)),
+    };
+    if opcode != u64::from(wanted.0) || number != Some(named) {
+        return Err(Errno::EINVAL);
+    }
+    let is_raw = qp.raw.is_some();
+    let port = if has_lag(call) { qp.lag_port } else { 0 };
+    let room = call.len(MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_OUT);
+    let mut answer = vec![0; room.max(query_qp_out::SIZE)];
+    if is_raw {
+        let context = query_tis_out::TIS_CONTEXT.of_mut(&mut answer);
+        tisc::LAG_TX_PORT_AFFINITY.set(context, port.into());
+    } else {
+        qpc::LAG_TX_PORT_AFFINITY.set(query_qp_out::QPC.of_mut(&mut answer), port.into());
+    }
+    call.output_bytes(MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_OUT, &answer[..room])
 }
 
 /// Bytes of CREATE_MKEY up to the end of the key's context, which the kernel reads
@@ -110,22 +181,25 @@ fn create_mkey(call: &mut Call<'_>, context: &[u8]) -> Result<u32, Refusal> {
     Ok(key.index())
 }
 
-/// DEVX_OBJ.MODIFY: RTS2RTS_QP of the queue pair that the handle names (`devx_is_obj_modify_cmd`,
-/// `devx_is_valid_obj_id`). The kernel passes the command on; the device's errors are returned as
-/// by [`create`].
+/// DEVX_OBJ.MODIFY: RTS2RTS_QP of the queue pair that the handle names, or MODIFY_TIS
+/// (`devx_is_obj_modify_cmd`, `devx_is_valid_obj_id`). The kernel passes the command on; the
+/// device's errors are returned as by [`create`].
 pub(crate) fn modify(call: &mut Call<'_>) -> Result<(), Errno> {
     check_devx(call)?;
     let command = call.bytes(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN)?.ok_or(Errno::ENOENT)?;
     let handle = call.object(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE).unwrap_or_default();
     let opcode = header::cmd_in::OPCODE.get(&command);
-    let qpn = call.file.objects.qp(handle).map_err(|_| Errno::EINVAL)?.qpn;
-    if opcode != u64::from(CmdOpcode::RTS2RTS_QP.0) || rst2init_qp_in::QPN.get32(&command) != qpn.0
-    {
+    let qp = call.file.objects.qp(handle).map_err(|_| Errno::EINVAL)?;
+    let (wanted, number, named) = match &qp.raw {
+        None => (CmdOpcode::RTS2RTS_QP, Some(qp.qpn.0), rst2init_qp_in::QPN.get32(&command)),
+        Some(raw) => (CmdOpcode::MODIFY_TIS, raw.tis, modify_tis_in::TISN.get32(&command)),
+    };
+    if opcode != u64::from(wanted.0) || number != Some(named) {
         return Err(Errno::EINVAL);
     }
-    let done = match qp::is_stream_reset(&command) {
-        true => qp::reset_stream(&mut call.device.hca, &command),
-        false => Err(Refusal::param("no such change in process")),
+    let done = match wanted {
+        CmdOpcode::MODIFY_TIS => modify_tis(call, handle, &command),
+        _ => rts2rts(call, handle, &command),
     };
     let mut answer = vec![0; call.len(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT)];
     if let Err(refusal) = done {
@@ -133,4 +207,39 @@ pub(crate) fn modify(call: &mut Call<'_>) -> Result<(), Errno> {
     }
     call.output_bytes(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT, &answer)?;
     done.map_err(|_| Errno::EREMOTEIO)
+}
+
+fn rts2rts(call: &mut Call<'_>, handle: u32, command: &[u8]) -> Result<(), Refusal> {
+    let mask = rst2init_qp_in::OPT_PARAM_MASK.get(command);
+    if qp::is_stream_reset(command) {
+        qp::reset_stream(&mut call.device.hca, command)
+    } else if mask == qp::optpar::LAG_TX_PORT && has_lag(call) {
+        let context = rst2init_qp_in::QPC.of(command);
+        set_lag_port(call, handle, qpc::LAG_TX_PORT_AFFINITY.get(context) as u8)
+    } else {
+        Err(Refusal::param("no such change in process"))
+    }
+}
+
+fn modify_tis(call: &mut Call<'_>, handle: u32, command: &[u8]) -> Result<(), Refusal> {
+    // Commands of a shorter context end in zeros.
+    let mut whole = command.to_vec();
+    whole.resize(command.len().max(modify_tis_in::SIZE), 0);
+    let mask = modify_tis_in::BITMASK.of(&whole);
+    if !modify_tis_bitmask::LAG_TX_PORT_AFFINITY.is_set(mask) || !has_lag(call) {
+        return Err(Refusal::param("no such change in process"));
+    }
+    let context = modify_tis_in::CTX.of(&whole);
+    set_lag_port(call, handle, tisc::LAG_TX_PORT_AFFINITY.get(context) as u8)
+}
+
+/// Moves a queue pair to another of the bonded ports.
+fn set_lag_port(call: &mut Call<'_>, handle: u32, port: u8) -> Result<(), Refusal> {
+    if !(1..=call.device.hca.config().lag_ports).contains(&port) {
+        return Err(Refusal::param("no such port"));
+    }
+    if let Some(Object::Qp(qp)) = call.file.objects.get_mut(handle) {
+        qp.lag_port = port;
+    }
+    Ok(())
 }

@@ -100,14 +100,13 @@ pub(crate) fn attributes(device: &Device) -> ib_uverbs_query_port_resp {
 
 fn entry(device: &Device, index: u32) -> Result<ib_uverbs_gid_entry, Errno> {
     let gid = gid(device, index)?;
-    let kind = device.profile.gids.get(index as usize).ok_or(Errno::ENODATA)?.kind;
+    let entry = device.profile.gids.get(index as usize).ok_or(Errno::ENODATA)?;
     Ok(ib_uverbs_gid_entry {
         gid: zerocopy::transmute!(gid),
         gid_index: index,
         port_num: 1,
-        gid_type: kind as u32,
-        // The port has no network interface.
-        netdev_ifindex: 0,
+        gid_type: entry.kind as u32,
+        netdev_ifindex: entry.ifindex,
     })
 }
 

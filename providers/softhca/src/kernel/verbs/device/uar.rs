@@ -1,6 +1,8 @@
 //! UAR objects (`drivers/infiniband/hw/mlx5/main.c`:
 //! `UVERBS_HANDLER(MLX5_IB_METHOD_UAR_OBJ_ALLOC)`).
 
+use std::sync::Arc;
+
 use nix::errno::Errno;
 use uverbs_kernel_abi::mlx5::{
     MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH,
@@ -9,7 +11,7 @@ use uverbs_kernel_abi::mlx5::{
     MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC,
 };
 
-use crate::board::capabilities::MAX_UARS;
+use crate::hca::HcaConfig;
 use crate::kernel::call::Call;
 use crate::kernel::state::objects::{Object, Uar};
 use crate::kernel::user::page_size;
@@ -25,7 +27,17 @@ pub(crate) fn alloc(call: &mut Call<'_>) -> Result<(), Errno> {
         return Err(Errno::EOPNOTSUPP);
     }
     let handle = call.object(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE).ok_or(Errno::ENOENT)?;
-    let page = call.device.uars.alloc(MAX_UARS)?;
+    let &HcaConfig { first_uar, max_uars, max_blue_flame, .. } = call.device.hca.config();
+    let is_blue_flame = kind == u64::from(MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF);
+    let blue_flame = &mut call.device.blue_flame;
+    blue_flame.retain(|page| page.strong_count() > 0);
+    if is_blue_flame && blue_flame.len() >= max_blue_flame as usize {
+        return Err(Errno::ENOMEM);
+    }
+    let page = call.device.uars.alloc(first_uar, max_uars)?;
+    if is_blue_flame {
+        call.device.blue_flame.push(Arc::downgrade(&page));
+    }
     let (index, len) = (page.index(), page.len());
     let taken = call.file.objects.uars().map(|uar| uar.mmap_page).collect::<Vec<_>>();
     let mmap_page =

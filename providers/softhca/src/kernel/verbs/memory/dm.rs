@@ -14,8 +14,9 @@ use uverbs_kernel_abi::mlx5::{
     MLX5_IB_UAPI_DM_TYPE_HEADER_MODIFY_PATTERN_SW_ICM as LAST_TYPE, MLX5_IB_UAPI_DM_TYPE_MEMIC,
 };
 use uverbs_kernel_abi::mr::{
-    IB_UVERBS_ACCESS_LOCAL_WRITE, IB_UVERBS_ACCESS_REMOTE_ATOMIC, IB_UVERBS_ACCESS_REMOTE_READ,
-    IB_UVERBS_ACCESS_REMOTE_WRITE, IB_UVERBS_ACCESS_ZERO_BASED,
+    IB_UVERBS_ACCESS_LOCAL_WRITE, IB_UVERBS_ACCESS_RELAXED_ORDERING,
+    IB_UVERBS_ACCESS_REMOTE_ATOMIC, IB_UVERBS_ACCESS_REMOTE_READ, IB_UVERBS_ACCESS_REMOTE_WRITE,
+    IB_UVERBS_ACCESS_ZERO_BASED,
 };
 use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_ALLOC_DM_ALIGNMENT, UVERBS_ATTR_ALLOC_DM_HANDLE, UVERBS_ATTR_ALLOC_DM_LENGTH,
@@ -43,6 +44,9 @@ const ALLOWED: u32 = IB_UVERBS_ACCESS_LOCAL_WRITE
 
 /// DM.ALLOC.
 pub(crate) fn alloc(call: &mut Call<'_>) -> Result<(), Errno> {
+    if !call.device.hca.config().device_memory {
+        return Err(Errno::EOPNOTSUPP);
+    }
     let asked: u64 = call.input(UVERBS_ATTR_ALLOC_DM_LENGTH)?;
     let alignment: u32 = call.input(UVERBS_ATTR_ALLOC_DM_ALIGNMENT)?;
     if call.has(MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE) {
@@ -104,7 +108,8 @@ pub(crate) fn register(call: &mut Call<'_>) -> Result<(), Errno> {
     if access_flags & IB_UVERBS_ACCESS_ZERO_BASED == 0 {
         return Err(Errno::EINVAL);
     }
-    check_access(access_flags, call.device.hca.config())?;
+    // Order among the bytes of device memory is the device's own.
+    check_access(access_flags | IB_UVERBS_ACCESS_RELAXED_ORDERING, call.device.hca.config())?;
     let handle = call.object(UVERBS_ATTR_REG_DM_MR_HANDLE).ok_or(Errno::ENOENT)?;
     let memory = call.object(UVERBS_ATTR_REG_DM_MR_DM_HANDLE).ok_or(Errno::ENOENT)?;
     let pd = call.object(UVERBS_ATTR_REG_DM_MR_PD_HANDLE).ok_or(Errno::ENOENT)?;

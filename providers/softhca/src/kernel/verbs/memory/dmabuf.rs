@@ -13,6 +13,9 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::unistd::{Whence, lseek};
 use uverbs_core::memory::pages::Pages;
+use uverbs_kernel_abi::mlx5::{
+    MLX5_IB_ATTR_REG_DMABUF_MR_ACCESS_FLAGS, MLX5_IB_UAPI_REG_DMABUF_ACCESS_DATA_DIRECT,
+};
 use uverbs_kernel_abi::mr::{
     IB_UVERBS_ACCESS_LOCAL_WRITE, IB_UVERBS_ACCESS_RELAXED_ORDERING,
     IB_UVERBS_ACCESS_REMOTE_ATOMIC, IB_UVERBS_ACCESS_REMOTE_READ, IB_UVERBS_ACCESS_REMOTE_WRITE,
@@ -47,6 +50,16 @@ pub(crate) fn register(call: &mut Call<'_>) -> Result<(), Errno> {
     let fd: u32 = call.input(UVERBS_ATTR_REG_DMABUF_MR_FD)?;
     let access_flags = call.flags(UVERBS_ATTR_REG_DMABUF_MR_ACCESS_FLAGS, ALLOWED)?;
     check_access(access_flags, call.device.hca.config())?;
+    // `reg_user_mr_dmabuf_by_data_direct`.
+    let direct = MLX5_IB_UAPI_REG_DMABUF_ACCESS_DATA_DIRECT;
+    if call.flags(MLX5_IB_ATTR_REG_DMABUF_MR_ACCESS_FLAGS, direct)? != 0 {
+        if !iova.is_multiple_of(page_size()) {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        if !call.device.hca.config().data_direct {
+            return Err(Errno::EINVAL);
+        }
+    }
     let handle = call.object(UVERBS_ATTR_REG_DMABUF_MR_HANDLE).ok_or(Errno::ENOENT)?;
     let pd = call.object(UVERBS_ATTR_REG_DMABUF_MR_PD_HANDLE).ok_or(Errno::ENOENT)?;
     let end = offset.checked_add(len).filter(|_| len != 0).ok_or(Errno::EINVAL)?;

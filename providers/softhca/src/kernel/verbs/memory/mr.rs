@@ -5,11 +5,11 @@ use uverbs_kernel_abi::ioctl::{ib_uverbs_attr, ib_uverbs_ioctl_hdr};
 use uverbs_kernel_abi::mr::{
     IB_MR_REREG_ACCESS, IB_MR_REREG_PD, IB_MR_REREG_TRANS, IB_UVERBS_ACCESS_HUGETLB,
     IB_UVERBS_ACCESS_LOCAL_WRITE, IB_UVERBS_ACCESS_MW_BIND, IB_UVERBS_ACCESS_ON_DEMAND,
-    IB_UVERBS_ACCESS_OPTIONAL_RANGE, IB_UVERBS_ACCESS_REMOTE_ATOMIC, IB_UVERBS_ACCESS_REMOTE_READ,
-    IB_UVERBS_ACCESS_REMOTE_WRITE, IB_UVERBS_ACCESS_ZERO_BASED,
-    IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT, IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE,
-    IB_UVERBS_ADVISE_MR_FLAG_FLUSH, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp, ib_uverbs_rereg_mr,
-    ib_uverbs_rereg_mr_resp,
+    IB_UVERBS_ACCESS_OPTIONAL_RANGE, IB_UVERBS_ACCESS_RELAXED_ORDERING,
+    IB_UVERBS_ACCESS_REMOTE_ATOMIC, IB_UVERBS_ACCESS_REMOTE_READ, IB_UVERBS_ACCESS_REMOTE_WRITE,
+    IB_UVERBS_ACCESS_ZERO_BASED, IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT,
+    IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE, IB_UVERBS_ADVISE_MR_FLAG_FLUSH, ib_uverbs_reg_mr,
+    ib_uverbs_reg_mr_resp, ib_uverbs_rereg_mr, ib_uverbs_rereg_mr_resp,
 };
 use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_ADVISE_MR_ADVICE, UVERBS_ATTR_ADVISE_MR_FLAGS, UVERBS_ATTR_ADVISE_MR_PD_HANDLE,
@@ -75,6 +75,10 @@ pub(crate) fn check_access(flags: u32, config: &HcaConfig) -> Result<(), Errno> 
     // This device cannot tell if memory is persistent.
     if flags & FLUSH_PERSISTENT != 0 || (flags & FLUSH_GLOBAL != 0 && !config.placement) {
         return Err(Errno::EOPNOTSUPP);
+    }
+    // Firmware refuses the key (BAD_PARAM).
+    if config.relaxed_only && flags & IB_UVERBS_ACCESS_RELAXED_ORDERING == 0 {
+        return Err(Errno::EINVAL);
     }
     Ok(())
 }

@@ -30,23 +30,21 @@ fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     }
     call.file.objects.pd(request.pd_handle)?;
     // modify_qp checks a path the same way.
-    path(
-        call.device,
-        &ib_uverbs_qp_dest {
-            dgid: attr.grh.dgid,
-            flow_label: attr.grh.flow_label,
-            dlid: attr.dlid,
-            sgid_index: attr.grh.sgid_index,
-            hop_limit: attr.grh.hop_limit,
-            traffic_class: attr.grh.traffic_class,
-            sl: attr.sl,
-            src_path_bits: attr.src_path_bits,
-            static_rate: attr.static_rate,
-            is_global: attr.is_global,
-            port_num: attr.port_num,
-            ..ib_uverbs_qp_dest::default()
-        },
-    )?;
+    let dest = ib_uverbs_qp_dest {
+        dgid: attr.grh.dgid,
+        flow_label: attr.grh.flow_label,
+        dlid: attr.dlid,
+        sgid_index: attr.grh.sgid_index,
+        hop_limit: attr.grh.hop_limit,
+        traffic_class: attr.grh.traffic_class,
+        sl: attr.sl,
+        src_path_bits: attr.src_path_bits,
+        static_rate: attr.static_rate,
+        is_global: attr.is_global,
+        port_num: attr.port_num,
+        ..ib_uverbs_qp_dest::default()
+    };
+    path(call.device, &dest)?;
     // `mlx5_ib_create_ah`: on RoCE the driver returns the MAC, and the response must have room for
     // it.
     let resolves = call.device.profile.is_ethernet();
@@ -59,7 +57,7 @@ fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     }
     call.device.ahs += 1;
     call.file.objects.hold(request.pd_handle);
-    call.put_object(handle, Object::Ah(Ah { pd: request.pd_handle }));
+    call.put_object(handle, Object::Ah(Ah { pd: request.pd_handle, dest }));
     if resolves {
         let response = mlx5_ib_create_ah_resp {
             response_length: shortest as u32,

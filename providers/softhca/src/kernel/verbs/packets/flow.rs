@@ -14,7 +14,7 @@ use uverbs_kernel_abi::write::{IB_USER_VERBS_CMD_FLAG_EXTENDED, IB_USER_VERBS_EX
 use zerocopy::FromBytes;
 
 use crate::kernel::call::{Call, Write};
-use crate::kernel::state::flows::{MULTICAST, PRIORITIES, Placed, REST, Rule};
+use crate::kernel::state::flows::{MULTICAST, PRIORITIES, Placed, REST, Rule, SNIFFERS};
 use crate::kernel::state::objects::{Flow, Object};
 use crate::kernel::verbs::packets::counters;
 use crate::kernel::verbs::packets::flow_spec::Specs;
@@ -73,7 +73,7 @@ fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     let (placed, counters) = rules;
     call.file.objects.hold(request.qp_handle);
     counters.iter().for_each(|counters| call.file.objects.hold(*counters));
-    call.put_object(handle, Object::Flow(Flow { qp: request.qp_handle, counters, placed }));
+    call.put_object(handle, Object::Flow(Flow { held: vec![request.qp_handle], counters, placed }));
     call.respond(&ib_uverbs_create_flow_resp { comp_mask: 0, flow_handle: handle })
 }
 
@@ -109,8 +109,7 @@ fn table(attr: &ib_uverbs_flow_attr, specs: &Specs) -> Result<u8, Errno> {
         IB_FLOW_ATTR_NORMAL if specs.multicast_only && !goes_on => Ok(MULTICAST),
         IB_FLOW_ATTR_NORMAL => Ok(2 * priority + u8::from(!goes_on)),
         IB_FLOW_ATTR_ALL_DEFAULT | IB_FLOW_ATTR_MC_DEFAULT => Ok(REST),
-        // The device lacks the sniffer capability.
-        IB_FLOW_ATTR_SNIFFER => Err(Errno::EOPNOTSUPP),
+        IB_FLOW_ATTR_SNIFFER => Ok(SNIFFERS),
         _ => Err(Errno::EOPNOTSUPP),
     }
 }
@@ -127,6 +126,8 @@ fn rules(
     let all = match attr.r#type {
         IB_FLOW_ATTR_ALL_DEFAULT => vec![Specs::rest(true), Specs::rest(false)],
         IB_FLOW_ATTR_MC_DEFAULT => vec![Specs::rest(true)],
+        // Without its specifications (`create_sniffer_rule`).
+        IB_FLOW_ATTR_SNIFFER => vec![Specs::parse(&[], 0)?],
         _ => vec![specs],
     };
     let counters = all.first().and_then(|specs| specs.counters);
@@ -140,8 +141,8 @@ fn rules(
             value: specs.value,
             tag: specs.tag,
             drops: specs.drops,
-            goes_on: attr.flags & IB_FLOW_ATTR_FLAGS_DONT_TRAP != 0,
-            tir,
+            next: (attr.flags & IB_FLOW_ATTR_FLAGS_DONT_TRAP != 0).then_some(table + 1),
+            tir: (!specs.drops).then_some(tir),
             counter,
         };
         let device = &mut *call.device;

@@ -23,7 +23,7 @@ const IPV6: u16 = 0x86dd;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 /// First tag and first flow label that do not fit their fields.
-const TAGS: u32 = 1 << 24;
+pub(crate) const TAGS: u32 = 1 << 24;
 const LABELS: u32 = 1 << 20;
 
 /// Match and actions of a rule, built from its specifications.

@@ -10,7 +10,8 @@ use uverbs_kernel_abi::cq::{
     ib_uverbs_resize_cq, ib_uverbs_resize_cq_resp,
 };
 use uverbs_kernel_abi::mlx5::{
-    MLX5_IB_CQE_RES_FORMAT_CSUM, MLX5_IB_CQE_RES_FORMAT_CSUM_STRIDX, MLX5_IB_CQE_RES_FORMAT_HASH,
+    MLX5_IB_ATTR_CREATE_CQ_UAR_INDEX, MLX5_IB_CQE_RES_FORMAT_CSUM,
+    MLX5_IB_CQE_RES_FORMAT_CSUM_STRIDX, MLX5_IB_CQE_RES_FORMAT_HASH,
     MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD, MLX5_IB_CREATE_CQ_FLAGS_REAL_TIME_TS,
     MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX, mlx5_ib_create_cq, mlx5_ib_resize_cq,
 };
@@ -27,7 +28,7 @@ use zerocopy::IntoBytes;
 
 use crate::board::capabilities::{COMP_VECTORS, MAX_CQ_PERIOD};
 use crate::hca::number::{Cqn, UarNumber};
-use crate::hca::{CqContext, Moderation, Region};
+use crate::hca::{CqContext, MiniCqe, Moderation, Region};
 use crate::kernel::call::{Call, Write, zero_extended};
 use crate::kernel::state::device::errno;
 use crate::kernel::state::objects::{Cq, Object};
@@ -86,7 +87,7 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
         comp_events: 0,
         async_events: 0,
         pinned,
-        _uar: uar,
+        _uar: Some(uar),
     };
     call.put_object(handle, Object::Cq(cq));
     call.driver_must_output(cqn.as_bytes())?;
@@ -102,22 +103,22 @@ fn bind(
     entries: u32,
     flags: u32,
 ) -> Result<Bound, Errno> {
-    // Without the flag the kernel takes the first static page. A context with dynamic UARs has no
-    // static pages (EINVAL).
-    if request.flags & MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX == 0 {
-        return Err(Errno::EINVAL);
-    }
+    // The attribute (Linux 6.11) is for numbers over 16 bits. Without it and the flag the kernel
+    // takes the first static page, of which a context with dynamic UARs has none (EINVAL).
+    let number = match request.flags & MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX {
+        0 => call.input(MLX5_IB_ATTR_CREATE_CQ_UAR_INDEX).map_err(|_| Errno::EINVAL)?,
+        _ => u32::from(request.uar_page_index),
+    };
     // Firmware refuses a page of another context (uid mismatch: BAD_RES).
-    let number = u32::from(request.uar_page_index);
     let uar = call.file.objects.uar_page(number).ok_or(Errno::EINVAL)?;
-    if request.cqe_comp_en != 0 {
-        // `mini_cqe_res_format_to_hw`. This device lacks the capability of striding.
-        match request.cqe_comp_res_format {
-            MLX5_IB_CQE_RES_FORMAT_HASH | MLX5_IB_CQE_RES_FORMAT_CSUM => {}
-            MLX5_IB_CQE_RES_FORMAT_CSUM_STRIDX => return Err(Errno::EOPNOTSUPP),
-            _ => return Err(Errno::EINVAL),
-        }
-    }
+    // `mini_cqe_res_format_to_hw`. This device lacks the capability of striding.
+    let compressed = match request.cqe_comp_res_format {
+        _ if request.cqe_comp_en == 0 => None,
+        MLX5_IB_CQE_RES_FORMAT_HASH => Some(MiniCqe::Hash),
+        MLX5_IB_CQE_RES_FORMAT_CSUM => Some(MiniCqe::Checksum),
+        MLX5_IB_CQE_RES_FORMAT_CSUM_STRIDX => return Err(Errno::EOPNOTSUPP),
+        _ => return Err(Errno::EINVAL),
+    };
     if request.flags & MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD != 0 {
         // The device also lacks `cqe_128_always`. With 64-byte CQEs the flag is invalid.
         return Err(match request.cqe_size {
@@ -139,7 +140,7 @@ fn bind(
         uar: UarNumber(number),
         overrun_ignore: flags & IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN != 0,
         padded: false,
-        compressed: request.cqe_comp_en != 0,
+        compressed,
     });
     Ok((created.map_err(errno)?.0, uar))
 }

@@ -17,7 +17,7 @@ use crate::kernel::state::device::errno;
 use crate::kernel::state::objects::{Dct, Object};
 use crate::kernel::transition;
 use crate::kernel::verbs::memory::mr::{access_flags, queue_rights};
-use crate::kernel::verbs::queues::qp_modify::{driver_request, path};
+use crate::kernel::verbs::queues::qp_modify::{driver_request, source};
 use crate::kernel::verbs::queues::qp_request::Asked;
 
 /// Exact attributes: `INIT` from RESET to INIT, `RTR` from INIT to RTR.
@@ -66,7 +66,7 @@ pub(crate) fn modify(call: &mut Call<'_>, request: &ib_uverbs_modify_qp) -> Resu
     }
     // `_ib_modify_qp` checks the path before the driver checks the rest.
     if mask & IB_QP_AV != 0 {
-        path(call.device, &request.dest)?;
+        source(call.device, &request.dest)?;
     }
     let to = transition::state(request.qp_state).ok_or(Errno::EINVAL)?;
     let mut dctn = None;

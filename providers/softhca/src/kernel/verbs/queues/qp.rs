@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use uverbs_kernel_abi::mlx5::{
+    MLX5_IB_CREATE_QP_RESP_MASK_RQN, MLX5_IB_CREATE_QP_RESP_MASK_SQN,
+    MLX5_IB_CREATE_QP_RESP_MASK_TIRN, MLX5_IB_CREATE_QP_RESP_MASK_TISN,
     MLX5_QP_FLAG_ALLOW_SCATTER_CQE, MLX5_QP_FLAG_BFREG_INDEX, MLX5_QP_FLAG_DCI_STREAM,
     MLX5_QP_FLAG_SCATTER_CQE, MLX5_QP_FLAG_UAR_PAGE_INDEX, mlx5_ib_create_qp,
     mlx5_ib_create_qp_resp,
@@ -30,6 +32,7 @@ use crate::hca::{CqeScatter, DciStreams, QpContext, Region, RqContext, Service, 
 use crate::kernel::call::Call;
 use crate::kernel::state::device::errno;
 use crate::kernel::state::objects::{Object, Qp};
+use crate::kernel::state::raw_queues::RawQueues;
 use crate::kernel::verbs::queues::dct;
 use crate::kernel::verbs::queues::qp_request::{
     Asked, Queues, check_flags, driver_request, flags, kind,
@@ -56,7 +59,7 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     asked.subtype(request.flags)?;
     if asked.service == Service::Dct {
         dct::create(call, &asked, &request)?;
-        return answer(call, 0, (asked.cap, 0), 0);
+        return answer(call, 0, (asked.cap, 0), mlx5_ib_create_qp_resp::default());
     }
     let queues = Queues::check(call, &asked, &request)?;
     let uar = uar_page(call, &request)?;
@@ -72,6 +75,7 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
             (qpn, pinned, None)
         }
     };
+    let told = told(call, &request, raw.as_ref());
     let numbers = match &raw {
         Some(raw) => [raw.sqn, raw.rqn],
         None => [Some(Qpn(qpn)), None],
@@ -84,6 +88,8 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
         call.device.qp_owners.insert(number, vec![(call.file.id, asked.handle)]);
     }
     let qp = Qp {
+        // Spread over the ports, as by firmware.
+        lag_port: 1 + (qpn & 1) as u8,
         qpn: Qpn(qpn),
         kind,
         held,
@@ -98,23 +104,46 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
         raw,
     };
     call.put_object(asked.handle, Object::Qp(Box::new(qp)));
-    // For firmware raw packet queues are no queue pair, so they have no ECE.
-    let ece = if asked.service == Service::Raw { 0 } else { request.ece_options };
-    answer(call, qpn, (asked.cap, queues.rq_count), ece)
+    answer(call, qpn, (asked.cap, queues.rq_count), told)
+}
+
+/// The driver's part of the answer. Firmware returns its ECE options if a client asks for any.
+/// Raw packet queues are no queue pair for firmware, and have none. DEVX gets the numbers of their
+/// objects (`create_raw_packet_qp`).
+fn told(
+    call: &Call<'_>,
+    request: &mlx5_ib_create_qp,
+    raw: Option<&RawQueues>,
+) -> mlx5_ib_create_qp_resp {
+    let Some(raw) = raw else {
+        let ece_options = if request.ece_options == 0 { 0 } else { call.device.hca.config().ece };
+        return mlx5_ib_create_qp_resp { ece_options, ..Default::default() };
+    };
+    let mut told = mlx5_ib_create_qp_resp::default();
+    if call.file.context.is_some_and(|context| context.devx) {
+        let number = |queue: Option<Qpn>| queue.map(|queue| queue.0);
+        for (mask, field, number) in [
+            (MLX5_IB_CREATE_QP_RESP_MASK_TISN, &mut told.tisn, raw.tis),
+            (MLX5_IB_CREATE_QP_RESP_MASK_SQN, &mut told.sqn, number(raw.sqn)),
+            (MLX5_IB_CREATE_QP_RESP_MASK_TIRN, &mut told.tirn, raw.tir),
+            (MLX5_IB_CREATE_QP_RESP_MASK_RQN, &mut told.rqn, number(raw.rqn)),
+        ] {
+            if let Some(number) = number {
+                *field = number;
+                told.comp_mask |= mask;
+            }
+        }
+    }
+    told
 }
 
 fn answer(
     call: &mut Call<'_>,
     qpn: u32,
     (cap, rq_count): (ib_uverbs_qp_cap, u32),
-    ece: u32,
+    told: mlx5_ib_create_qp_resp,
 ) -> Result<(), Errno> {
-    let response = mlx5_ib_create_qp_resp {
-        bfreg_index: INVALID_BFREG,
-        // Firmware returns its options if a client asks for any.
-        ece_options: if ece == 0 { 0 } else { call.device.hca.config().ece },
-        ..mlx5_ib_create_qp_resp::default()
-    };
+    let response = mlx5_ib_create_qp_resp { bfreg_index: INVALID_BFREG, ..told };
     call.driver_output(response.as_bytes())?;
     // `set_rq_size` clears the receive limits of a QP without receive queue.
     let answer = match rq_count {

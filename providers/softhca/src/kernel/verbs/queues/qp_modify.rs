@@ -10,9 +10,9 @@ use uverbs_kernel_abi::qp::{
     IB_QP_EN_SQD_ASYNC_NOTIFY, IB_QP_MAX_DEST_RD_ATOMIC, IB_QP_MAX_QP_RD_ATOMIC,
     IB_QP_MIN_RNR_TIMER, IB_QP_PATH_MTU, IB_QP_PKEY_INDEX, IB_QP_PORT, IB_QP_QKEY,
     IB_QP_RATE_LIMIT, IB_QP_RETRY_CNT, IB_QP_RNR_RETRY, IB_QP_RQ_PSN, IB_QP_SQ_PSN, IB_QP_STATE,
-    IB_QP_TIMEOUT, IB_UVERBS_QPT_XRC_INI, IB_UVERBS_QPT_XRC_TGT, ib_uverbs_ex_modify_qp,
-    ib_uverbs_ex_modify_qp_resp, ib_uverbs_modify_qp, ib_uverbs_qp_dest, ib_uverbs_query_qp,
-    ib_uverbs_query_qp_resp,
+    IB_QP_TIMEOUT, IB_UVERBS_QPT_DRIVER, IB_UVERBS_QPT_XRC_INI, IB_UVERBS_QPT_XRC_TGT,
+    ib_uverbs_ex_modify_qp, ib_uverbs_ex_modify_qp_resp, ib_uverbs_modify_qp, ib_uverbs_qp_dest,
+    ib_uverbs_query_qp, ib_uverbs_query_qp_resp,
 };
 use uverbs_kernel_abi::write::{
     IB_USER_VERBS_CMD_FLAG_EXTENDED, IB_USER_VERBS_CMD_MODIFY_QP, IB_USER_VERBS_CMD_QUERY_QP,
@@ -115,8 +115,11 @@ fn change(call: &mut Call<'_>, mut request: ib_uverbs_modify_qp, rate: u32) -> R
         return Err(Errno::EINVAL);
     }
     let config = call.device.hca.config();
+    // `validate_rd_atomic`.
+    let most =
+        if kind == IB_UVERBS_QPT_DRIVER { config.max_dc_rd_atomic } else { config.max_rd_atomic };
     if mask & IB_QP_PKEY_INDEX != 0 && request.pkey_index >= call.device.profile.pkey_table_len()
-        || mask & IB_QP_MAX_QP_RD_ATOMIC != 0 && request.max_rd_atomic > config.max_rd_atomic
+        || mask & IB_QP_MAX_QP_RD_ATOMIC != 0 && request.max_rd_atomic > most
         || mask & IB_QP_MAX_DEST_RD_ATOMIC != 0
             && request.max_dest_rd_atomic > config.max_dest_rd_atomic
     {
@@ -127,7 +130,7 @@ fn change(call: &mut Call<'_>, mut request: ib_uverbs_modify_qp, rate: u32) -> R
     }
     let command = transition::command(from, to).ok_or(Errno::EINVAL)?;
     if mask & IB_QP_PATH_MTU != 0 {
-        let mtu = Mtu::from_code(request.path_mtu).ok_or(Errno::EINVAL)?;
+        let mtu = path_mtu(call.device, request.path_mtu).ok_or(Errno::EINVAL)?;
         // mlx5_ib passes on any valid MTU; firmware refuses one above the port's.
         if mtu > call.device.profile.active_mtu() {
             return Err(Errno::EINVAL);
@@ -136,6 +139,9 @@ fn change(call: &mut Call<'_>, mut request: ib_uverbs_modify_qp, rate: u32) -> R
     }
     apply(&mut attrs, &request, call.device.hca.config());
     call.device.hca.modify_qp(qpn, command, &attrs).map_err(errno)?;
+    if let (QpState::Reset, Some(rings)) = (to, &mut call.device.rings) {
+        rings.reset(qpn);
+    }
     let works = |state| matches!(state, QpState::Init | QpState::Rtr | QpState::Rts);
     let up = works(to) && (works(from) || from == QpState::Reset);
     let answer = mlx5_ib_modify_qp_resp {
@@ -148,6 +154,19 @@ fn change(call: &mut Call<'_>, mut request: ib_uverbs_modify_qp, rate: u32) -> R
     }
     call.driver_output(answer.as_bytes())
 }
+
+/// Path MTU of a code. rdmavt also takes Omni-Path's codes, and the port's MTU for greater ones
+/// (`hw/hfi1/qp.c`, `get_pmtu_from_attr` and `mtu_from_qp`).
+fn path_mtu(device: &Device, code: u8) -> Option<Mtu> {
+    if device.rings.is_none() {
+        return Mtu::from_code(code);
+    }
+    let asked = if OPA_MTUS.contains(&code) { Some(Mtu::B4096) } else { Mtu::from_code(code) };
+    asked.map(|asked| asked.min(device.profile.active_mtu()))
+}
+
+/// Codes of 8192 and 10240 bytes.
+const OPA_MTUS: [u8; 2] = [6, 7];
 
 /// The driver's request, which may be missing.
 pub(crate) fn driver_request(call: &Call<'_>) -> Result<mlx5_ib_modify_qp, Errno> {
@@ -306,13 +325,7 @@ fn apply(attrs: &mut QpAttrs, request: &ib_uverbs_modify_qp, config: &HcaConfig)
 pub(crate) fn path(device: &Device, dest: &ib_uverbs_qp_dest) -> Result<AddressVector, Errno> {
     let profile = &device.profile;
     let global = dest.is_global != 0;
-    if profile.is_ethernet() && !global {
-        return Err(Errno::EINVAL);
-    }
-    let (src_gid, dst_gid) = match global {
-        false => ([0; 16], [0; 16]),
-        true => (gid(device, u32::from(dest.sgid_index))?, dest.dgid),
-    };
+    let (src_gid, dst_gid) = (source(device, dest)?, if global { dest.dgid } else { [0; 16] });
     if profile.is_ethernet() {
         check_families(&src_gid, &dst_gid)?;
     }
@@ -321,8 +334,9 @@ pub(crate) fn path(device: &Device, dest: &ib_uverbs_qp_dest) -> Result<AddressV
         false => dest.dlid,
     };
     Ok(AddressVector {
-        src: Address { gid: src_gid, lid: profile.lid },
-        dst: Address { gid: dst_gid, lid: dst_lid },
+        src: Address { gid: device.hca.resolve(src_gid), lid: profile.lid },
+        dst: Address { gid: device.hca.resolve(dst_gid), lid: dst_lid },
+        dgid: dst_gid,
         sgid_index: dest.sgid_index,
         is_global: global,
         sl: dest.sl & 0xf,
@@ -333,6 +347,21 @@ pub(crate) fn path(device: &Device, dest: &ib_uverbs_qp_dest) -> Result<AddressV
         src_path_bits: dest.src_path_bits & 0x7f,
         port: dest.port_num,
     })
+}
+
+/// Local GID of a path, zeros without GRH. Of a type without connection Linux resolves no more
+/// (`_ib_modify_qp`, `is_qp_type_connected`).
+///
+/// # Errors
+///
+/// `EINVAL` without GRH on Ethernet, or for a GID index outside of the table; `ENODATA` for an
+/// empty entry.
+pub(crate) fn source(device: &Device, dest: &ib_uverbs_qp_dest) -> Result<[u8; 16], Errno> {
+    match (dest.is_global != 0, device.profile.is_ethernet()) {
+        (true, _) => gid(device, u32::from(dest.sgid_index)),
+        (false, false) => Ok([0; 16]),
+        (false, true) => Err(Errno::EINVAL),
+    }
 }
 
 /// Checks that a destination's MAC can be resolved (`ib_resolve_unicast_gid_dmac`,
@@ -402,7 +431,7 @@ fn query(call: &mut Call<'_>) -> Result<(), Errno> {
 
 fn destination(path: &AddressVector) -> ib_uverbs_qp_dest {
     ib_uverbs_qp_dest {
-        dgid: path.dst.gid,
+        dgid: path.dgid,
         flow_label: path.flow_label,
         dlid: path.dst.lid,
         reserved: 0,

@@ -1,4 +1,4 @@
-//! Requests of QP.CREATE, with the checks of core and driver.
+//! Requests of QP.CREATE, with the checks of core and driver and their errnos.
 
 use nix::errno::Errno;
 use uverbs_kernel_abi::mlx5::{
@@ -138,7 +138,7 @@ pub(crate) fn flags(call: &Call<'_>) -> Result<u32, Errno> {
     )
 }
 
-/// Service of a kind (`check_qp_type`). Refuses transports that the device lacks.
+/// Transport service of a QP type (`check_qp_type`). Refuses transports that the device lacks.
 fn service(kind: u8) -> Result<Service, Errno> {
     match kind {
         IB_UVERBS_QPT_RC => Ok(Service::Rc),

@@ -59,7 +59,14 @@ pub(crate) fn create(
     let mut made = Made {
         qpn: Qpn(0),
         pinned: 0,
-        raw: RawQueues { sqn: None, rqn: None, tir: None, state: QpState::Reset, port: 0 },
+        raw: RawQueues {
+            sqn: None,
+            rqn: None,
+            tis: None,
+            tir: None,
+            state: QpState::Reset,
+            port: 0,
+        },
     };
     let done = (|| {
         if queues.sq_bytes() != 0 {
@@ -71,6 +78,7 @@ pub(crate) fn create(
             let (sqn, pinned) = device.create_qp(request.sq_buf_addr, len, context)?;
             made.pinned += pinned;
             made.raw.sqn = Some(Qpn(sqn));
+            made.raw.tis = Some(device.flows.number());
             device.hca.steering().add_sender(sqn, domain);
         }
         if let Some(log_entries) = queues.log_rq_entries() {

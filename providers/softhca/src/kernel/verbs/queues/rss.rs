@@ -148,6 +148,7 @@ pub(crate) fn create_qp(call: &mut Call<'_>, kind: u8, table: u32) -> Result<(),
     held.iter().for_each(|handle| call.file.objects.hold(*handle));
     let event_file = call.object(UVERBS_ATTR_CREATE_QP_EVENT_FD);
     let qp = Qp {
+        lag_port: 1,
         qpn: Qpn(0),
         kind,
         held,

@@ -107,6 +107,7 @@ fn put(call: &mut Call<'_>, qpn: Qpn, asked: &TargetAsked) {
     call.file.objects.hold(asked.xrcd);
     call.device.qp_owners.entry(qpn).or_default().push((call.file.id, asked.handle));
     let qp = Qp {
+        lag_port: 1,
         qpn,
         kind: IB_UVERBS_QPT_XRC_TGT,
         held: vec![asked.xrcd],

@@ -9,12 +9,12 @@ use crate::wire::{
 
 /// Control of a port's wire.
 #[derive(Debug)]
-pub(crate) enum Link {
+pub(crate) enum WireControl {
     Fabric(LinkControl),
     Network { udp: UdpControl, shared: Option<SharedControl> },
 }
 
-impl Link {
+impl WireControl {
     /// Creates a wire on the network. A stepped device uses UDP only, since virtual time excludes
     /// shared memory with other processes.
     pub(crate) fn network(

@@ -1,0 +1,150 @@
+//! Names of devices on the network, and lists of names.
+
+use std::io;
+
+use crate::hca::LinkLayer;
+use crate::udp::Udp;
+
+/// Prefix of the name of a device on the network; its address follows.
+const PREFIX: &str = "softhca@";
+/// Prefix of the name of an Omni-Path device on the network.
+const OMNI_PATH: &str = "softhfi@";
+/// Option: an InfiniBand port.
+const INFINIBAND: &str = "ib";
+/// Options after an address.
+const OPTIONS: [&str; 3] = ["udp", "shm", INFINIBAND];
+/// Maximum bytes of a name that a program sees, one less than the room in `struct ibv_device`.
+const LONGEST: usize = 63;
+
+/// A device on the network by its name, `softhca@ADDRESS[=NAME][,OPTION]...`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct NetworkName {
+    /// Name that the program sees.
+    pub(crate) shown: String,
+    pub(crate) udp: Udp,
+    pub(crate) link: LinkLayer,
+    /// A device of Omni-Path.
+    pub(crate) omni_path: bool,
+}
+
+impl NetworkName {
+    /// Parses a name; `None` if it has another prefix.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` for a malformed address, an unknown option or a name that is no file name.
+    pub(crate) fn parse(name: &str) -> Option<io::Result<Self>> {
+        if let Some(rest) = name.strip_prefix(OMNI_PATH) {
+            let made = Self::parse_rest(name, rest);
+            return Some(made.map(|of| Self {
+                link: LinkLayer::InfiniBand,
+                omni_path: true,
+                ..of
+            }));
+        }
+        name.strip_prefix(PREFIX).map(|rest| Self::parse_rest(name, rest))
+    }
+
+    fn parse_rest(name: &str, rest: &str) -> io::Result<Self> {
+        let (at, options) = rest.split_once(',').unwrap_or((rest, ""));
+        let (address, shown) = match at.split_once('=') {
+            Some((address, shown)) => (address, check(shown)?),
+            None => (at, name),
+        };
+        let (ib, carriers): (Vec<_>, Vec<_>) =
+            options.split(',').partition(|option| *option == INFINIBAND);
+        let link = match ib.len() {
+            0 => LinkLayer::Ethernet,
+            1 => LinkLayer::InfiniBand,
+            _ => return Err(invalid(format!("{name:?} has the option ib twice"))),
+        };
+        let has_more = rest.contains(',') && !carriers.is_empty();
+        let udp = match has_more {
+            true => format!("{address},{}", carriers.join(",")).parse::<Udp>(),
+            false => address.parse::<Udp>(),
+        };
+        Ok(Self { shown: shown.to_owned(), udp: udp?, link, omni_path: false })
+    }
+}
+
+/// Checks a name for a device: programs make paths of it.
+fn check(name: &str) -> io::Result<&str> {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+    let is_name = (1..=LONGEST).contains(&name.len()) && !name.starts_with('.');
+    if is_name && name.bytes().all(fits) {
+        return Ok(name);
+    }
+    Err(invalid(format!("{name:?} is no device name: letters, digits, _ - . and at most 63 bytes")))
+}
+
+fn invalid(why: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, why)
+}
+
+fn is_on_network(name: &str) -> bool {
+    name.starts_with(PREFIX) || name.starts_with(OMNI_PATH)
+}
+
+/// Splits a list of device names at its commas. An option after the name of a device on the network
+/// is part of that name.
+///
+/// ```
+/// let names = uverbs_softhca::names("mlx5_0,softhca@127.0.0.2,udp,softhca1");
+/// assert_eq!(names, ["mlx5_0", "softhca@127.0.0.2,udp", "softhca1"]);
+/// ```
+#[must_use]
+pub fn names(list: &str) -> Vec<&str> {
+    let mut names: Vec<&str> = Vec::new();
+    let mut start = 0;
+    for part in list.split(',') {
+        let end = start + part.len();
+        match names.last_mut() {
+            Some(last) if is_on_network(last) && OPTIONS.contains(&part) => {
+                let begin = start - 1 - last.len();
+                *last = &list[begin..end];
+            }
+            _ => names.push(part),
+        }
+        start = end + 1;
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::udp::Carrier;
+
+    #[test]
+    fn a_comma_separates_devices_and_options() {
+        let one = "softhca@127.0.0.1=mlx5_0,udp,ib";
+        assert_eq!(names(one), [one]);
+        let all = ["softhca@[::1]:4792,ib", "udp0", "softhca", "udp", "softhca@loopback,shm", "x"];
+        assert_eq!(names(&all.join(",")), all, "an option needs a device on the network");
+        assert_eq!(names(""), [""]);
+    }
+
+    #[test]
+    fn a_name_has_an_address_a_name_and_options() {
+        let parse = |name: &str| NetworkName::parse(name).unwrap();
+        let udp: Udp = "127.0.0.1".parse().unwrap();
+        let plain = parse("softhca@127.0.0.1").unwrap();
+        assert_eq!(plain.shown, "softhca@127.0.0.1");
+        assert_eq!((plain.udp, plain.link), (udp.clone(), LinkLayer::Ethernet));
+        let ethernet = parse("softhca@127.0.0.1=mlx5_0,udp").unwrap();
+        assert_eq!(ethernet.shown, "mlx5_0");
+        assert_eq!(ethernet.udp, udp.clone().by(Carrier::Udp));
+        for text in ["softhca@127.0.0.1=mlx5_0,ib,udp", "softhca@127.0.0.1=mlx5_0,udp,ib"] {
+            let infiniband = parse(text).unwrap();
+            assert_eq!(infiniband.link, LinkLayer::InfiniBand);
+            assert_eq!(infiniband.udp, udp.clone().by(Carrier::Udp));
+        }
+        assert_eq!(parse("softhca@loopback,ib").unwrap().udp, Udp::loopback());
+        for bad in ["=", "=a/b", "=.a", "=a@b", ",", ",tcp", ",ib,ib", ",udp,shm", ",udp=a"] {
+            let name = format!("softhca@127.0.0.1{bad}");
+            let error = parse(&name).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{bad}");
+        }
+        assert!(NetworkName::parse("softhca0").is_none());
+    }
+}

@@ -12,13 +12,13 @@ use uverbs_core::objects::cq::CqCore;
 use uverbs_core::queues::known::{Ended, Known};
 use uverbs_core::queues::token::Token;
 use uverbs_kernel_abi::rxe::rxe_resize_cq_resp;
-use uverbs_kernel_abi::wc::{IB_WC_SUCCESS, ib_uverbs_wc};
+use uverbs_kernel_abi::wc::ib_uverbs_wc;
+use uverbs_kernel_rings::wc::{UverbsWc, Wc};
 use uverbs_kernel_rings::{ArmByCommand, Mapped};
 use zerocopy::IntoBytes;
 
 use crate::driver::map;
 use crate::ring::Ring;
-use crate::wc::{Entry, Wc, took_send};
 
 /// Ring of a completion queue.
 #[derive(Debug)]
@@ -49,14 +49,14 @@ impl CqRing {
     }
 
     #[inline(always)]
-    fn entry(&self, index: u32) -> Entry {
+    fn entry(&self, index: u32) -> UverbsWc {
         // SAFETY: an element of the ring, aligned, with room for a completion.
-        unsafe { Entry::new(self.ring.element(index)) }
+        unsafe { UverbsWc::new(self.ring.element(index)) }
     }
 
     /// Drops the entries for which `gone` holds, and closes the gaps: older entries move towards
     /// the newest, so that the consumer index jumps over the gap.
-    fn sweep_where(&mut self, gone: impl Fn(Entry) -> bool) {
+    fn sweep_where(&mut self, gone: impl Fn(UverbsWc) -> bool) {
         self.seen = self.ring.produced();
         let mask = self.ring.mask();
         let count = self.seen.wrapping_sub(self.ci) & mask;
@@ -88,7 +88,7 @@ impl CqRing {
 // SAFETY: the kernel's producer index tells the entries that it filled, and the consumer index
 // those that it may fill again.
 unsafe impl uverbs_kernel_rings::CqRing for CqRing {
-    type Entry = Entry;
+    type Entry = UverbsWc;
     type View<'a> = Wc<'a>;
     type Arm = ArmByCommand;
 
@@ -103,7 +103,7 @@ unsafe impl uverbs_kernel_rings::CqRing for CqRing {
     }
 
     #[inline(always)]
-    fn front(&mut self) -> Option<Entry> {
+    fn front(&mut self) -> Option<UverbsWc> {
         if self.ci == self.seen {
             self.seen = self.ring.produced();
         }
@@ -116,27 +116,23 @@ unsafe impl uverbs_kernel_rings::CqRing for CqRing {
     }
 
     #[inline(always)]
-    fn token(entry: Entry) -> Option<Token> {
+    fn token(&self, entry: UverbsWc, _: &Known) -> Option<Token> {
         Some(Token::unpack(entry.wr_id()))
     }
 
     #[inline(always)]
-    fn ended(entry: Entry) -> Ended {
-        if entry.status() != IB_WC_SUCCESS {
-            return Ended::Failed;
-        }
-        let into = took_send(entry.opcode());
-        Ended::Done { bytes: if into { entry.byte_len() } else { 0 } }
+    fn ended(entry: UverbsWc) -> Ended {
+        entry.ended()
     }
 
     #[inline(always)]
-    unsafe fn view<'a>(entry: Entry, is_recv: bool) -> Wc<'a> {
+    unsafe fn view<'a>(entry: UverbsWc, is_recv: bool) -> Wc<'a> {
         // SAFETY: guaranteed by the contract of `view`.
         unsafe { Wc::new(entry, is_recv) }
     }
 
     #[inline(always)]
-    fn publish(&mut self) {
+    fn publish(&mut self, _: &CqCore) {
         self.ring.consume(self.ci);
     }
 

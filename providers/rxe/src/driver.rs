@@ -21,10 +21,13 @@ use uverbs_kernel_abi::rxe::{
 };
 use uverbs_kernel_abi::srq::{IB_SRQ_MAX_WR, ib_uverbs_modify_srq};
 use uverbs_kernel_abi::wc::ib_uverbs_wc;
-use uverbs_kernel_rings::elements::{Room, SGE};
-use uverbs_kernel_rings::{CqMade, Driver, Mapped, QpMade, QpRings, Resize, SrqMade, SrqRing};
+use uverbs_kernel_rings::elements::{ElementLimits, SGE};
+use uverbs_kernel_rings::{
+    CqMade, Driver, LateWork, Mapped, Opened, QpMade, QpRings, Resize, SrqMade, SrqRing,
+};
 use zerocopy::IntoBytes;
 
+use crate::ah;
 use crate::cq_ring::CqRing;
 use crate::recv_ring::RecvRing;
 use crate::ring::Ring;
@@ -65,27 +68,31 @@ fn recv_element(sges: u32) -> usize {
 // to one object. The kernel works on the sends of a queue one after the other, and completes them
 // in turn (kernel `rxe_comp.c:rxe_completer`).
 unsafe impl Driver for Rxe {
-    const ID: u32 = RDMA_DRIVER_RXE;
+    const IDS: &'static [u32] = &[RDMA_DRIVER_RXE];
     const MODULE: &'static str = "rdma_rxe";
     const TRANSPORTS: &'static [QpType] = &[QpType::Rc, QpType::Uc, QpType::Ud];
     const HAS_TRANSPORTS: &'static str = "soft-RoCE has RC, UC and UD";
     const MIN_SENDS: u32 = 0;
-    const MAX_SGE: u32 = u32::MAX;
-    /// Bytes of a send element (kernel `rxe_param.h`, `RXE_MAX_WQE_SIZE`), less its head.
-    const MAX_INLINE: u32 = 720 - SEND_HEAD as u32;
     const IGNORES_OVERRUN: bool = true;
     const RESIZES: bool = true;
     const SENDS_COMPLETE_IN_ORDER: bool = true;
-    const FLUSHES_LATE_WORK: bool = true;
+    const LATE_WORK: LateWork = LateWork::FlushedInErr;
 
     type SendRing = SendRing;
     type RecvRing = RecvRing;
     type CqRing = CqRing;
 
-    type ContextAnswer = ();
+    type State = ();
     type CqAnswer = rxe_create_cq_resp;
     type QpAnswer = rxe_create_qp_resp;
     type SrqAnswer = rxe_create_srq_resp;
+
+    /// The inline data of a send element is limited by its bytes (kernel `rxe_param.h`,
+    /// `RXE_MAX_WQE_SIZE`), less its head.
+    fn get_context(uverbs: &Uverbs) -> Result<Opened<()>, Error> {
+        let most = ElementLimits { max_sge: u32::MAX, max_inline: 720 - SEND_HEAD as u32 };
+        uverbs_kernel_rings::open::<()>(uverbs, most)
+    }
 
     /// The kernel has a number for the queue, and does not tell it: the handle takes its place.
     fn cq_ring(made: &CqMade<'_, Self>) -> Result<(Mapped<CqRing>, u32), Error> {
@@ -116,10 +123,10 @@ unsafe impl Driver for Rxe {
         let is_ud = init.qp_type == QpType::Ud;
         let ring = SendRing::new(
             send.ring,
-            Room { max_sge: cap.max_send_sge, max_inline: cap.max_inline_data },
+            ElementLimits { max_sge: cap.max_send_sge, max_inline: cap.max_inline_data },
             is_ud,
             !is_ud && init.send_ops.is_some_and(|ops| ops.contains(SendOpSet::REKEY)),
-            (init.qp_type == QpType::Rc).then_some(made.device.caps_ex),
+            (init.qp_type == QpType::Rc).then_some(made.opened.device.caps_ex),
         );
         let memory = Arc::new((send.memory, recv_memory, ring.attic()));
         Ok(QpRings { send: ring, recv: RecvRing(recv), cap, memory })
@@ -169,7 +176,7 @@ unsafe impl Driver for Rxe {
     }
 
     fn create_ah(core: &Arc<ContextCore>, pd: &Arc<PdCore>, attr: &AhAttr) -> Result<Ah, Error> {
-        Ah::create(core, pd, attr)
+        ah::create(core, pd, attr)
     }
 }
 

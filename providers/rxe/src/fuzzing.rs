@@ -7,8 +7,6 @@ use uverbs_kernel_rings::testing::Ledger;
 use crate::tests::rig::Rig;
 
 mod answers;
-#[path = "../../../fuzz/liar.rs"]
-mod liar;
 mod request;
 mod sends;
 

@@ -31,7 +31,6 @@ mod driver;
 mod recv_ring;
 mod ring;
 mod send_ring;
-mod wc;
 mod wqe;
 
 #[cfg(any(test, fuzzing))]
@@ -47,9 +46,8 @@ use uverbs_core::error::Error;
 use uverbs_core::objects::context::ContextCore;
 use uverbs_core::provider::Provider;
 
-pub use ah::Ah;
-pub use uverbs_kernel_rings::{RecvCursor, SendCursor, SrqCursor};
-pub use wc::Wc;
+pub use uverbs_kernel_rings::wc::Wc;
+pub use uverbs_kernel_rings::{Ah, RecvCursor, SendCursor, SrqCursor};
 
 /// An open soft-RoCE device.
 pub type Context = uverbs_kernel_rings::Context<Rxe>;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use uverbs_core::attr::DeviceCaps;
 use uverbs_core::queues::work::{PostError, Rekey, SendFlags, WINDOW_MAX};
 use uverbs_kernel_abi::rxe::{rxe_send_wqe, rxe_send_wr_ud};
-use uverbs_kernel_rings::elements::{Room, Size};
+use uverbs_kernel_rings::elements::{ElementLimits, Size};
 use uverbs_kernel_rings::{Post, Special};
 
 use crate::Ah;
@@ -28,7 +28,7 @@ pub(crate) type Attic = Arc<Mutex<Handles>>;
 #[derive(Debug)]
 pub struct SendRing {
     ring: Ring,
-    room: Room,
+    room: ElementLimits,
     /// Work requests that change keys are allowed.
     rekeys: bool,
     /// Capabilities for FLUSH and ATOMIC WRITE; `None` if the transport has neither.
@@ -44,7 +44,7 @@ impl SendRing {
     /// Ring of a queue whose elements have `room`.
     pub(crate) fn new(
         ring: Ring,
-        room: Room,
+        room: ElementLimits,
         is_ud: bool,
         rekeys: bool,
         places: Option<DeviceCaps>,
@@ -163,7 +163,7 @@ unsafe impl uverbs_kernel_rings::SendRing for SendRing {
         true
     }
 
-    fn reset(&mut self) {
+    fn reset(&mut self, _: u32) {
         self.handles.fill(None);
     }
 }

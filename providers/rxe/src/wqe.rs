@@ -1,5 +1,5 @@
-//! Work requests as the kernel reads them: a head, then SGEs or inline data, which share the room
-//! (`rdma_user_rxe.h`; rdma-core `rxe.c:init_send_wqe`).
+//! Work requests as the kernel reads them: a head with the opcode, then SGEs or inline data, which
+//! share the room (`rdma_user_rxe.h`; rdma-core `rxe.c:init_send_wqe`).
 //!
 //! The kernel keeps its progress in the element itself, so an element is written whole each time,
 //! and never read while the kernel has it.
@@ -17,7 +17,7 @@ use uverbs_kernel_abi::rxe::{
 };
 use uverbs_kernel_abi::wc as abi;
 use uverbs_kernel_rings::elements::{
-    MAX_MESSAGE, Room, Size, check_data, is_inline, write_bytes, write_data, write_list,
+    ElementLimits, MAX_MESSAGE, Size, check_data, is_inline, write_bytes, write_data, write_list,
 };
 
 /// Linux 6.2, `enum ib_uverbs_wr_opcode`.
@@ -31,7 +31,11 @@ pub(crate) const SEND_HEAD: usize = size_of::<rxe_send_wqe>();
 pub(crate) const RECV_HEAD: usize = size_of::<rxe_recv_wqe>();
 
 /// Checks a datagram.
-pub(crate) fn check_datagram(op: &SendOp, data: &Data<'_>, room: Room) -> Result<Size, PostError> {
+pub(crate) fn check_datagram(
+    op: &SendOp,
+    data: &Data<'_>,
+    room: ElementLimits,
+) -> Result<Size, PostError> {
     match op {
         SendOp::Send | SendOp::SendImm(_) => check(op, data, room),
         _ => Err(PostError::BadOperation),
@@ -40,7 +44,7 @@ pub(crate) fn check_datagram(op: &SendOp, data: &Data<'_>, room: Room) -> Result
 
 /// Checks a send. The kernel checks the messages of kernel users alone.
 #[inline]
-pub(crate) fn check(op: &SendOp, data: &Data<'_>, room: Room) -> Result<Size, PostError> {
+pub(crate) fn check(op: &SendOp, data: &Data<'_>, room: ElementLimits) -> Result<Size, PostError> {
     let (answered, atomic) = match op {
         SendOp::Send
         | SendOp::SendImm(_)
@@ -159,7 +163,7 @@ pub(crate) fn place_head(token: u64, flag: SendFlags, op: &PlaceOp) -> rxe_send_
 }
 
 /// Checks a FLUSH or an ATOMIC WRITE.
-pub(crate) fn check_place(op: &PlaceOp, room: Room) -> Result<(), PostError> {
+pub(crate) fn check_place(op: &PlaceOp, room: ElementLimits) -> Result<(), PostError> {
     match *op {
         PlaceOp::Flush { types, .. } if types.is_empty() => Err(PostError::BadData),
         PlaceOp::Flush { len, .. } if u64::from(len) > MAX_MESSAGE => {

@@ -20,7 +20,7 @@ use uverbs_kernel_rings::Arm;
 
 use crate::ring::Ring;
 use crate::send_ring::QUIET;
-use crate::wc::{Entry, Wc};
+use crate::wc::{SiwCqe, Wc};
 
 const _: () = assert!(std::mem::offset_of!(siw_cqe, id) == 0);
 
@@ -43,16 +43,24 @@ impl CqRing {
         Self { ring, ci: 0, holds: false }
     }
 
-    fn entry(&self, index: u32) -> Entry {
+    fn entry(&self, index: u32) -> SiwCqe {
         // SAFETY: an entry of the ring.
-        unsafe { Entry::new(self.ring.element(index)) }
+        unsafe { SiwCqe::new(self.ring.element(index)) }
+    }
+
+    /// Gives back the entry that was handed out last.
+    #[inline(always)]
+    fn give_back(&mut self) {
+        if std::mem::take(&mut self.holds) {
+            self.ring.give_back(self.ci.wrapping_sub(1));
+        }
     }
 }
 
 // SAFETY: the kernel fills entries whose flag is clear, and sets it behind the rest; `publish`
 // clears it.
 unsafe impl uverbs_kernel_rings::CqRing for CqRing {
-    type Entry = Entry;
+    type Entry = SiwCqe;
     type View<'a> = Wc<'a>;
     type Arm = Control;
 
@@ -68,8 +76,8 @@ unsafe impl uverbs_kernel_rings::CqRing for CqRing {
     /// Gives back the entry that was passed over last: the kernel fills entries in turn, so keeping
     /// several gains nothing.
     #[inline(always)]
-    fn front(&mut self) -> Option<Entry> {
-        self.publish();
+    fn front(&mut self) -> Option<SiwCqe> {
+        self.give_back();
         self.ring.is_filled(self.ci).then(|| self.entry(self.ci))
     }
 
@@ -80,13 +88,13 @@ unsafe impl uverbs_kernel_rings::CqRing for CqRing {
     }
 
     #[inline(always)]
-    fn token(entry: Entry) -> Option<Token> {
+    fn token(&self, entry: SiwCqe, _: &Known) -> Option<Token> {
         let id = entry.id();
         (id != SWEPT).then(|| Token::unpack(id & !QUIET))
     }
 
     #[inline(always)]
-    fn ended(entry: Entry) -> Ended {
+    fn ended(entry: SiwCqe) -> Ended {
         if entry.status() != SIW_WC_SUCCESS {
             return Ended::Failed;
         }
@@ -95,27 +103,25 @@ unsafe impl uverbs_kernel_rings::CqRing for CqRing {
 
     /// A failure is told, whatever the program asked for.
     #[inline(always)]
-    fn is_quiet(entry: Entry) -> bool {
+    fn is_quiet(entry: SiwCqe) -> bool {
         entry.id() & QUIET != 0 && entry.status() == SIW_WC_SUCCESS
     }
 
     #[inline(always)]
-    unsafe fn view<'a>(entry: Entry, is_recv: bool) -> Wc<'a> {
+    unsafe fn view<'a>(entry: SiwCqe, is_recv: bool) -> Wc<'a> {
         // SAFETY: guaranteed by the contract of `view`.
         unsafe { Wc::new(entry, is_recv) }
     }
 
     #[inline(always)]
-    fn publish(&mut self) {
-        if std::mem::take(&mut self.holds) {
-            self.ring.give_back(self.ci.wrapping_sub(1));
-        }
+    fn publish(&mut self, _: &CqCore) {
+        self.give_back();
     }
 
     /// Marks the queue pair's entries. Shared receives stay, as libsiw leaves them: an entry names
     /// the queue pair by its number alone, which the kernel may have given to a new one already
     /// (lowest free first, kernel `siw_qp.c:siw_qp_add`).
-    fn sweep(&mut self, _: &Known, user_index: u32) {
+    fn sweep(&mut self, known: &Known, user_index: u32) {
         for ahead in 0..=self.ring.mask() {
             let index = self.ci.wrapping_add(ahead);
             // If all other entries are filled, the last one is the one handed out.
@@ -123,7 +129,7 @@ unsafe impl uverbs_kernel_rings::CqRing for CqRing {
                 break;
             }
             let entry = self.entry(index);
-            if Self::token(entry).is_some_and(|token| token.user_index == user_index) {
+            if self.token(entry, known).is_some_and(|token| token.user_index == user_index) {
                 // The number is the first field.
                 let id = self.ring.element(index).cast::<u64>();
                 // SAFETY: a field of an entry that is the program's.
@@ -150,7 +156,7 @@ impl Arm for Control {
     /// Stores the flags. The kernel looks at them after each completion, clears them and raises an
     /// event (kernel `siw_qp.c:siw_cq_notify_now`). It does not know that a receive is solicited
     /// (`siw_rqe_complete`), so each completion raises an event.
-    fn arm(self, _: &CqCore, _: Notify) -> Result<(), Error> {
+    fn arm(&self, _: &CqCore, _: Notify) -> Result<(), Error> {
         let flags = SIW_NOTIFY_SOLICITED | SIW_NOTIFY_NEXT_COMPLETION;
         // SAFETY: behind the entries, in the mapping that the core keeps; aligned, and shared by
         // atomic accesses only.

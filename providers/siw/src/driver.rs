@@ -17,8 +17,10 @@ use uverbs_kernel_abi::siw::{
     SIW_MAX_INLINE, SIW_MAX_SGE, siw_cq_ctrl, siw_uresp_alloc_ctx, siw_uresp_create_cq,
     siw_uresp_create_qp, siw_uresp_create_srq,
 };
-use uverbs_kernel_rings::elements::Room;
-use uverbs_kernel_rings::{CqMade, Driver, Mapped, QpMade, QpRings, SrqMade, SrqRing};
+use uverbs_kernel_rings::elements::ElementLimits;
+use uverbs_kernel_rings::{
+    CqMade, Driver, LateWork, Mapped, Opened, QpMade, QpRings, SrqMade, SrqRing,
+};
 
 use crate::cq_ring::CqRing;
 use crate::recv_ring::RecvRing;
@@ -51,32 +53,35 @@ fn map<E: Element>(
 }
 
 // SAFETY: `map` maps as many bytes as the elements have; each answer belongs to one object. The
-// elements have room for `MAX_SGE` SGEs, or `MAX_INLINE` bytes.
+// elements have room for what `get_context` says.
 unsafe impl Driver for Siw {
-    const ID: u32 = RDMA_DRIVER_SIW;
+    const IDS: &'static [u32] = &[RDMA_DRIVER_SIW];
     const MODULE: &'static str = "siw";
     const TRANSPORTS: &'static [QpType] = &[QpType::Rc];
     const HAS_TRANSPORTS: &'static str = "iWARP has reliable connections only";
     /// The kernel makes no queue pair without a send queue (`siw_verbs.c:siw_create_qp`).
     const MIN_SENDS: u32 = 1;
-    const MAX_SGE: u32 = SIW_MAX_SGE;
-    const MAX_INLINE: u32 = SIW_MAX_INLINE;
     const IGNORES_OVERRUN: bool = false;
     /// The kernel has no RESIZE_CQ, and no other size in MODIFY_SRQ (`siw_verbs.c:siw_modify_srq`).
     const RESIZES: bool = false;
     /// SENDs complete when TCP has them, and READs when the answer came.
     const SENDS_COMPLETE_IN_ORDER: bool = false;
     /// The kernel flushes once (`siw_qp.c:siw_sq_flush`).
-    const FLUSHES_LATE_WORK: bool = false;
+    const LATE_WORK: LateWork = LateWork::Refused;
 
     type SendRing = SendRing;
     type RecvRing = RecvRing;
     type CqRing = CqRing;
 
-    type ContextAnswer = siw_uresp_alloc_ctx;
+    type State = ();
     type CqAnswer = siw_uresp_create_cq;
     type QpAnswer = siw_uresp_create_qp;
     type SrqAnswer = siw_uresp_create_srq;
+
+    fn get_context(uverbs: &Uverbs) -> Result<Opened<()>, Error> {
+        let most = ElementLimits { max_sge: SIW_MAX_SGE, max_inline: SIW_MAX_INLINE };
+        uverbs_kernel_rings::open::<siw_uresp_alloc_ctx>(uverbs, most)
+    }
 
     fn cq_ring(made: &CqMade<'_, Self>) -> Result<(Mapped<CqRing>, u32), Error> {
         let ring = (made.answer.cq_key, made.answer.num_cqe);
@@ -97,7 +102,7 @@ unsafe impl Driver for Siw {
             (mapped.ring, Some(mapped.memory))
         };
         let QpCap { max_send_sge: max_sge, max_inline_data: max_inline, .. } = cap;
-        let send_ring = SendRing::new(send.ring, Room { max_sge, max_inline });
+        let send_ring = SendRing::new(send.ring, ElementLimits { max_sge, max_inline });
         let memory = Arc::new((send.memory, recv_memory));
         Ok(QpRings { send: send_ring, recv: RecvRing(recv), cap, memory })
     }

@@ -8,7 +8,7 @@
 use uverbs_core::queues::work::{PostError, SendFlags};
 use uverbs_kernel_abi::siw::siw_sqe;
 use uverbs_kernel_rings::Post;
-use uverbs_kernel_rings::elements::Room;
+use uverbs_kernel_rings::elements::ElementLimits;
 
 use crate::Ah;
 use crate::ring::Ring;
@@ -21,7 +21,7 @@ pub(crate) const QUIET: u64 = 1 << 63;
 #[derive(Debug)]
 pub struct SendRing {
     ring: Ring<siw_sqe>,
-    room: Room,
+    room: ElementLimits,
     /// Flags that each element gets when it is handed over.
     flags: Box<[u16]>,
     /// The connection allows READs from this side.
@@ -30,7 +30,7 @@ pub struct SendRing {
 
 impl SendRing {
     /// Ring of a queue whose elements have `room`.
-    pub(crate) fn new(ring: Ring<siw_sqe>, room: Room) -> Self {
+    pub(crate) fn new(ring: Ring<siw_sqe>, room: ElementLimits) -> Self {
         Self { flags: vec![0; ring.mask() as usize + 1].into(), ring, room, reads: true }
     }
 }

@@ -17,11 +17,11 @@ use uverbs_kernel_abi::siw::siw_cqe;
 
 /// Entry of a completion queue's ring.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry {
+pub struct SiwCqe {
     at: *const siw_cqe,
 }
 
-impl Entry {
+impl SiwCqe {
     /// # Safety
     ///
     /// `at` is aligned and valid to read while the entry or a view of it is used.
@@ -71,7 +71,7 @@ impl Entry {
 /// A completion that lives until the next poll.
 #[derive(Clone, Copy)]
 pub struct Wc<'a> {
-    entry: Entry,
+    entry: SiwCqe,
     is_recv: bool,
     _queue: PhantomData<&'a ()>,
 }
@@ -81,14 +81,14 @@ impl Wc<'_> {
     ///
     /// The entry stays valid, and is not given back to the kernel, for the view's lifetime.
     #[inline(always)]
-    pub(crate) unsafe fn new(entry: Entry, is_recv: bool) -> Self {
+    pub(crate) unsafe fn new(entry: SiwCqe, is_recv: bool) -> Self {
         Self { entry, is_recv, _queue: PhantomData }
     }
 
     /// The entry in the layout of `siw-abi.h`. `id` is the provider's token.
     #[must_use]
     pub fn abi(&self) -> siw_cqe {
-        // SAFETY: see `Entry::new`.
+        // SAFETY: see `SiwCqe::new`.
         unsafe { self.entry.at.read_volatile() }
     }
 }

@@ -13,7 +13,9 @@ use uverbs_kernel_abi::siw::{
     SIW_OP_READ, SIW_OP_SEND, SIW_OP_SEND_REMOTE_INV, SIW_OP_WRITE, SIW_WQE_INLINE,
     SIW_WQE_READ_FENCE, SIW_WQE_SIGNALLED, SIW_WQE_SOLICITED, siw_rqe, siw_sge, siw_sqe,
 };
-use uverbs_kernel_rings::elements::{Room, Size, check_data, is_inline, write_data, write_list};
+use uverbs_kernel_rings::elements::{
+    ElementLimits, Size, check_data, is_inline, write_data, write_list,
+};
 
 /// A send that passed the checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +30,11 @@ pub struct Checked {
 
 /// Checks a send.
 #[inline]
-pub(crate) fn check(op: &SendOp, data: &Data<'_>, room: Room) -> Result<Checked, PostError> {
+pub(crate) fn check(
+    op: &SendOp,
+    data: &Data<'_>,
+    room: ElementLimits,
+) -> Result<Checked, PostError> {
     let none = Remote { addr: 0, rkey: 0 };
     let (opcode, remote) = match *op {
         SendOp::Send => (SIW_OP_SEND, none),
@@ -48,7 +54,7 @@ pub(crate) fn check(op: &SendOp, data: &Data<'_>, room: Room) -> Result<Checked,
         return Err(PostError::BadData);
     }
     let max_sge = if is_read { 1 } else { room.max_sge };
-    let Size { bytes, .. } = check_data(data, Room { max_sge, ..room })?;
+    let Size { bytes, .. } = check_data(data, ElementLimits { max_sge, ..room })?;
     let Remote { addr: raddr, rkey } = remote;
     Ok(Checked { opcode: opcode as u8, rkey, raddr, bytes, is_read })
 }

@@ -10,7 +10,7 @@ use uverbs_core::queues::placement::{FlushLevel, PlaceOp, PlacementTypes};
 use uverbs_core::queues::work::{
     Data, Destination, PostError, Rekey, Remote, SendFlags, SendOp, Sge, WINDOW_MAX, WindowKind, Wr,
 };
-use uverbs_kernel_rings::elements::Room;
+use uverbs_kernel_rings::elements::ElementLimits;
 use uverbs_kernel_rings::testing::free;
 
 use super::rig::{CAP, Rig};
@@ -319,7 +319,7 @@ fn what_does_not_fit_is_refused_and_leaves_nothing() {
 
 #[test]
 fn a_queue_without_lists_takes_none() {
-    let room = Room { max_sge: 0, max_inline: 0 };
+    let room = ElementLimits { max_sge: 0, max_inline: 0 };
     let check = |data: Data<'_>| wqe::check(&SendOp::Send, &data, room).map(|size| size.entries);
     assert_eq!(check(Data::One(sge(1))), Err(PostError::TooManySges));
     let list = [sge(1)];

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use uverbs_core::provider::Provider;
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_SIW;
 
-use super::liar::{Liar, objects};
 use crate::Siw;
 use crate::tests::kernel::Kernel;
+use uverbs_kernel_rings::testing::{Liar, objects};
 
 /// Opens a device, makes objects and uses them. Whatever the kernel answers, each command returns
 /// an object or an error, posts stay within their rings, and all objects are destroyed.

@@ -14,6 +14,7 @@
 #![allow(unsafe_code, reason = "forwards the data path's unsafe methods, contracts unchanged")]
 
 mod context;
+mod driver;
 mod srq;
 
 use std::sync::Arc;
@@ -45,8 +46,11 @@ use uverbs_core::queues::tag_work::{TagHandle, TagInfo, TagOp, TagWr};
 use uverbs_core::queues::work::{
     Checksums, Data, DcDestination, Destination, PostError, Rekey, SendOp, Sge, Target, Wr,
 };
-use uverbs_kernel_abi::driver_id;
+#[cfg(feature = "any-efa")]
+use uverbs_efa::Efa;
 use uverbs_mlx5::Mlx5;
+#[cfg(feature = "any-rdmavt")]
+use uverbs_rdmavt::Rdmavt;
 use uverbs_rxe::Rxe;
 #[cfg(feature = "any-siw")]
 use uverbs_siw::Siw;
@@ -57,49 +61,51 @@ pub enum Any {}
 
 /// Writes the enums and their forwarding once for all providers.
 macro_rules! any {
-    ($($variant:ident = $provider:ty),+ $(,)?) => {
+    ($($(#[$cfg:meta])* $variant:ident = $provider:ty),+ $(,)?) => {
         /// An open device of any provider.
         #[derive(Debug)]
         pub enum AnyContext {
-            $(#[doc = concat!("Open device of [`", stringify!($variant), "`].")]
+            $($(#[$cfg])* #[doc = concat!("Open device of [`", stringify!($variant), "`].")]
               $variant(<$provider as Provider>::Context),)+
         }
 
         /// The polling side of a completion queue of any provider.
         #[derive(Debug)]
         pub enum AnyCq {
-            $(#[doc = concat!(stringify!($variant), " CQ")] $variant(<$provider as Provider>::Cq),)+
+            $($(#[$cfg])* #[doc = concat!(stringify!($variant), " CQ")]
+              $variant(<$provider as Provider>::Cq),)+
         }
 
         /// An address handle of any provider.
         #[derive(Clone, Debug)]
         pub enum AnyAh {
-            $(#[doc = concat!(stringify!($variant), " AH")] $variant(<$provider as Provider>::Ah),)+
+            $($(#[$cfg])* #[doc = concat!(stringify!($variant), " AH")]
+              $variant(<$provider as Provider>::Ah),)+
         }
 
         // SAFETY: the provider's own promise.
         unsafe impl AhOps for AnyAh {
             fn core(&self) -> &AhCore {
-                match self { $(Self::$variant(ah) => ah.core(),)+ }
+                match self { $($(#[$cfg])* Self::$variant(ah) => ah.core(),)+ }
             }
 
             fn peer(&self, qpn: u32, qkey: u32) -> [u64; 2] {
-                match self { $(Self::$variant(ah) => ah.peer(qpn, qkey),)+ }
+                match self { $($(#[$cfg])* Self::$variant(ah) => ah.peer(qpn, qkey),)+ }
             }
         }
 
         /// A completion queue entry of any provider.
         #[derive(Clone, Copy, Debug)]
         pub enum AnyView<'a> {
-            $(#[doc = concat!("CQE of [`", stringify!($variant), "`].")]
+            $($(#[$cfg])* #[doc = concat!("CQE of [`", stringify!($variant), "`].")]
               $variant(<<$provider as Provider>::Cq as CqOps>::View<'a>),)+
         }
 
-        any!(@queue AnySq, AnySqCursor, Sq, SendOps, $($variant = $provider),+);
-        any!(@queue AnyRq, AnyRqCursor, Rq, RecvOps, $($variant = $provider),+);
-        any!(@queue AnySrq, AnySrqCursor, Srq, RecvOps, $($variant = $provider),+);
+        any!(@queue AnySq, AnySqCursor, Sq, SendOps, $($(#[$cfg])* $variant = $provider),+);
+        any!(@queue AnyRq, AnyRqCursor, Rq, RecvOps, $($(#[$cfg])* $variant = $provider),+);
+        any!(@queue AnySrq, AnySrqCursor, Srq, RecvOps, $($(#[$cfg])* $variant = $provider),+);
 
-        context::forward!($($variant = $provider),+);
+        context::forward!($($(#[$cfg])* $variant = $provider),+);
 
         // SAFETY: passes everything on to the one provider that the object is of.
         unsafe impl SendOps for AnySq {
@@ -108,7 +114,9 @@ macro_rules! any {
 
             #[inline(always)]
             fn begin(&mut self) -> AnySqCursor {
-                match self { $(Self::$variant(sq) => AnySqCursor::$variant(sq.begin()),)+ }
+                match self {
+                    $($(#[$cfg])* Self::$variant(sq) => AnySqCursor::$variant(sq.begin()),)+
+                }
             }
 
             #[inline(always)]
@@ -120,7 +128,7 @@ macro_rules! any {
                 data: Data<'_>,
             ) -> Result<u32, PostError> {
                 match at {
-                    $(AnySqCursor::$variant(at) => {
+                    $($(#[$cfg])* AnySqCursor::$variant(at) => {
                         // SAFETY: the cursor came from this queue, says the caller.
                         let sq = unsafe { any!(@same self, $variant) };
                         // SAFETY: the caller upholds this function's contract.
@@ -139,7 +147,7 @@ macro_rules! any {
                 data: Data<'_>,
             ) -> Result<u32, PostError> {
                 match at {
-                    $(AnySqCursor::$variant(at) => {
+                    $($(#[$cfg])* AnySqCursor::$variant(at) => {
                         // SAFETY: the cursor came from this queue, says the caller.
                         let sq = unsafe { any!(@same self, $variant) };
                         let ah = match to.ah {
@@ -166,7 +174,7 @@ macro_rules! any {
                 op: &Rekey,
             ) -> Result<u32, PostError> {
                 match at {
-                    $(AnySqCursor::$variant(at) => {
+                    $($(#[$cfg])* AnySqCursor::$variant(at) => {
                         // SAFETY: the cursor came from this queue, says the caller.
                         let sq = unsafe { any!(@same self, $variant) };
                         // SAFETY: the caller upholds this function's contract.
@@ -182,7 +190,7 @@ macro_rules! any {
                 op: &PlaceOp,
             ) -> Result<u32, PostError> {
                 match at {
-                    $(AnySqCursor::$variant(at) => {
+                    $($(#[$cfg])* AnySqCursor::$variant(at) => {
                         // SAFETY: the cursor came from this queue, says the caller.
                         let sq = unsafe { any!(@same self, $variant) };
                         // SAFETY: the caller upholds this function's contract.
@@ -198,7 +206,7 @@ macro_rules! any {
                 op: &KeyLayout<'_>,
             ) -> Result<u32, PostError> {
                 match at {
-                    $(AnySqCursor::$variant(at) => {
+                    $($(#[$cfg])* AnySqCursor::$variant(at) => {
                         // SAFETY: the cursor came from this queue, says the caller.
                         let sq = unsafe { any!(@same self, $variant) };
                         // SAFETY: the caller upholds this function's contract.
@@ -217,7 +225,7 @@ macro_rules! any {
                 data: Data<'_>,
             ) -> Result<u32, PostError> {
                 match at {
-                    $(AnySqCursor::$variant(at) => {
+                    $($(#[$cfg])* AnySqCursor::$variant(at) => {
                         // SAFETY: the cursor came from this queue, says the caller.
                         let sq = unsafe { any!(@same self, $variant) };
                         let to = match to {
@@ -243,7 +251,7 @@ macro_rules! any {
                 data: Data<'_>,
             ) -> Result<u32, PostError> {
                 match at {
-                    $(AnySqCursor::$variant(at) => {
+                    $($(#[$cfg])* AnySqCursor::$variant(at) => {
                         // SAFETY: the cursor came from this queue, says the caller.
                         let sq = unsafe { any!(@same self, $variant) };
                         // SAFETY: the caller upholds this function's contract.
@@ -255,7 +263,7 @@ macro_rules! any {
             #[inline(always)]
             unsafe fn own(&mut self, at: &AnySqCursor, slot: u32, held: Held) {
                 match at {
-                    $(AnySqCursor::$variant(at) => {
+                    $($(#[$cfg])* AnySqCursor::$variant(at) => {
                         // SAFETY: the cursor came from this queue, says the caller.
                         let sq = unsafe { any!(@same self, $variant) };
                         // SAFETY: the caller upholds this function's contract.
@@ -267,7 +275,7 @@ macro_rules! any {
             #[inline(always)]
             unsafe fn ring(&mut self, at: AnySqCursor) {
                 match at {
-                    $(AnySqCursor::$variant(at) => {
+                    $($(#[$cfg])* AnySqCursor::$variant(at) => {
                         // SAFETY: the cursor came from this queue, says the caller.
                         let sq = unsafe { any!(@same self, $variant) };
                         // SAFETY: the caller upholds this function's contract.
@@ -277,52 +285,56 @@ macro_rules! any {
             }
 
             fn copies_headers(&self) -> bool {
-                match self { $(Self::$variant(sq) => sq.copies_headers(),)+ }
+                match self { $($(#[$cfg])* Self::$variant(sq) => sq.copies_headers(),)+ }
             }
 
             fn doorbell_error(&self) -> Option<Errno> {
-                match self { $(Self::$variant(sq) => sq.doorbell_error(),)+ }
+                match self { $($(#[$cfg])* Self::$variant(sq) => sq.doorbell_error(),)+ }
+            }
+
+            fn returned(&self) -> u32 {
+                match self { $($(#[$cfg])* Self::$variant(sq) => sq.returned(),)+ }
             }
 
             fn enable(&mut self, on: bool) {
-                match self { $(Self::$variant(sq) => sq.enable(on),)+ }
+                match self { $($(#[$cfg])* Self::$variant(sq) => sq.enable(on),)+ }
             }
 
             fn forbid_reads(&mut self) {
-                match self { $(Self::$variant(sq) => sq.forbid_reads(),)+ }
+                match self { $($(#[$cfg])* Self::$variant(sq) => sq.forbid_reads(),)+ }
             }
 
             unsafe fn stay(&mut self) {
                 // SAFETY: the caller upholds this function's contract.
-                match self { $(Self::$variant(sq) => unsafe { sq.stay() },)+ }
+                match self { $($(#[$cfg])* Self::$variant(sq) => unsafe { sq.stay() },)+ }
             }
 
             fn leave(&mut self) {
-                match self { $(Self::$variant(sq) => sq.leave(),)+ }
+                match self { $($(#[$cfg])* Self::$variant(sq) => sq.leave(),)+ }
             }
 
             unsafe fn reset(&mut self) {
                 // SAFETY: the caller upholds this function's contract.
-                match self { $(Self::$variant(sq) => unsafe { sq.reset() },)+ }
+                match self { $($(#[$cfg])* Self::$variant(sq) => unsafe { sq.reset() },)+ }
             }
         }
 
-        any!(@recv AnyRq, AnyRqCursor, $($variant),+);
-        any!(@recv AnySrq, AnySrqCursor, $($variant),+);
+        any!(@recv AnyRq, AnyRqCursor, $($(#[$cfg])* $variant),+);
+        any!(@recv AnySrq, AnySrqCursor, $($(#[$cfg])* $variant),+);
 
         // SAFETY: passes everything on to the one provider that the object is of.
         unsafe impl RqOps for AnyRq {
             fn enable(&mut self, on: bool) {
-                match self { $(Self::$variant(rq) => rq.enable(on),)+ }
+                match self { $($(#[$cfg])* Self::$variant(rq) => rq.enable(on),)+ }
             }
 
             unsafe fn reset(&mut self) {
                 // SAFETY: the caller upholds this function's contract.
-                match self { $(Self::$variant(rq) => unsafe { rq.reset() },)+ }
+                match self { $($(#[$cfg])* Self::$variant(rq) => unsafe { rq.reset() },)+ }
             }
         }
 
-        srq::forward!($($variant = $provider),+);
+        srq::forward!($($(#[$cfg])* $variant = $provider),+);
 
         // SAFETY: passes everything on to the one provider that the object is of.
         unsafe impl CqOps for AnyCq {
@@ -331,7 +343,7 @@ macro_rules! any {
             #[inline(always)]
             fn next(&mut self) -> Option<Polled<AnyView<'_>>> {
                 match self {
-                    $(Self::$variant(cq) => {
+                    $($(#[$cfg])* Self::$variant(cq) => {
                         let Polled { view, wr_id, frame } = cq.next()?;
                         Some(Polled { view: AnyView::$variant(view), wr_id, frame })
                     })+
@@ -339,113 +351,113 @@ macro_rules! any {
             }
 
             fn is_empty(&mut self) -> bool {
-                match self { $(Self::$variant(cq) => cq.is_empty(),)+ }
+                match self { $($(#[$cfg])* Self::$variant(cq) => cq.is_empty(),)+ }
             }
 
             #[inline(always)]
             fn strays(&self) -> u64 {
-                match self { $(Self::$variant(cq) => cq.strays(),)+ }
+                match self { $($(#[$cfg])* Self::$variant(cq) => cq.strays(),)+ }
             }
 
             #[inline(always)]
             fn publish(&mut self) {
-                match self { $(Self::$variant(cq) => cq.publish(),)+ }
+                match self { $($(#[$cfg])* Self::$variant(cq) => cq.publish(),)+ }
             }
 
             fn settle(&mut self) {
-                match self { $(Self::$variant(cq) => cq.settle(),)+ }
+                match self { $($(#[$cfg])* Self::$variant(cq) => cq.settle(),)+ }
             }
 
             fn sweep(&mut self, user_index: u32) {
-                match self { $(Self::$variant(cq) => cq.sweep(user_index),)+ }
+                match self { $($(#[$cfg])* Self::$variant(cq) => cq.sweep(user_index),)+ }
             }
 
             #[inline]
             fn arm(&mut self, notify: Notify) -> Result<(), Error> {
-                match self { $(Self::$variant(cq) => cq.arm(notify),)+ }
+                match self { $($(#[$cfg])* Self::$variant(cq) => cq.arm(notify),)+ }
             }
 
             fn armer(&self) -> Armer {
-                match self { $(Self::$variant(cq) => cq.armer(),)+ }
+                match self { $($(#[$cfg])* Self::$variant(cq) => cq.armer(),)+ }
             }
 
             fn resize(&mut self, entries: u32) -> Result<(), Error> {
-                match self { $(Self::$variant(cq) => cq.resize(entries),)+ }
+                match self { $($(#[$cfg])* Self::$variant(cq) => cq.resize(entries),)+ }
             }
         }
 
         impl View for AnyView<'_> {
             #[inline(always)]
             fn result(&self) -> Result<Completed, Failure> {
-                match self { $(Self::$variant(view) => view.result(),)+ }
+                match self { $($(#[$cfg])* Self::$variant(view) => view.result(),)+ }
             }
 
             #[inline(always)]
             fn is_recv(&self) -> bool {
-                match self { $(Self::$variant(view) => view.is_recv(),)+ }
+                match self { $($(#[$cfg])* Self::$variant(view) => view.is_recv(),)+ }
             }
 
             #[inline(always)]
             fn byte_len(&self) -> u32 {
-                match self { $(Self::$variant(view) => view.byte_len(),)+ }
+                match self { $($(#[$cfg])* Self::$variant(view) => view.byte_len(),)+ }
             }
 
             #[inline(always)]
             fn immediate(&self) -> Option<u32> {
-                match self { $(Self::$variant(view) => view.immediate(),)+ }
+                match self { $($(#[$cfg])* Self::$variant(view) => view.immediate(),)+ }
             }
 
             #[inline(always)]
             fn timestamp(&self) -> Option<u64> {
-                match self { $(Self::$variant(view) => view.timestamp(),)+ }
+                match self { $($(#[$cfg])* Self::$variant(view) => view.timestamp(),)+ }
             }
 
             #[inline(always)]
             fn invalidated(&self) -> Option<u32> {
-                match self { $(Self::$variant(view) => view.invalidated(),)+ }
+                match self { $($(#[$cfg])* Self::$variant(view) => view.invalidated(),)+ }
             }
 
             #[inline(always)]
             fn qpn(&self) -> u32 {
-                match self { $(Self::$variant(view) => view.qpn(),)+ }
+                match self { $($(#[$cfg])* Self::$variant(view) => view.qpn(),)+ }
             }
 
             fn user_index(&self) -> Option<u32> {
-                match self { $(Self::$variant(view) => view.user_index(),)+ }
+                match self { $($(#[$cfg])* Self::$variant(view) => view.user_index(),)+ }
             }
 
             fn pkey_index(&self) -> u16 {
-                match self { $(Self::$variant(view) => view.pkey_index(),)+ }
+                match self { $($(#[$cfg])* Self::$variant(view) => view.pkey_index(),)+ }
             }
 
             fn sent_immediate(&self) -> bool {
-                match self { $(Self::$variant(view) => view.sent_immediate(),)+ }
+                match self { $($(#[$cfg])* Self::$variant(view) => view.sent_immediate(),)+ }
             }
 
             fn is_local_invalidation(&self) -> bool {
-                match self { $(Self::$variant(view) => view.is_local_invalidation(),)+ }
+                match self { $($(#[$cfg])* Self::$variant(view) => view.is_local_invalidation(),)+ }
             }
 
             fn packet(&self) -> PacketInfo {
-                match self { $(Self::$variant(view) => view.packet(),)+ }
+                match self { $($(#[$cfg])* Self::$variant(view) => view.packet(),)+ }
             }
 
             fn path_bits(&self) -> u8 {
-                match self { $(Self::$variant(view) => view.path_bits(),)+ }
+                match self { $($(#[$cfg])* Self::$variant(view) => view.path_bits(),)+ }
             }
 
             fn tag_info(&self) -> Option<TagInfo> {
-                match self { $(Self::$variant(view) => view.tag_info(),)+ }
+                match self { $($(#[$cfg])* Self::$variant(view) => view.tag_info(),)+ }
             }
 
             #[inline(always)]
             fn sender(&self) -> Sender {
-                match self { $(Self::$variant(view) => view.sender(),)+ }
+                match self { $($(#[$cfg])* Self::$variant(view) => view.sender(),)+ }
             }
 
             #[inline(always)]
             fn decode(&self) -> Decoded {
-                match self { $(Self::$variant(view) => view.decode(),)+ }
+                match self { $($(#[$cfg])* Self::$variant(view) => view.decode(),)+ }
             }
         }
     };
@@ -458,14 +470,14 @@ macro_rules! any {
             _ => std::hint::unreachable_unchecked(),
         }
     };
-    (@recv $queue:ident, $cursor:ident, $($variant:ident),+) => {
+    (@recv $queue:ident, $cursor:ident, $($(#[$cfg:meta])* $variant:ident),+) => {
         // SAFETY: passes everything on to the one provider that the object is of.
         unsafe impl RecvOps for $queue {
             type Cursor = $cursor;
 
             #[inline(always)]
             fn begin(&mut self) -> $cursor {
-                match self { $(Self::$variant(rq) => $cursor::$variant(rq.begin()),)+ }
+                match self { $($(#[$cfg])* Self::$variant(rq) => $cursor::$variant(rq.begin()),)+ }
             }
 
             #[inline(always)]
@@ -476,7 +488,7 @@ macro_rules! any {
                 list: &[Sge],
             ) -> Result<u32, PostError> {
                 match at {
-                    $($cursor::$variant(at) => {
+                    $($(#[$cfg])* $cursor::$variant(at) => {
                         // SAFETY: the cursor came from this queue, says the caller.
                         let rq = unsafe { any!(@same self, $variant) };
                         // SAFETY: the caller upholds this function's contract.
@@ -488,7 +500,7 @@ macro_rules! any {
             #[inline(always)]
             unsafe fn own(&mut self, at: &$cursor, slot: u32, held: Held) {
                 match at {
-                    $($cursor::$variant(at) => {
+                    $($(#[$cfg])* $cursor::$variant(at) => {
                         // SAFETY: the cursor came from this queue, says the caller.
                         let rq = unsafe { any!(@same self, $variant) };
                         // SAFETY: the caller upholds this function's contract.
@@ -500,7 +512,7 @@ macro_rules! any {
             #[inline(always)]
             unsafe fn ring(&mut self, at: $cursor) {
                 match at {
-                    $($cursor::$variant(at) => {
+                    $($(#[$cfg])* $cursor::$variant(at) => {
                         // SAFETY: the cursor came from this queue, says the caller.
                         let rq = unsafe { any!(@same self, $variant) };
                         // SAFETY: the caller upholds this function's contract.
@@ -512,73 +524,33 @@ macro_rules! any {
     };
     (
         @queue $queue:ident, $cursor:ident, $member:ident, $ops:ident,
-        $($variant:ident = $provider:ty),+
+        $($(#[$cfg:meta])* $variant:ident = $provider:ty),+
     ) => {
         /// The posting side of a queue of any provider.
         #[derive(Debug)]
         pub enum $queue {
-            $(#[doc = concat!("Queue of [`", stringify!($variant), "`].")]
+            $($(#[$cfg])* #[doc = concat!("Queue of [`", stringify!($variant), "`].")]
               $variant(<$provider as Provider>::$member),)+
         }
 
         /// A position in a queue of any provider.
         #[derive(Clone, Copy, Debug)]
         pub enum $cursor {
-            $(#[doc = concat!("Position in a queue of [`", stringify!($variant), "`].")]
+            $($(#[$cfg])* #[doc = concat!("Position in a queue of [`", stringify!($variant), "`].")]
               $variant(<<$provider as Provider>::$member as $ops>::Cursor),)+
         }
     };
 }
 
-#[cfg(not(feature = "any-siw"))]
-any!(Mlx5 = Mlx5, Rxe = Rxe);
-// A third branch keeps cursors and views out of registers: of all that `Any` does on the data path,
-// most costs a tenth to a half more instructions (`cargo xtask counts`).
-#[cfg(feature = "any-siw")]
-any!(Mlx5 = Mlx5, Rxe = Rxe, Siw = Siw);
-
-// SAFETY: every object made of a context has the context's provider, so all objects of one context
-// have one provider.
-unsafe impl Provider for Any {
-    type Context = AnyContext;
-    type Cq = AnyCq;
-    type Sq = AnySq;
-    type Rq = AnyRq;
-    type Srq = AnySrq;
-    type Ah = AnyAh;
-
-    const NAME: &'static str = "any";
-
-    fn open(core: Arc<ContextCore>) -> Result<AnyContext, Error> {
-        match core.uverbs().driver_id() {
-            driver_id::RDMA_DRIVER_MLX5 => Mlx5::open(core).map(AnyContext::Mlx5),
-            driver_id::RDMA_DRIVER_RXE => Rxe::open(core).map(AnyContext::Rxe),
-            #[cfg(feature = "any-siw")]
-            driver_id::RDMA_DRIVER_SIW => Siw::open(core).map(AnyContext::Siw),
-            other => Err(no_provider("open_device", other)),
-        }
-    }
-
-    fn import(core: Arc<ContextCore>) -> Result<AnyContext, Error> {
-        match core.uverbs().driver_id() {
-            driver_id::RDMA_DRIVER_MLX5 => Mlx5::import(core).map(AnyContext::Mlx5),
-            driver_id::RDMA_DRIVER_RXE => Rxe::import(core).map(AnyContext::Rxe),
-            #[cfg(feature = "any-siw")]
-            driver_id::RDMA_DRIVER_SIW => Siw::import(core).map(AnyContext::Siw),
-            other => Err(no_provider("import_device", other)),
-        }
-    }
-}
-
-fn no_provider(verb: &'static str, driver: u32) -> Error {
-    let siw = match driver {
-        driver_id::RDMA_DRIVER_SIW => {
-            ", and for siw with `open_as::<Siw>` or the feature `any-siw`"
-        }
-        _ => "",
-    };
-    let what = format!(
-        "the device's driver (RDMA driver id {driver}); there are providers for mlx5 and rxe{siw}"
-    );
-    Error::Unsupported { verb, what }
-}
+any!(
+    Mlx5 = Mlx5,
+    Rxe = Rxe,
+    // A third branch keeps cursors and views out of registers: of all that `Any` does on the data
+    // path, most costs a tenth to a half more instructions (`cargo xtask counts`).
+    #[cfg(feature = "any-siw")]
+    Siw = Siw,
+    #[cfg(feature = "any-rdmavt")]
+    Rdmavt = Rdmavt,
+    #[cfg(feature = "any-efa")]
+    Efa = Efa,
+);

@@ -4,8 +4,8 @@
 #[doc(inline)]
 pub use uverbs_core::attr::{
     AlternatePath, AtomicCap, DeviceCaps, DrainAttr, Ece, GlobalRoute, Grh, GrhKind, InitAttr,
-    OdpCaps, OdpTransportCaps, Path, PathMigration, PortCaps, QpAttr, QpAttrMask, QpType, RcChange,
-    RcDrainedChange, RtrAttr, RtsAttr, SendOpSet, Speed, SrqAttr, Transition, UcChange,
-    UcDrainedChange, UcRecovery, UcRtrAttr, UdChange, UdDrainedChange, UdInitAttr, UdRecovery,
-    UdRtrAttr, UnreliableRtsAttr, Width,
+    LagPort, OdpCaps, OdpTransportCaps, Path, PathMigration, PortCaps, QpAttr, QpAttrMask, QpType,
+    RcChange, RcDrainedChange, RtrAttr, RtsAttr, SendOpSet, Speed, SrdRtsAttr, SrqAttr, Transition,
+    UcChange, UcDrainedChange, UcRecovery, UcRtrAttr, UdChange, UdDrainedChange, UdInitAttr,
+    UdRecovery, UdRtrAttr, UnreliableRtsAttr, Width,
 };

@@ -2,111 +2,146 @@
 //!
 //! | C | here |
 //! |---|---|
-//! | `ibv_get_device_list`, `ibv_free_device_list` | [`devices`]; a [`Device`] is dropped |
-//! | `ibv_get_device_name`, `ibv_get_device_guid`, | [`Device::name`], [`Device::node_guid`], |
+//! | `ibv_get_device_list` | [`devices`] |
+//! | `ibv_free_device_list` | a [`Device`] is dropped |
+//! | `ibv_get_device_name` | [`Device::name`] |
+//! | `ibv_get_device_guid` | [`Device::node_guid`] |
 //! | `ibv_get_device_index` | [`Device::index`] |
-//! | `ibv_open_device`, `ibv_close_device` | [`Device::open`], [`open`]; a [`Context`] is dropped |
-//! | `ibv_import_device`, `cmd_fd` | [`import`], [`Context::export`] |
-//! | `ibv_import_pd`, `ibv_import_mr` | [`Context::import_pd`], |
-//! |  | [`ProtectionDomain::import_region`]; dropped |
-//! | `ibv_query_device`, `ibv_query_device_ex` | [`Context::query_device`] |
-//! | `ibv_query_port`, `ibv_query_port_speed` | [`Context::query_port`], |
-//! |  | [`Context::query_port_speed`] |
-//! | `ibv_query_gid`, `ibv_query_gid_ex` | [`Context::query_gid`] |
+//! | `ibv_open_device` | [`Device::open`], [`open`] |
+//! | `ibv_close_device` | a [`Context`] is dropped |
+//! | `ibv_import_device` | [`import`] |
+//! | `cmd_fd` | [`Context::export`] |
+//! | `ibv_import_pd` | [`Context::import_pd`] |
+//! | `ibv_import_mr` | [`ProtectionDomain::import_region`] |
+//! | `ibv_query_device` | [`Context::query_device`] |
+//! | `ibv_query_device_ex` | [`Context::query_device`] |
+//! | `ibv_query_port` | [`Context::query_port`] |
+//! | `ibv_query_port_speed` | [`Context::query_port_speed`] |
+//! | `ibv_query_gid` | [`Context::query_gid`] |
+//! | `ibv_query_gid_ex` | [`Context::query_gid`] |
 //! | `ibv_query_gid_table` | [`Context::query_gid_table`]; [`Context::best_gid`] chooses |
-//! | `ibv_query_pkey`, `ibv_get_pkey_index` | [`Context::query_pkey`], [`Context::pkey_index`] |
-//! | `ibv_get_async_event`, `async_fd` | [`Context::async_event`], [`AsyncEvents`] |
+//! | `ibv_query_pkey` | [`Context::query_pkey`] |
+//! | `ibv_get_pkey_index` | [`Context::pkey_index`] |
+//! | `ibv_get_async_event` | [`Context::async_event`] |
+//! | `async_fd` | [`AsyncEvents`] |
 //! | `ibv_ack_async_event` | not needed: events name objects by number |
-//! | `ibv_alloc_pd`, `ibv_dealloc_pd` | [`Context::alloc_pd`]; dropped |
-//! | `ibv_reg_mr`, `ibv_reg_mr_iova` | [`ProtectionDomain::slab`], [`ProtectionDomain::expose`], |
+//! | `ibv_alloc_pd` | [`Context::alloc_pd`] |
+//! | `ibv_dealloc_pd` | a [`ProtectionDomain`] is dropped |
+//! | `ibv_reg_mr` | [`ProtectionDomain::slab`], [`ProtectionDomain::expose`], |
+//! |  | [`ProtectionDomain::register`], [`ProtectionDomain::register_at`] |
+//! | `ibv_reg_mr_iova` | [`ProtectionDomain::slab`], [`ProtectionDomain::expose`], |
 //! |  | [`ProtectionDomain::register`], [`ProtectionDomain::register_at`] |
 //! | `ibv_alloc_null_mr` | [`Context::null_region`] |
 //! | `ibv_reg_dmabuf_mr` | [`ProtectionDomain::register_dmabuf`] |
-//! | `ibv_alloc_dm`, `ibv_free_dm` | [`Context::alloc_device_memory`]; dropped |
-//! | `ibv_memcpy_to_dm`, `ibv_memcpy_from_dm` | [`DeviceMemory::write`], [`DeviceMemory::read`] |
+//! | `mlx5dv_reg_dmabuf_mr` | [`ProtectionDomain::register_dmabuf_direct`] |
+//! | `ibv_alloc_dm` | [`Context::alloc_device_memory`] |
+//! | `ibv_free_dm` | a [`DeviceMemory`] is dropped |
+//! | `ibv_memcpy_to_dm` | [`DeviceMemory::write`] |
+//! | `ibv_memcpy_from_dm` | [`DeviceMemory::read`] |
 //! | `ibv_reg_dm_mr` | [`ProtectionDomain::register_device_memory`] |
 //! | `ibv_rereg_mr` | [`MemoryRegion::reregister`] |
 //! | `ibv_dereg_mr` | [`MemoryRegion::deregister`], or dropped |
 //! | `struct ibv_grh` | [`Grh`] |
-//! | `ibv_alloc_mw`, `ibv_dealloc_mw` | [`ProtectionDomain::alloc_window`]; dropped |
-//! | `ibv_bind_mw`, `ibv_wr_bind_mw` | [`Batch::bind`], [`Batch::unbind`]; |
-//! |  | [`RawBatch::rekey`] over registered memory |
-//! | `ibv_wr_local_inv`, `ibv_wr_send_inv` | [`Batch::local_invalidate`], |
-//! |  | [`Batch::send_invalidate`] |
-//! | `mlx5dv_create_mkey`, `mlx5dv_wr_mr_list`, | [`Context::alloc_indirect_key`], |
-//! | `mlx5dv_wr_mr_interleaved` | [`Batch::map_list`], [`Batch::map_interleaved`] |
+//! | `ibv_alloc_mw` | [`ProtectionDomain::alloc_window`] |
+//! | `ibv_dealloc_mw` | a window is dropped |
+//! | `ibv_bind_mw` | [`Batch::bind`], [`Batch::unbind`]; [`RawBatch::rekey`] over registered |
+//! |  | memory |
+//! | `ibv_wr_bind_mw` | [`Batch::bind`], [`Batch::unbind`]; [`RawBatch::rekey`] over registered |
+//! |  | memory |
+//! | `ibv_wr_local_inv` | [`Batch::local_invalidate`] |
+//! | `ibv_wr_send_inv` | [`Batch::send_invalidate`] |
+//! | `mlx5dv_create_mkey` | [`Context::alloc_indirect_key`] |
+//! | `mlx5dv_wr_mr_list` | [`Batch::map_list`] |
+//! | `mlx5dv_wr_mr_interleaved` | [`Batch::map_interleaved`] |
 //! | `struct ibv_sge` | a [`Frame`]; [`Sge`] in raw posts |
-//! | `ibv_create_cq`, `ibv_destroy_cq` | [`Context::create_cq`]; dropped |
-//! | `ibv_resize_cq`, `ibv_modify_cq` | [`CompletionQueue::resize`], |
-//! |  | [`CompletionQueue::moderate`] |
-//! | `ibv_query_rt_values_ex`, | [`DeviceClock::ticks`], [`DeviceClock::read`], |
-//! | `mlx5dv_get_clock_info`, `mlx5dv_ts_to_ns` | [`ClockReading::nanoseconds`] |
-//! | `ibv_create_comp_channel`, | [`Context::create_comp_channel`]; dropped |
-//! | `ibv_destroy_comp_channel` |  |
+//! | `ibv_create_cq` | [`Context::create_cq`] |
+//! | `ibv_destroy_cq` | a [`CompletionQueue`] is dropped |
+//! | `ibv_resize_cq` | [`CompletionQueue::resize`] |
+//! | `ibv_modify_cq` | [`CompletionQueue::moderate`] |
+//! | `ibv_query_rt_values_ex` | [`DeviceClock::ticks`] |
+//! | `mlx5dv_get_clock_info` | [`DeviceClock::read`] |
+//! | `mlx5dv_ts_to_ns` | [`ClockReading::nanoseconds`] |
+//! | `ibv_create_comp_channel` | [`Context::create_comp_channel`] |
+//! | `ibv_destroy_comp_channel` | a [`CompletionChannel`] is dropped |
 //! | `ibv_req_notify_cq` | [`CompletionQueue::arm`]; [`CompletionQueue::wait`] arms, too |
 //! | `ibv_get_cq_event` | [`CompletionChannel::next_within`], [`CompletionChannel::try_next`] |
 //! | `ibv_ack_cq_events` | not needed: the library counts what it reads |
 //! | `ibv_poll_cq` | [`CompletionQueue::poll_into`], [`CompletionQueue::poll_with`] |
-//! | `ibv_start_poll`, `ibv_next_poll`, | [`CompletionQueue::poll`], [`Burst::next`]; |
-//! | `ibv_end_poll` | the burst is dropped |
-//! | `ibv_wc_read_*`, `struct ibv_wc` | [`Completion`], [`WorkCompletion`] |
+//! | `ibv_start_poll` | [`CompletionQueue::poll`] |
+//! | `ibv_next_poll` | [`Burst::next`] |
+//! | `ibv_end_poll` | the [`Burst`] is dropped |
+//! | `ibv_wc_read_*` | [`Completion`], [`WorkCompletion`] |
+//! | `struct ibv_wc` | [`WorkCompletion`] |
 //! | `ibv_wc_status_str` | `Display` of [`Failure`], [`Status::explain`] |
-//! | `ibv_create_qp`, `ibv_create_qp_ex` | [`Context::queue_pair`], [`QueuePairBuilder`] |
-//! | `ibv_create_ah`, `ibv_wr_set_ud_addr` | [`Context::create_ah`], [`QueuePair::destination`], |
-//! |  | [`Batch::send_to`] |
-//! | `ibv_init_ah_from_wc`, `ibv_create_ah_from_wc` | [`Context::sender_address`], |
-//! |  | [`QueuePair::reply_to`] |
+//! | `ibv_create_qp` | [`Context::queue_pair`], [`QueuePairBuilder`] |
+//! | `ibv_create_qp_ex` | [`Context::queue_pair`], [`QueuePairBuilder`] |
+//! | `ibv_create_ah` | [`Context::create_ah`], [`QueuePair::destination`] |
+//! | `ibv_wr_set_ud_addr` | [`Batch::send_to`] |
+//! | `ibv_init_ah_from_wc` | [`Context::sender_address`] |
+//! | `ibv_create_ah_from_wc` | [`QueuePair::reply_to`] |
 //! | `IBV_QPT_RAW_PACKET` | [`QueuePairBuilder::raw_packet`], [`Batch::send_packet`] |
-//! | `ibv_create_flow`, `ibv_destroy_flow` | [`FlowRule`], [`QueuePair::steer`]; |
-//! |  | a [`Flow`] is dropped |
-//! | `ibv_create_wq`, `ibv_modify_wq`, | [`Context::work_queue`], [`WorkQueue`] |
-//! | `ibv_post_wq_recv` |  |
-//! | `ibv_create_rwq_ind_table`, `ibv_rx_hash_conf` | [`Context::indirection_table`], |
-//! |  | [`Context::rss_queue_pair`] |
-//! | `ibv_query_ece`, `ibv_set_ece` | [`QueuePair::ece`], [`QueuePair::set_ece`] |
-//! | `ibv_create_counters`, `ibv_read_counters`, | [`Context::flow_counters`], |
-//! | `ibv_attach_counters_point_flow` | [`FlowCounters::read`], [`QueuePair::steer_counted`] |
-//! | `ibv_attach_mcast`, `ibv_detach_mcast` | [`QueuePair::attach`]; |
-//! |  | a [`MulticastMembership`] is dropped |
+//! | `ibv_create_flow` | [`FlowRule`], [`QueuePair::steer`] |
+//! | `ibv_destroy_flow` | a [`Flow`] is dropped |
+//! | `ibv_create_wq` | [`Context::work_queue`] |
+//! | `ibv_modify_wq` | [`WorkQueue`] |
+//! | `ibv_post_wq_recv` | [`WorkQueue`] |
+//! | `ibv_create_rwq_ind_table` | [`Context::indirection_table`] |
+//! | `ibv_rx_hash_conf` | [`Context::rss_queue_pair`] |
+//! | `ibv_query_ece` | [`QueuePair::ece`] |
+//! | `ibv_set_ece` | [`QueuePair::set_ece`] |
+//! | `ibv_create_counters` | [`Context::flow_counters`] |
+//! | `ibv_read_counters` | [`FlowCounters::read`] |
+//! | `ibv_attach_counters_point_flow` | [`QueuePair::steer_counted`] |
+//! | `ibv_attach_mcast` | [`QueuePair::attach`] |
+//! | `ibv_detach_mcast` | a [`MulticastMembership`] is dropped |
 //! | `mlx5dv_create_qp` of a DCI, of a DCT | [`QueuePairBuilder::dci`], [`Context::dc_target`] |
-//! | `mlx5dv_dci_streams`, | [`QueuePairBuilder::streams`], [`DcDestination::on_stream`], |
-//! | `mlx5dv_wr_set_dc_addr_stream`, | [`QueuePair::reset_stream`] |
-//! | `mlx5dv_dci_stream_id_reset` |  |
+//! | `mlx5dv_dci_streams` | [`QueuePairBuilder::streams`] |
+//! | `mlx5dv_wr_set_dc_addr_stream` | [`DcDestination::on_stream`] |
+//! | `mlx5dv_dci_stream_id_reset` | [`QueuePair::reset_stream`] |
 //! | `mlx5dv_dm_map_op_addr` | [`DeviceMemory::map_operation`] |
 //! | `mlx5dv_wr_set_dc_addr` | [`QueuePair::destination`], [`DcDestination`] |
-//! | `ibv_modify_qp` | [`QueuePair::prepare`] and [`QueuePair::connect`], |
-//! |  | or [`QueuePair::init`], [`QueuePair::ready_to_receive`], [`QueuePair::ready_to_send`], |
-//! |  | [`QueuePair::change`], [`QueuePair::drain_sends`], [`QueuePair::change_drained`], |
-//! |  | [`QueuePair::resume`], [`QueuePair::recover`], [`QueuePair::fail`], |
-//! |  | [`QueuePair::reset`]; [`QueuePair::modify`] by mask |
+//! | `ibv_modify_qp` | [`QueuePair::prepare`] and [`QueuePair::connect`], or [`QueuePair::init`], |
+//! |  | [`QueuePair::ready_to_receive`], [`QueuePair::ready_to_send`], [`QueuePair::change`], |
+//! |  | [`QueuePair::drain_sends`], [`QueuePair::change_drained`], [`QueuePair::resume`], |
+//! |  | [`QueuePair::recover`], [`QueuePair::fail`], [`QueuePair::reset`]; [`QueuePair::modify`] |
+//! |  | by mask |
 //! | `ibv_query_qp` | [`QueuePair::query`] |
-//! | `ibv_destroy_qp` | [`QueuePair::destroy`], or dropped; |
-//! |  | [`CompletionQueue::reclaim`] gives frames back |
-//! | `ibv_post_send` | [`QueuePair::post_send`] and other `post_*` methods; |
-//! |  | [`RawBatch::post`] by address and key |
-//! | `ibv_wr_start`, `ibv_wr_complete` | [`QueuePair::batch`], [`Batch::ring`] |
+//! | `ibv_destroy_qp` | [`QueuePair::destroy`], or dropped; [`CompletionQueue::reclaim`] gives |
+//! |  | frames back |
+//! | `ibv_post_send` | [`QueuePair::post_send`] and other `post_*` methods; [`RawBatch::post`] by |
+//! |  | address and key |
+//! | `ibv_wr_start` | [`QueuePair::batch`] |
+//! | `ibv_wr_complete` | [`Batch::ring`] |
 //! | `ibv_wr_abort` | drop the [`Batch`] |
-//! | `ibv_wr_send`, `ibv_wr_send_imm` | [`Batch::send`], [`Batch::send_imm`] |
-//! | `ibv_wr_rdma_write`, `ibv_wr_rdma_write_imm` | [`Batch::write`], [`Batch::write_imm`] |
+//! | `ibv_wr_send` | [`Batch::send`] |
+//! | `ibv_wr_send_imm` | [`Batch::send_imm`] |
+//! | `ibv_wr_rdma_write` | [`Batch::write`] |
+//! | `ibv_wr_rdma_write_imm` | [`Batch::write_imm`] |
 //! | `ibv_wr_rdma_read` | [`Batch::read`] |
-//! | `ibv_wr_atomic_cmp_swp`, | [`Batch::compare_swap`], [`Batch::fetch_add`] |
-//! | `ibv_wr_atomic_fetch_add` |  |
+//! | `ibv_wr_atomic_cmp_swp` | [`Batch::compare_swap`] |
+//! | `ibv_wr_atomic_fetch_add` | [`Batch::fetch_add`] |
 //! | `ibv_wr_set_inline_data` | [`Batch::send_inline`], [`Batch::write_inline`] |
-//! | `IBV_SEND_SIGNALED`, `_FENCE`, `_SOLICITED` | [`Wr`]: signaled unless [`Wr::unsignaled`], |
-//! |  | [`Wr::fenced`], [`Wr::solicited`] |
+//! | `IBV_SEND_SIGNALED` | [`Wr`]: the default; [`Wr::unsignaled`] leaves it out |
+//! | `IBV_SEND_FENCE` | [`Wr::fenced`] |
+//! | `IBV_SEND_SOLICITED` | [`Wr::solicited`] |
 //! | `ibv_post_recv` | [`QueuePair::post_recv`], [`RecvBatch::post`] |
-//! | `ibv_create_srq`, `ibv_create_srq_ex` | [`Context::shared_receive_queue`]; |
-//! |  | a queue pair's is [`QueuePairBuilder::shared_receives`] |
+//! | `ibv_create_srq` | [`Context::shared_receive_queue`]; a queue pair's is |
+//! |  | [`QueuePairBuilder::shared_receives`] |
+//! | `ibv_create_srq_ex` | [`Context::shared_receive_queue`]; a queue pair's is |
+//! |  | [`QueuePairBuilder::shared_receives`] |
 //! | `ibv_post_srq_recv` | [`SharedReceiveQueue::post`], [`SharedReceiveQueue::batch`] |
 //! | `ibv_post_srq_ops` | [`SharedReceiveQueue::tag_batch`], of a queue [`ForTags`] |
-//! | `struct ibv_tmh`, `ibv_rvh` | [`TagMessage`], [`Rendezvous`] |
+//! | `struct ibv_tmh` | [`TagMessage`] |
+//! | `ibv_rvh` | [`Rendezvous`] |
 //! | `ibv_modify_srq` | [`SharedReceiveQueue::set_limit`], [`SharedReceiveQueue::resize`] |
-//! | `ibv_query_srq`, `ibv_get_srq_num` | [`SharedReceiveQueue::query`], |
-//! |  | [`SharedReceiveQueue::srqn`] |
+//! | `ibv_query_srq` | [`SharedReceiveQueue::query`] |
+//! | `ibv_get_srq_num` | [`SharedReceiveQueue::srqn`] |
 //! | `ibv_destroy_srq` | [`SharedReceiveQueue::destroy`], which gives frames back, or dropped |
 //! | `errno` | [`Error::to_errno`], [`PostError::to_errno`] |
-//! | `struct ibv_device_attr`, `ibv_port_attr`, | [`DeviceAttr`], [`PortAttr`], [`QpAttr`], |
-//! | `ibv_qp_attr`, `ibv_qp_cap` | [`QpCap`] |
+//! | `struct ibv_device_attr` | [`DeviceAttr`] |
+//! | `ibv_port_attr` | [`PortAttr`] |
+//! | `ibv_qp_attr` | [`QpAttr`] |
+//! | `ibv_qp_cap` | [`QpCap`] |
 //! | the text that `ibv_rc_pingpong` exchanges | [`Endpoint`] |
 //!
 //! Differences from libibverbs, and what this library lacks, are listed in `docs/PARITY.md` of the
@@ -132,11 +167,14 @@
 //! [`Batch::write`]: crate::Batch::write
 //! [`Batch::write_imm`]: crate::Batch::write_imm
 //! [`Batch::write_inline`]: crate::Batch::write_inline
+//! [`Burst`]: crate::Burst
 //! [`Burst::next`]: crate::Burst::next
 //! [`ClockReading::nanoseconds`]: crate::clock::ClockReading::nanoseconds
 //! [`Completion`]: crate::Completion
+//! [`CompletionChannel`]: crate::CompletionChannel
 //! [`CompletionChannel::next_within`]: crate::CompletionChannel::next_within
 //! [`CompletionChannel::try_next`]: crate::CompletionChannel::try_next
+//! [`CompletionQueue`]: crate::CompletionQueue
 //! [`CompletionQueue::arm`]: crate::CompletionQueue::arm
 //! [`CompletionQueue::moderate`]: crate::CompletionQueue::moderate
 //! [`CompletionQueue::poll`]: crate::CompletionQueue::poll
@@ -182,6 +220,7 @@
 //! [`DeviceAttr`]: crate::DeviceAttr
 //! [`DeviceClock::read`]: crate::clock::DeviceClock::read
 //! [`DeviceClock::ticks`]: crate::clock::DeviceClock::ticks
+//! [`DeviceMemory`]: crate::memory::DeviceMemory
 //! [`DeviceMemory::map_operation`]: crate::memory::DeviceMemory::map_operation
 //! [`DeviceMemory::read`]: crate::memory::DeviceMemory::read
 //! [`DeviceMemory::write`]: crate::memory::DeviceMemory::write
@@ -199,6 +238,7 @@
 //! [`MulticastMembership`]: crate::multicast::MulticastMembership
 //! [`PortAttr`]: crate::PortAttr
 //! [`PostError::to_errno`]: crate::PostError::to_errno
+//! [`ProtectionDomain`]: crate::ProtectionDomain
 //! [`ProtectionDomain::alloc_window`]: crate::ProtectionDomain::alloc_window
 //! [`ProtectionDomain::expose`]: crate::ProtectionDomain::expose
 //! [`ProtectionDomain::import_region`]: crate::ProtectionDomain::import_region
@@ -206,6 +246,7 @@
 //! [`ProtectionDomain::register_at`]: crate::ProtectionDomain::register_at
 //! [`ProtectionDomain::register_device_memory`]: crate::ProtectionDomain::register_device_memory
 //! [`ProtectionDomain::register_dmabuf`]: crate::ProtectionDomain::register_dmabuf
+//! [`ProtectionDomain::register_dmabuf_direct`]: crate::ProtectionDomain::register_dmabuf_direct
 //! [`ProtectionDomain::slab`]: crate::ProtectionDomain::slab
 //! [`QpAttr`]: crate::attr::QpAttr
 //! [`QpCap`]: crate::QpCap

@@ -55,7 +55,7 @@ impl Flow {
     pub fn destroy(mut self) -> Result<(), Refused<Self>> {
         match self.core.destroy() {
             Ok(()) => Ok(()),
-            Err(error) => Err(Refused { error, object: self }),
+            Err(error) => Err(Refused::new(error, self)),
         }
     }
 }

@@ -39,9 +39,9 @@
 //! values.
 //!
 //! Below it, a provider speaks to one family of devices: `uverbs-mlx5` to ConnectX, `uverbs-rxe` to
-//! Linux's soft-RoCE, `uverbs-siw` to its software iWARP. Types have the provider as a parameter,
-//! [`Any`] by default, which is an enum over all; [`Device::open_as`] gives the types of one
-//! provider.
+//! Linux's soft-RoCE, `uverbs-siw` to its software iWARP, `uverbs-rdmavt` to Omni-Path. Types have
+//! the provider as a parameter, [`Any`] by default, which is an enum over all;
+//! [`Device::open_as`] gives the types of one provider.
 //!
 //! Below those, `uverbs-core` is the contract between both, and the doors through which everything
 //! leaves the process.
@@ -73,6 +73,7 @@ compile_error!("uverbs needs a 64-bit machine: a doorbell is one 64-bit store");
 struct Readme;
 
 mod any;
+pub mod any_transport;
 pub mod attr;
 pub mod c_names;
 pub mod clock;
@@ -85,12 +86,14 @@ pub mod flow;
 pub mod memory;
 pub mod multicast;
 pub mod packet;
+pub mod place;
 pub mod placement;
 pub mod process;
 pub mod provider;
 mod qp;
 pub mod raw;
 mod recv;
+pub mod report;
 pub mod rss;
 mod send;
 pub mod tags;
@@ -184,7 +187,9 @@ pub use uverbs_core::provider::{CqeSize, Notify};
 #[doc(inline)]
 pub use uverbs_core::queues::completion::{Completed, Failure, Sender, Status};
 pub use uverbs_core::queues::work::{PostError, Remote, SendFlags, Wr};
+pub use uverbs_efa::Efa;
 pub use uverbs_mlx5::Mlx5;
+pub use uverbs_rdmavt::Rdmavt;
 pub use uverbs_rxe::Rxe;
 pub use uverbs_siw::Siw;
 #[cfg(feature = "softhca")]
@@ -195,11 +200,14 @@ pub use any::Any;
 pub use cq::builder::CompletionQueueBuilder;
 pub use cq::channel::{CompletionChannel, CompletionEvent};
 pub use cq::queue::{Burst, Completion, CompletionQueue, WorkCompletion};
+pub use device::choose::{Choice, Reason, choose, choose_among};
 pub use device::context::{Context, LocalPort};
-#[cfg(feature = "softhca")]
-pub use device::find::device_or_softhca;
-pub use device::find::{Device, default_device, device, devices, open};
+pub use device::find::{Device, devices};
 pub use device::import::import;
+#[cfg(feature = "softhca")]
+pub use device::named::device_or_softhca;
+pub use device::named::{default_device, device, device_names, open};
+pub use device::near::near;
 pub use memory::mr::MemoryRegion;
 pub use memory::pd::ProtectionDomain;
 pub use qp::builder::QueuePairBuilder;

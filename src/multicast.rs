@@ -57,7 +57,7 @@ impl MulticastMembership {
                 self.left = true;
                 Ok(())
             }
-            Err(error) => Err(Refused { error, object: self }),
+            Err(error) => Err(Refused::new(error, self)),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use uverbs_core::attr::{
     DciChange, DciInitAttr, DciRtrAttr, InitAttr, MacAddr, QpType, RawPacketChange,
     RawPacketInitAttr, RawPacketRtrAttr, RawPacketRtsAttr, RcChange, RcDrainedChange, RtrAttr,
-    RtsAttr, Transition, UcChange, UcDrainedChange, UcRecovery, UcRtrAttr, UdChange,
+    RtsAttr, SrdRtsAttr, Transition, UcChange, UcDrainedChange, UcRecovery, UcRtrAttr, UdChange,
     UdDrainedChange, UdInitAttr, UdRecovery, UdRtrAttr, UnreliableRtsAttr,
 };
 
@@ -14,7 +14,7 @@ use crate::{DatagramEndpoint, Endpoint, Local};
 
 pub(crate) mod directed;
 
-pub use directed::Directed;
+pub use directed::{Atomics, Directed};
 
 mod sealed {
     pub trait Sealed {}
@@ -36,6 +36,8 @@ mod sealed {
 /// [shared receive queues](crate::xrc::RemoteSrq), each DC post its
 /// [target](crate::dc::DcDestination). [`XrcTarget`](crate::xrc::XrcTarget) and
 /// [`DcTarget`](crate::dc::DcTarget) receive for XRC and DC.
+///
+/// [`Srd`] is EFA's: reliable as [`Rc`] and addressed as [`Ud`], in no order.
 ///
 /// [`RawPacket`] is outside this table: it sends and receives whole Ethernet frames.
 ///
@@ -65,7 +67,7 @@ pub trait Drains: Transport {
 }
 
 /// A transport whose send queue can fail alone (SQE), and recover. Sealed, as [`Transport`] is.
-pub trait Unreliable: Transport {
+pub trait Recovers: Transport {
     /// Attributes that may change from SQE to RTS.
     type Recovery: Transition;
 }
@@ -86,6 +88,16 @@ pub trait Connected: Peered {
     /// True if the peer acknowledges messages.
     #[doc(hidden)]
     const RELIABLE: bool;
+}
+
+/// A transport without peer, each of whose work requests names a queue pair by address handle,
+/// number and Q_Key. Sealed, as [`Transport`] is.
+pub trait Datagram:
+    Transport<Init = UdInitAttr, Rtr = UdRtrAttr, Endpoint = DatagramEndpoint>
+{
+    /// Attributes for RTR to RTS.
+    #[doc(hidden)]
+    fn rts(sq_psn: u32, local: &Local) -> Self::Rts;
 }
 
 /// A transport that acknowledges, and so has READs and atomics. Sealed, as [`Transport`] is.
@@ -158,7 +170,7 @@ impl Drains for Uc {
     type DrainedChange = UcDrainedChange;
 }
 
-impl Unreliable for Uc {
+impl Recovers for Uc {
     type Recovery = UcRecovery;
 }
 
@@ -193,11 +205,52 @@ impl Transport for Ud {
     type Endpoint = DatagramEndpoint;
 }
 
+impl Datagram for Ud {
+    fn rts(sq_psn: u32, _: &Local) -> UnreliableRtsAttr {
+        UnreliableRtsAttr { sq_psn }
+    }
+}
+
 impl Drains for Ud {
     type DrainedChange = UdDrainedChange;
 }
 
-impl Unreliable for Ud {
+impl Recovers for Ud {
+    type Recovery = UdRecovery;
+}
+
+/// Scalable reliable datagram: any peer, each message once, acknowledged, in no order. A SEND is
+/// one packet, as of [`Ud`]; READ and WRITE are as of [`Rc`]. A later message may arrive before an
+/// earlier one, also before the data of an earlier WRITE. An error of a work request leaves the
+/// queue pair as it is. EFA only.
+#[doc(alias = "EFADV_QP_DRIVER_TYPE_SRD")]
+#[derive(Debug)]
+pub enum Srd {}
+
+impl sealed::Sealed for Srd {}
+
+impl Transport for Srd {
+    const NAME: &'static str = "SRD";
+    const TYPE: QpType = QpType::Srd;
+    type Init = UdInitAttr;
+    type Rtr = UdRtrAttr;
+    type Rts = SrdRtsAttr;
+    type Change = UdChange;
+    type Endpoint = DatagramEndpoint;
+}
+
+impl Datagram for Srd {
+    /// Seven retries, the default of [`Local`], leave the device's own number.
+    fn rts(sq_psn: u32, local: &Local) -> SrdRtsAttr {
+        SrdRtsAttr { sq_psn, rnr_retry: (local.rnr_retry != 7).then_some(local.rnr_retry) }
+    }
+}
+
+impl Drains for Srd {
+    type DrainedChange = UdDrainedChange;
+}
+
+impl Recovers for Srd {
     type Recovery = UdRecovery;
 }
 

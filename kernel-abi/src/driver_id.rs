@@ -25,3 +25,5 @@ pub const RDMA_DRIVER_QIB: u32 = 16;
 pub const RDMA_DRIVER_EFA: u32 = 17;
 pub const RDMA_DRIVER_SIW: u32 = 18;
 pub const RDMA_DRIVER_ERDMA: u32 = 19;
+pub const RDMA_DRIVER_MANA: u32 = 20;
+pub const RDMA_DRIVER_IONIC: u32 = 21;

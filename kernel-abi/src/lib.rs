@@ -14,7 +14,10 @@
 //! | [`srq`], [`ah`], [`wq`], [`xrcd`], [`mcast`] | `ib_user_verbs.h`, `ib_user_ioctl_verbs.h` |
 //! | [`event`], [`wc`], [`flow`], [`driver_id`] | `ib_user_verbs.h`, `ib_user_ioctl_verbs.h` |
 //! | [`mlx5`] | `mlx5-abi.h`, `mlx5_user_ioctl_cmds.h`, `mlx5_user_ioctl_verbs.h` |
+//! | [`efa`] | `efa-abi.h` |
+//! | [`efa::io`] | rdma-core's `providers/efa/efa_io_defs.h` |
 //! | [`rxe`] | `rdma_user_rxe.h` |
+//! | [`rvt`] | `rvt-abi.h` |
 //! | [`siw`] | `siw-abi.h` |
 //! | [`rdma_cm`] | `rdma_user_cm.h` |
 //! | [`netlink`] | `rdma_netlink.h` |
@@ -29,7 +32,7 @@
 //!   with accessors.
 //!
 //! `tests/layout.rs` compares each offset, size and value with fixtures that gcc made from the
-//! headers (`xtask/layouts/kernel_abi.py`).
+//! headers (`xtask/layouts/kernel_abi.py`, `efa.py`).
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -37,6 +40,7 @@ pub mod ah;
 pub mod cq;
 pub mod device;
 pub mod driver_id;
+pub mod efa;
 pub mod event;
 pub mod flow;
 pub mod gid;
@@ -51,11 +55,12 @@ pub mod pd;
 pub mod port;
 pub mod qp;
 pub mod rdma_cm;
-pub mod rxe;
-pub mod siw;
+mod rings;
 pub mod srq;
 mod union;
 pub mod wc;
 pub mod wq;
 pub mod write;
 pub mod xrcd;
+
+pub use rings::{rvt, rxe, siw};

@@ -1,6 +1,7 @@
 //! Compares the crate with the kernel's headers: every field's offset and size, every struct's
 //! size, every constant's value, in both directions. The fixtures come from
-//! `xtask/layouts/kernel_abi.py`, and `cargo xtask layouts` holds them to the headers of the day.
+//! `xtask/layouts/kernel_abi.py`, and `cargo xtask layouts` holds them to the headers of the day;
+//! EFA's come from `xtask/layouts/efa.py`, which needs rdma-core's sources.
 //!
 //! `tables` lists the crate's items. A struct's line there is destructured exhaustively, so a field
 //! it lacks does not compile; and an item of the sources that no line names fails
@@ -70,7 +71,7 @@ fn differences(ours: &BTreeSet<String>, theirs: &BTreeSet<String>) -> Vec<String
 #[test]
 fn structs_are_laid_out_as_in_c() {
     let ours: BTreeSet<_> = tables::structs::rows().into_iter().collect();
-    let tables = ["layout.tsv", "layout_later.tsv"];
+    let tables = ["layout.tsv", "layout_later.tsv", "layout_efa.tsv"];
     let theirs: BTreeSet<_> =
         tables.map(fixture).iter().flat_map(|table| table.lines()).map(str::to_owned).collect();
     assert!(theirs.len() > 1000, "fixture is cut short");
@@ -84,8 +85,13 @@ fn constants_have_their_values() {
         .iter()
         .map(|(name, value)| format!("{name}\t{value}"))
         .collect();
-    let tables =
-        ["constants.tsv", "constants_uapi_later.tsv", "constants_verbs.tsv", "constants_later.tsv"];
+    let tables = [
+        "constants.tsv",
+        "constants_uapi_later.tsv",
+        "constants_verbs.tsv",
+        "constants_later.tsv",
+        "constants_efa.tsv",
+    ];
     let theirs: BTreeSet<_> =
         tables.map(fixture).iter().flat_map(|table| table.lines()).map(str::to_owned).collect();
     assert!(theirs.len() > 850, "fixture is cut short");

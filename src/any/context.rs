@@ -2,40 +2,44 @@
 
 /// Writes [`ContextOps`](uverbs_core::provider::ContextOps) of `AnyContext` for all providers.
 macro_rules! forward {
-    ($($variant:ident = $provider:ty),+) => {
+    ($($(#[$cfg:meta])* $variant:ident = $provider:ty),+) => {
         // SAFETY: passes everything on to the one provider that the object is of.
         unsafe impl ContextOps<Any> for AnyContext {
             fn core(&self) -> &Arc<ContextCore> {
-                match self { $(Self::$variant(context) => context.core(),)+ }
+                match self { $($(#[$cfg])* Self::$variant(context) => context.core(),)+ }
             }
 
             fn query_device(&self) -> Result<DeviceAttr, Error> {
-                match self { $(Self::$variant(context) => context.query_device(),)+ }
+                match self { $($(#[$cfg])* Self::$variant(context) => context.query_device(),)+ }
             }
 
             fn device_attr(&self) -> &DeviceAttr {
-                match self { $(Self::$variant(context) => context.device_attr(),)+ }
+                match self { $($(#[$cfg])* Self::$variant(context) => context.device_attr(),)+ }
             }
 
             fn comp_vectors(&self) -> u32 {
-                match self { $(Self::$variant(context) => context.comp_vectors(),)+ }
+                match self { $($(#[$cfg])* Self::$variant(context) => context.comp_vectors(),)+ }
             }
 
             fn query_port(&self, port: u8) -> Result<PortAttr, Error> {
-                match self { $(Self::$variant(context) => context.query_port(port),)+ }
+                match self { $($(#[$cfg])* Self::$variant(context) => context.query_port(port),)+ }
             }
 
             fn alloc_dm(&self, len: usize, log_align: u32) -> Result<DmCore, Error> {
-                match self { $(Self::$variant(context) => context.alloc_dm(len, log_align),)+ }
+                match self {
+                    $($(#[$cfg])* Self::$variant(context) => context.alloc_dm(len, log_align),)+
+                }
             }
 
             unsafe fn import_dm(&self, handle: u32) -> Result<DmCore, Error> {
-                // SAFETY: the caller upholds this function's contract.
-                match self { $(Self::$variant(context) => unsafe { context.import_dm(handle) },)+ }
+                match self {
+                    // SAFETY: the caller upholds this function's contract.
+                    $($(#[$cfg])* Self::$variant(context) => unsafe { context.import_dm(handle) },)+
+                }
             }
 
             fn map_clock(&self) -> Result<DeviceClock, Error> {
-                match self { $(Self::$variant(context) => context.map_clock(),)+ }
+                match self { $($(#[$cfg])* Self::$variant(context) => context.map_clock(),)+ }
             }
 
             fn create_flow(
@@ -45,12 +49,13 @@ macro_rules! forward {
                 counters: Option<Arc<CountersCore>>,
             ) -> Result<FlowCore, Error> {
                 match self {
-                    $(Self::$variant(context) => context.create_flow(to, rule, counters),)+
+                    $($(#[$cfg])*
+                      Self::$variant(context) => context.create_flow(to, rule, counters),)+
                 }
             }
 
             fn create_counters(&self) -> Result<CountersCore, Error> {
-                match self { $(Self::$variant(context) => context.create_counters(),)+ }
+                match self { $($(#[$cfg])* Self::$variant(context) => context.create_counters(),)+ }
             }
 
             fn alloc_indirect(
@@ -58,25 +63,33 @@ macro_rules! forward {
                 pd: &Arc<PdCore>,
                 parts: u32,
             ) -> Result<(MwCore, u32), Error> {
-                match self { $(Self::$variant(context) => context.alloc_indirect(pd, parts),)+ }
+                match self {
+                    $($(#[$cfg])* Self::$variant(context) => context.alloc_indirect(pd, parts),)+
+                }
+            }
+
+            fn dc_rd_atomic(&self) -> Option<u32> {
+                match self { $($(#[$cfg])* Self::$variant(context) => context.dc_rd_atomic(),)+ }
             }
 
             fn null_lkey(&self) -> Option<u32> {
-                match self { $(Self::$variant(context) => context.null_lkey(),)+ }
+                match self { $($(#[$cfg])* Self::$variant(context) => context.null_lkey(),)+ }
             }
 
             fn alloc_pd(&self) -> Result<Arc<PdCore>, Error> {
-                match self { $(Self::$variant(context) => context.alloc_pd(),)+ }
+                match self { $($(#[$cfg])* Self::$variant(context) => context.alloc_pd(),)+ }
             }
 
             unsafe fn import_pd(&self, handle: u32) -> Result<Arc<PdCore>, Error> {
-                // SAFETY: the caller upholds this function's contract.
-                match self { $(Self::$variant(context) => unsafe { context.import_pd(handle) },)+ }
+                match self {
+                    // SAFETY: the caller upholds this function's contract.
+                    $($(#[$cfg])* Self::$variant(context) => unsafe { context.import_pd(handle) },)+
+                }
             }
 
             fn create_cq(&self, init: &CqInit) -> Result<(Arc<CqCore>, AnyCq), Error> {
                 match self {
-                    $(Self::$variant(context) => {
+                    $($(#[$cfg])* Self::$variant(context) => {
                         let (core, cq) = context.create_cq(init)?;
                         Ok((core, AnyCq::$variant(cq)))
                     })+
@@ -85,7 +98,7 @@ macro_rules! forward {
 
             fn create_qp(&self, init: &QpInit) -> Result<NewQp<Any>, Error> {
                 match self {
-                    $(Self::$variant(context) => {
+                    $($(#[$cfg])* Self::$variant(context) => {
                         let NewQp { core, sq, rq } = context.create_qp(init)?;
                         let (sq, rq) = (AnySq::$variant(sq), AnyRq::$variant(rq));
                         Ok(NewQp { core, sq, rq })
@@ -95,7 +108,7 @@ macro_rules! forward {
 
             fn create_srq(&self, init: &SrqInit) -> Result<NewSrq<Any>, Error> {
                 match self {
-                    $(Self::$variant(context) => {
+                    $($(#[$cfg])* Self::$variant(context) => {
                         let NewSrq { core, srq } = context.create_srq(init)?;
                         Ok(NewSrq { core, srq: AnySrq::$variant(srq) })
                     })+
@@ -104,7 +117,7 @@ macro_rules! forward {
 
             fn create_wq(&self, init: &WqInit) -> Result<NewWq<Any>, Error> {
                 match self {
-                    $(Self::$variant(context) => {
+                    $($(#[$cfg])* Self::$variant(context) => {
                         let NewWq { core, rq } = context.create_wq(init)?;
                         Ok(NewWq { core, rq: AnyRq::$variant(rq) })
                     })+
@@ -115,7 +128,9 @@ macro_rules! forward {
                 &self,
                 queues: Vec<Arc<WqCore>>,
             ) -> Result<Arc<IndTableCore>, Error> {
-                match self { $(Self::$variant(context) => context.create_ind_table(queues),)+ }
+                match self {
+                    $($(#[$cfg])* Self::$variant(context) => context.create_ind_table(queues),)+
+                }
             }
 
             fn create_rss_qp(
@@ -125,13 +140,15 @@ macro_rules! forward {
                 hash: &RssHash,
             ) -> Result<Arc<RssCore>, Error> {
                 match self {
-                    $(Self::$variant(context) => context.create_rss_qp(pd, table, hash),)+
+                    $($(#[$cfg])*
+                      Self::$variant(context) => context.create_rss_qp(pd, table, hash),)+
                 }
             }
 
             fn create_ah(&self, pd: &Arc<PdCore>, attr: &AhAttr) -> Result<AnyAh, Error> {
                 match self {
-                    $(Self::$variant(context) => context.create_ah(pd, attr).map(AnyAh::$variant),)+
+                    $($(#[$cfg])*
+                      Self::$variant(context) => context.create_ah(pd, attr).map(AnyAh::$variant),)+
                 }
             }
         }

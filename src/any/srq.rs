@@ -3,19 +3,19 @@
 
 /// Writes [`SrqOps`](uverbs_core::provider::SrqOps) of `AnySrq` for all providers.
 macro_rules! forward {
-    ($($variant:ident = $provider:ty),+) => {
+    ($($(#[$cfg:meta])* $variant:ident = $provider:ty),+) => {
         // SAFETY: passes everything on to the one provider that the object is of.
         unsafe impl SrqOps for AnySrq {
             fn set_limit(&mut self, core: &SrqCore, limit: u32) -> Result<(), Error> {
-                match self { $(Self::$variant(srq) => srq.set_limit(core, limit),)+ }
+                match self { $($(#[$cfg])* Self::$variant(srq) => srq.set_limit(core, limit),)+ }
             }
 
             fn resize(&mut self, core: &SrqCore, max_wr: u32) -> Result<u32, Error> {
-                match self { $(Self::$variant(srq) => srq.resize(core, max_wr),)+ }
+                match self { $($(#[$cfg])* Self::$variant(srq) => srq.resize(core, max_wr),)+ }
             }
 
             fn begin_tags(&mut self) {
-                match self { $(Self::$variant(srq) => srq.begin_tags(),)+ }
+                match self { $($(#[$cfg])* Self::$variant(srq) => srq.begin_tags(),)+ }
             }
 
             unsafe fn change_tags(
@@ -23,22 +23,31 @@ macro_rules! forward {
                 wr: TagWr,
                 op: &TagOp,
             ) -> Result<TagHandle, PostError> {
-                // SAFETY: the caller upholds this function's contract.
-                match self { $(Self::$variant(srq) => unsafe { srq.change_tags(wr, op) },)+ }
+                match self {
+                    // SAFETY: the caller upholds this function's contract.
+                    $($(#[$cfg])* Self::$variant(srq) => unsafe { srq.change_tags(wr, op) },)+
+                }
             }
 
             unsafe fn own_tag(&mut self, tag: TagHandle, held: Held) {
-                // SAFETY: the caller upholds this function's contract.
-                match self { $(Self::$variant(srq) => unsafe { srq.own_tag(tag, held) },)+ }
+                match self {
+                    // SAFETY: the caller upholds this function's contract.
+                    $($(#[$cfg])* Self::$variant(srq) => unsafe { srq.own_tag(tag, held) },)+
+                }
             }
 
             unsafe fn ring_tags(&mut self) {
                 // SAFETY: the caller upholds this function's contract.
-                match self { $(Self::$variant(srq) => unsafe { srq.ring_tags() },)+ }
+                match self { $($(#[$cfg])* Self::$variant(srq) => unsafe { srq.ring_tags() },)+ }
+            }
+
+            unsafe fn repost(&mut self, index: u32) -> bool {
+                // SAFETY: contract of `repost`.
+                match self { $($(#[$cfg])* Self::$variant(srq) => unsafe { srq.repost(index) },)+ }
             }
 
             fn close_tags(&mut self) -> Result<(), Error> {
-                match self { $(Self::$variant(srq) => srq.close_tags(),)+ }
+                match self { $($(#[$cfg])* Self::$variant(srq) => srq.close_tags(),)+ }
             }
         }
     };

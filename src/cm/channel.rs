@@ -78,7 +78,9 @@ impl EventChannel {
             Err(Errno::ENOENT | Errno::ENODEV | Errno::ENXIO) => Err(Error::Unsupported {
                 verb: "rdma_create_event_channel",
                 what: format!(
-                    "the connection manager: {} isn't there (modprobe rdma_ucm)",
+                    "the kernel's connection manager: {} isn't there (modprobe rdma_ucm). A \
+                     software HCA has another: EventChannel::of(&device), and resolve_on or \
+                     listen_on",
                     KernelCmDoor::NODE
                 ),
             }),

@@ -138,13 +138,13 @@ impl<P: Provider> Connection<P> {
     /// # Errors
     ///
     /// With the queue pair: [`Error::TimedOut`] when the peer doesn't answer; [`Error::Kernel`]:
-    /// `EINVAL` if the connection is already over. The connection has ended in any case.
+    /// `EINVAL` if the connection is already over and [`is_closed`](Self::is_closed) was not asked.
+    /// After it returned true this succeeds at once. The connection has ended in any case.
     #[doc(alias = "rdma_disconnect")]
-    #[allow(clippy::result_large_err, reason = "the error is the queue pair itself, once")]
     pub fn disconnect(mut self, limit: Duration) -> Result<QueuePair<P>, Refused<QueuePair<P>>> {
         match self.try_disconnect(limit) {
             Ok(()) => Ok(self.qp),
-            Err(error) => Err(Refused { error, object: self.qp }),
+            Err(error) => Err(Refused::new(error, self.qp)),
         }
     }
 

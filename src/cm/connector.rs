@@ -8,7 +8,7 @@ use uverbs_core::connection::{Attempt, ConnectionError, ConnectionErrorKind};
 use uverbs_core::error::Error;
 
 use super::addr::Address;
-use super::param::Depths;
+use super::param::{Depths, agree};
 use super::{Connection, EventChannel, EventKind, IbAddr, Id, Param, PathRecord, PortSpace};
 use crate::provider::Provider;
 use crate::{AckTimeout, Device, QueuePair, Refused};
@@ -152,7 +152,8 @@ impl Connector {
     /// As [`resolve`](Self::resolve).
     pub fn resolve_on(self, channel: EventChannel) -> Result<Route, Error> {
         let attempt = Attempt { to: self.to.to_string(), limit: self.limit };
-        let named = |error| named(error, &attempt, "the path to");
+        let device = channel.device().cloned();
+        let named = |error| named(error, &attempt, "the path to", device.as_ref());
         let id = self.resolved_on(channel).map_err(named)?;
         Ok(Route { id, attempt })
     }
@@ -190,13 +191,25 @@ fn unrouted(error: Error) -> Error {
     }
 }
 
-/// Adds the peer's address and the awaited event to the error.
-pub(super) fn named(error: Error, attempt: &Attempt, awaited: &str) -> Error {
+/// Adds the peer's address, the awaited event, and the reach of a software HCA to the error.
+pub(super) fn named(
+    error: Error,
+    attempt: &Attempt,
+    awaited: &str,
+    device: Option<&Device>,
+) -> Error {
+    let reach = match device.map(Device::name) {
+        Some("softhca") => {
+            "; softhca reaches software HCAs of this user on this host, softhca@ADDRESS other hosts"
+        }
+        Some(name) if name.starts_with("softhca@") => "; does UDP port 4791 pass both ways?",
+        _ => "",
+    };
     match error {
         Error::Connection(ConnectionError { kind, .. }) => kind.of(attempt.clone()).into(),
         Error::TimedOut { verb, waited, why: None } => {
             let Attempt { to, limit } = attempt;
-            let why = Some(format!("{awaited} {to} did not come within {limit:?}"));
+            let why = Some(format!("{awaited} {to} did not come within {limit:?}{reach}"));
             Error::TimedOut { verb, waited, why }
         }
         error => error,
@@ -255,7 +268,6 @@ impl Route {
     /// their fields; [`Error::Kernel`]: `EINVAL` if the route was used before, `ENXIO` of a removed
     /// device.
     #[doc(alias = "rdma_connect")]
-    #[allow(clippy::result_large_err, reason = "the error is the queue pair itself, once")]
     pub fn connect<P: Provider>(
         self,
         mut qp: QueuePair<P>,
@@ -264,8 +276,9 @@ impl Route {
         match self.try_connect(&mut qp, param) {
             Ok(private_data) => Ok(Connection::new(qp, self.id, private_data)),
             Err(error) => {
-                let error = named(error, &self.attempt, "the answer of");
-                Err(Refused { error, object: qp })
+                let device = self.id.channel().device();
+                let error = named(error, &self.attempt, "the answer of", device);
+                Err(Refused::new(error, qp))
             }
         }
     }
@@ -291,6 +304,7 @@ impl Route {
         }
         let answer = answer.expect(EventKind::ConnectResponse)?.connection();
         let depths = param.depths(able, Some(peer_depths(&answer)));
+        agree(qp, answer.ece)?;
         self.id.ready(qp, depths.serves, depths.asks)?;
         // No event follows: the kernel leaves it to the side that has the queue pair (`cma.c`,
         // `cma_ib_handler`).

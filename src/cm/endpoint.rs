@@ -9,9 +9,7 @@ use uverbs_core::error::Error;
 use super::{
     AddressInfo, Connection, ConnectionRequest, Connector, EventChannel, Listener, Param, Route,
 };
-use crate::{
-    CompletionQueue, Context, Device, ProtectionDomain, QueuePair, Refused, WorkCompletion,
-};
+use crate::{CompletionQueue, Context, Device, ProtectionDomain, QueuePair, WorkCompletion};
 
 /// A connected queue pair, with a completion queue for sends, one for receives, and the protection
 /// domain of its memory. Waits for completions sleep.
@@ -180,7 +178,7 @@ impl NewEndpoint<Route> {
     #[doc(alias = "rdma_connect")]
     pub fn connect(self, param: &Param) -> Result<Endpoint, Error> {
         let Self { qp, ends, way } = self;
-        let connection = way.connect(qp, param).map_err(Refused::into_error)?;
+        let connection = way.connect(qp, param)?;
         Ok(Endpoint { connection, ends })
     }
 }
@@ -194,7 +192,7 @@ impl NewEndpoint<ConnectionRequest> {
     #[doc(alias = "rdma_accept")]
     pub fn accept(self, param: &Param) -> Result<Endpoint, Error> {
         let Self { qp, ends, way } = self;
-        let connection = way.accept(qp, param).map_err(Refused::into_error)?;
+        let connection = way.accept(qp, param)?;
         Ok(Endpoint { connection, ends })
     }
 
@@ -309,7 +307,7 @@ impl Endpoint {
     #[doc(alias = "rdma_destroy_ep")]
     pub fn disconnect(self, limit: Duration) -> Result<(), Error> {
         let Self { connection, ends } = self;
-        let qp = connection.disconnect(limit).map_err(Refused::into_error)?;
+        let qp = connection.disconnect(limit)?;
         drop(qp);
         drop(ends);
         Ok(())

@@ -15,36 +15,52 @@ use super::{Ece, EventChannel, Id};
 #[non_exhaustive]
 pub enum EventKind {
     /// Device and port for the address are known.
+    #[doc(alias = "RDMA_CM_EVENT_ADDR_RESOLVED")]
     AddressResolved,
     /// Address resolution failed.
+    #[doc(alias = "RDMA_CM_EVENT_ADDR_ERROR")]
     AddressError,
     /// The path is known.
+    #[doc(alias = "RDMA_CM_EVENT_ROUTE_RESOLVED")]
     RouteResolved,
     /// Route resolution failed.
+    #[doc(alias = "RDMA_CM_EVENT_ROUTE_ERROR")]
     RouteError,
     /// A peer wants a connection: [`Event::take_request`].
+    #[doc(alias = "RDMA_CM_EVENT_CONNECT_REQUEST")]
     ConnectRequest,
     /// The peer accepted; this side answers with [`Id::establish`].
+    #[doc(alias = "RDMA_CM_EVENT_CONNECT_RESPONSE")]
     ConnectResponse,
     /// The connection failed on the way.
+    #[doc(alias = "RDMA_CM_EVENT_CONNECT_ERROR")]
     ConnectError,
     /// The peer didn't answer.
+    #[doc(alias = "RDMA_CM_EVENT_UNREACHABLE")]
     Unreachable,
     /// The peer refused.
+    #[doc(alias = "RDMA_CM_EVENT_REJECTED")]
     Rejected,
     /// The connection is established.
+    #[doc(alias = "RDMA_CM_EVENT_ESTABLISHED")]
     Established,
     /// The connection ended.
+    #[doc(alias = "RDMA_CM_EVENT_DISCONNECTED")]
     Disconnected,
     /// The device was removed; the id can only be dropped.
+    #[doc(alias = "RDMA_CM_EVENT_DEVICE_REMOVAL")]
     DeviceRemoval,
     /// The multicast group was joined: [`Event::datagram`] tells how to send to it.
+    #[doc(alias = "RDMA_CM_EVENT_MULTICAST_JOIN")]
     MulticastJoined,
     /// Joining the group failed, or the membership ended.
+    #[doc(alias = "RDMA_CM_EVENT_MULTICAST_ERROR")]
     MulticastError,
     /// The interface's hardware address changed (bonding).
+    #[doc(alias = "RDMA_CM_EVENT_ADDR_CHANGE")]
     AddressChange,
     /// The queue pair's number may be used again.
+    #[doc(alias = "RDMA_CM_EVENT_TIMEWAIT_EXIT")]
     TimewaitExit,
     /// The service's records are there: [`Id::service_records`]. Linux 6.17 and later.
     #[doc(alias = "RDMA_CM_EVENT_ADDRINFO_RESOLVED")]
@@ -95,6 +111,7 @@ impl EventKind {
 /// An event of a channel. It owns its data, so it needs no acknowledgement.
 #[derive(Debug)]
 #[doc(alias = "rdma_cm_event")]
+#[doc(alias = "rdma_ack_cm_event")]
 pub struct Event {
     raw: rdma_ucm_event_resp,
     request: Option<Id>,

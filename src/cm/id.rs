@@ -28,7 +28,25 @@ use crate::{Device, Siw};
 /// request.
 ///
 /// Methods start an operation; its end is an [`Event`](super::Event) of the id's channel, with the
-/// id's [`key`](Self::key).
+/// id's [`key`](Self::key). Calls in order, and the event to wait for
+/// ([`Event::expect`](super::Event::expect)):
+///
+/// | client | event |
+/// |---|---|
+/// | [`resolve_addr`](Self::resolve_addr) | `AddressResolved` |
+/// | [`resolve_route`](Self::resolve_route) | `RouteResolved` |
+/// | [`device`](Self::device), the queue pair, [`init`](Self::init), `post_recv` | |
+/// | [`connect`](Self::connect) | `ConnectResponse`; on iWARP `Established` |
+/// | [`ready`](Self::ready), [`establish`](Self::establish) (not on iWARP) | |
+///
+/// | server | event |
+/// |---|---|
+/// | [`bind`](Self::bind), [`listen`](Self::listen) | `ConnectRequest` |
+/// | [`Event::take_request`], whose id has the next calls | |
+/// | [`device`](Self::device), the queue pair, [`init`](Self::init), `post_recv` | |
+/// | [`ready`](Self::ready), [`accept`](Self::accept) | `Established` |
+///
+/// Either side ends by [`disconnect`](Self::disconnect); both get `Disconnected`.
 #[derive(Debug)]
 #[doc(alias = "rdma_cm_id")]
 pub struct Id {
@@ -43,6 +61,27 @@ pub struct Id {
     able: OnceLock<Depths>,
     groups: Groups,
 }
+
+/// Bytes of private data in a message of the connection manager (kernel `rdma/ib_cm.h`).
+#[derive(Clone, Copy, Debug)]
+struct PrivateLimits {
+    of_connections: u64,
+    of_datagrams: u64,
+    /// Part of it is the kernel's if the id has IP addresses.
+    is_shared: bool,
+}
+
+/// `IB_CM_REQ_PRIVATE_DATA_SIZE`, `IB_CM_SIDR_REQ_PRIVATE_DATA_SIZE`.
+const REQUEST: PrivateLimits =
+    PrivateLimits { of_connections: 92, of_datagrams: 216, is_shared: true };
+/// `IB_CM_REP_PRIVATE_DATA_SIZE`, `IB_CM_SIDR_REP_PRIVATE_DATA_SIZE`.
+const RESPONSE: PrivateLimits =
+    PrivateLimits { of_connections: 196, of_datagrams: 136, is_shared: false };
+/// `IB_CM_REJ_PRIVATE_DATA_SIZE`.
+const REJECTION: PrivateLimits =
+    PrivateLimits { of_connections: 148, of_datagrams: 136, is_shared: false };
+/// Bytes of `struct cma_hdr` (kernel `cma.c`).
+const IP_HEADER: u64 = 36;
 
 impl Id {
     pub(super) fn create(channel: EventChannel, space: PortSpace) -> Result<Self, Error> {
@@ -157,14 +196,36 @@ impl Id {
 
     pub(super) fn bind_to(&self, addr: Address) -> Result<(), Error> {
         let bound = self.channel.ucma().bind(self.number, &addr.to_kernel());
-        bound.map_err(|error| match (error, self.space) {
+        bound.map_err(|error| match (self.elsewhere(error, &addr), self.space) {
             // Kernel `cma.c`, `cma_acquire_dev_by_src_ip`.
             (Error::Kernel { verb, errno: Errno::EINVAL, hint: None }, Some(PortSpace::Ipoib)) => {
-                let hint = Some("port space IPOIB needs an address of an IPoIB interface");
+                let hint = Some("port space IPOIB needs an address of an IPoIB interface".into());
                 Error::Kernel { verb, errno: Errno::EINVAL, hint }
             }
             (error, _) => error,
         })
+    }
+
+    /// Names the addresses of the channel's device to a program that wanted another one.
+    fn elsewhere(&self, error: Error, wanted: &Address) -> Error {
+        let Error::Kernel { verb, errno: errno @ Errno::EADDRNOTAVAIL, .. } = error else {
+            return error;
+        };
+        let own = self.channel.device().and_then(|device| Some((device, device.addresses().ok()?)));
+        match (own, wanted) {
+            (Some((device, own)), Address::Ip(at))
+                if !at.ip().is_unspecified() && !own.contains(&at.ip()) =>
+            {
+                let own = own.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+                let name = device.name();
+                let hint = format!(
+                    "{name} of this process has {own} (`Device::addresses`): bind there, or to \
+                     the unspecified address"
+                );
+                Error::Kernel { verb, errno, hint: Some(hint.into()) }
+            }
+            _ => error,
+        }
     }
 
     /// Starts to resolve `to` to a device and port, from source address `from` if given.
@@ -221,9 +282,10 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for private data or retries over their fields; [`Error::Kernel`]: `EINVAL`
-    /// before the route was resolved, and for more private data than the message has room for,
-    /// `ENOMEM` on siw for deeper READs than its device has; as [`Device::open`].
+    /// [`Error::Limit`] for more private data than the message has room for
+    /// ([`Param::private_data`]), or retries over their field; [`Error::Kernel`]: `EINVAL` before
+    /// the route was resolved, `ENOMEM` on siw for deeper READs than its device has; as
+    /// [`Device::open`].
     #[doc(alias = "rdma_connect")]
     pub fn connect(&self, qpn: u32, param: &Param) -> Result<(), Error> {
         self.connect_with(qpn, param, self.depths(param)?)
@@ -236,7 +298,8 @@ impl Id {
         depths: Depths,
     ) -> Result<(), Error> {
         let kernels = param.to_kernel("rdma_connect", qpn, depths)?;
-        self.channel.ucma().connect(self.number, kernels, param.ece.into())
+        let asked = self.channel.ucma().connect(self.number, kernels, param.ece.into());
+        asked.map_err(|error| self.too_much(error, &param.private_data, REQUEST))
     }
 
     /// Accepts a peer's request with the queue pair of number `qpn`, which is in RTS.
@@ -252,7 +315,24 @@ impl Id {
     pub(super) fn accept_with(&self, qpn: u32, param: &Param, depths: Depths) -> Result<(), Error> {
         let kernels = param.to_kernel("rdma_accept", qpn, depths)?;
         let with = Some((kernels, param.ece.into()));
-        self.channel.ucma().accept(self.number, self.key, with)
+        let accepted = self.channel.ucma().accept(self.number, self.key, with);
+        accepted.map_err(|error| self.too_much(error, &param.private_data, RESPONSE))
+    }
+
+    /// Finds private data to be the cause of the kernel's `EINVAL`: more than the message has room
+    /// for.
+    fn too_much(&self, error: Error, data: &[u8], room: PrivateLimits) -> Error {
+        let Error::Kernel { verb, errno: Errno::EINVAL, .. } = error else { return error };
+        let of_ip = || self.local_addr().is_ok_and(|addr| addr.is_some());
+        let header = if room.is_shared && of_ip() { IP_HEADER } else { 0 };
+        let datagrams = matches!(self.space, Some(PortSpace::Udp | PortSpace::Ipoib));
+        let limit = if datagrams { room.of_datagrams } else { room.of_connections } - header;
+        let value = data.len() as u64;
+        if value <= limit {
+            error
+        } else {
+            Error::Limit { verb, what: "length of the private data", value, limit }
+        }
     }
 
     /// Confirms the peer's acceptance, which establishes the connection. The queue pair is in RTS.
@@ -269,11 +349,12 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for private data over 255 bytes; [`Error::Kernel`]: `EINVAL` for more than
-    /// the message's 148.
+    /// [`Error::Limit`] for more private data than the message's 148 bytes; [`Error::Kernel`]:
+    /// `EINVAL` if the request is over.
     #[doc(alias = "rdma_reject")]
     pub fn reject(&self, private_data: &[u8]) -> Result<(), Error> {
-        self.channel.ucma().reject(self.number, 0, private_data)
+        let refused = self.channel.ucma().reject(self.number, 0, private_data);
+        refused.map_err(|error| self.too_much(error, private_data, REJECTION))
     }
 
     /// Refuses a peer's request because of its ECE options ([`Ece`](super::Ece)).
@@ -284,7 +365,8 @@ impl Id {
     #[doc(alias = "rdma_reject_ece")]
     pub fn reject_options(&self, private_data: &[u8]) -> Result<(), Error> {
         let reason = uverbs_core::connection::ConnectionErrorKind::VENDOR_OPTIONS as u8;
-        self.channel.ucma().reject(self.number, reason, private_data)
+        let refused = self.channel.ucma().reject(self.number, reason, private_data);
+        refused.map_err(|error| self.too_much(error, private_data, REJECTION))
     }
 
     /// Ends the connection. Both sides get [`Disconnected`](super::EventKind::Disconnected).
@@ -337,11 +419,19 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuchDevice`] before it has one, or where `/dev/infiniband` doesn't show it; as
-    /// [`devices`](crate::devices).
+    /// [`Error::Invalid`] before it has one; [`Error::NoSuchDevice`] where `/dev/infiniband` hides
+    /// it; as [`devices`](crate::devices).
     pub fn device(&self) -> Result<Device, Error> {
         let answer = self.query()?;
         let guid = u64::from_be(answer.node_guid);
+        if guid == 0 && answer.port_num == 0 {
+            return Err(Error::Invalid {
+                verb: "rdma_query_addr",
+                what: "the id's device",
+                value: "unknown".to_owned(),
+                why: "bind the id to an address of a device, or resolve an address, first",
+            });
+        }
         if let Some(own) = self.channel.device().filter(|own| own.node_guid() == guid) {
             return Ok(own.clone());
         }

@@ -9,7 +9,7 @@ use uverbs_core::error::Error;
 
 use super::addr::Address;
 use super::connector::{LIMIT, named, peer_depths};
-use super::param::Depths;
+use super::param::{Depths, agree};
 use super::{
     Connection, ConnectionDetails, Event, EventChannel, EventKind, IbAddr, Id, Param, PortSpace,
 };
@@ -123,7 +123,10 @@ impl ListenerBuilder {
 }
 
 impl Listener {
-    /// Listens at `addr`. The unspecified address and loopback addresses listen on all devices.
+    /// Listens at `addr` of a device of the kernel. The unspecified address and loopback addresses
+    /// listen on all of them. On a software HCA use [`builder`](Self::builder) and
+    /// [`listen_on`](ListenerBuilder::listen_on). Its loopback address is 127.0.0.1 only in the
+    /// first process: listen at the unspecified address, or at one of [`Device::addresses`].
     ///
     /// # Errors
     ///
@@ -223,7 +226,7 @@ impl ConnectionRequest {
     }
 
     /// Private data of the peer, padded with zeros to 56 bytes (by InfiniBand addresses: to 92;
-    /// iWARP: unpadded).
+    /// iWARP: unpadded): a text sends its length, or is cut at the first zero.
     #[must_use]
     pub fn private_data(&self) -> &[u8] {
         &self.details.private_data
@@ -272,7 +275,6 @@ impl ConnectionRequest {
     /// peer gave up; [`Error::TimedOut`]; [`Error::Limit`] for parameters over their fields;
     /// [`Error::Kernel`]: `EINVAL` if the request is over.
     #[doc(alias = "rdma_accept")]
-    #[allow(clippy::result_large_err, reason = "the error is the queue pair itself, once")]
     pub fn accept<P: Provider>(
         mut self,
         mut qp: QueuePair<P>,
@@ -281,7 +283,7 @@ impl ConnectionRequest {
         let done = self.send_answer(&mut qp, param).and_then(|()| self.confirmed());
         match done {
             Ok(()) => Ok(Connection::new(qp, self.id, self.details.private_data)),
-            Err(error) => Err(Refused { error, object: qp }),
+            Err(error) => Err(Refused::new(error, qp)),
         }
     }
 
@@ -294,7 +296,6 @@ impl ConnectionRequest {
     ///
     /// As for [`accept`](Self::accept), without the errors of its wait.
     #[doc(alias = "rdma_accept")]
-    #[allow(clippy::result_large_err, reason = "the error is the queue pair itself, once")]
     pub fn begin_accept<P: Provider>(
         mut self,
         mut qp: QueuePair<P>,
@@ -302,7 +303,7 @@ impl ConnectionRequest {
     ) -> Result<Connection<P>, Refused<QueuePair<P>>> {
         match self.send_answer(&mut qp, param) {
             Ok(()) => Ok(Connection::accepted(qp, self.id, self.details.private_data)),
-            Err(error) => Err(Refused { error, object: qp }),
+            Err(error) => Err(Refused::new(error, qp)),
         }
     }
 
@@ -315,7 +316,7 @@ impl ConnectionRequest {
             Err(error) => Err(match self.peer_addr() {
                 Ok(Some(addr)) => {
                     let attempt = Attempt { to: addr.to_string(), limit: self.limit };
-                    named(error, &attempt, "the confirmation of")
+                    named(error, &attempt, "the confirmation of", self.id.channel().device())
                 }
                 _ => error,
             }),
@@ -328,17 +329,18 @@ impl ConnectionRequest {
         param: &Param,
     ) -> Result<(), Error> {
         let depths = param.depths(Depths::able(qp), Some(peer_depths(&self.details)));
+        agree(qp, self.details.ece)?;
         self.id.ready(qp, depths.serves, depths.asks)?;
         self.id.migrate(&self.id.channel().another()?)?;
-        self.id.accept_with(qp.qpn(), &param.of_queue_pair(qp), depths)
+        self.id.accept_with(qp.qpn(), &param.of_answer(qp, self.details.ece), depths)
     }
 
     /// Refuses, with private data for the peer: at most 148 bytes.
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for more than 255 bytes; [`Error::Kernel`]: `EINVAL` if the request is
-    /// over. The request is gone in any case.
+    /// [`Error::Limit`] for more private data; [`Error::Kernel`]: `EINVAL` if the request is over.
+    /// The request is gone in any case.
     #[doc(alias = "rdma_reject")]
     pub fn reject(self, private_data: &[u8]) -> Result<(), Error> {
         self.id.reject(private_data)

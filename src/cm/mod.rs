@@ -23,6 +23,36 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! Without RDMA hardware, on the software HCA of [`device_or_softhca`](crate::device_or_softhca),
+//! a channel of the device's connection manager replaces the kernel's:
+//!
+//! ```
+//! use std::time::Duration;
+//! use uverbs::cm::{Connector, EventChannel, Listener, Param};
+//!
+//! # let device = uverbs::device("softhca0")?;
+//! # /*
+//! let device = uverbs::device_or_softhca()?;
+//! # */
+//! let channel = || EventChannel::of(&device);
+//! let listener = Listener::builder("0.0.0.0:0".parse()?).listen_on(channel()?)?;
+//! let at = listener.local_addr()?.expect("it is an IP address");
+//! let client = std::thread::scope(|scope| {
+//!     scope.spawn(|| listener.next(Duration::from_secs(20))?.reject(b"full today"));
+//!     let route = Connector::new(at).resolve_on(channel()?)?;
+//!     let context = route.device()?.open()?;
+//!     let (pd, cq) = (context.alloc_pd()?, context.create_cq(256)?);
+//!     let qp = context.queue_pair(&pd, &cq).build()?;
+//!     route.connect(qp, &Param::default()).map(drop).map_err(uverbs::Error::from)
+//! });
+//! // "127.0.0.1:...: rejected by the peer's program (reason 28): full today"
+//! println!("{}", client.unwrap_err());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Another process finds the listener at [`Device::addresses`](crate::Device::addresses), which
+//! differ from process to process: the first has 127.0.0.1.
+//!
 //! [`EventChannel`] and [`Id`] are the lower layer: librdmacm's calls one by one, with an [`Event`]
 //! for each step. They suit programs with an event loop, and programs ported from C. [`Endpoint`]
 //! is the upper layer, for programs with blocking calls, like the functions of `rdma_verbs.h`.

@@ -90,12 +90,21 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`]: `EINVAL` if the id isn't of `PortSpace::Udp`, or the address isn't a
-    /// multicast address; `EADDRNOTAVAIL` or another errno if the id has no device yet. IPv6 groups
+    /// [`Error::Invalid`] for an address of one host, which Linux takes (`cma.c`,
+    /// `cma_iboe_join_multicast`); [`Error::Kernel`]: `EINVAL` if the id isn't of `PortSpace::Udp`;
+    /// `EADDRNOTAVAIL` or another errno if the id has no device yet. IPv6 groups
     /// need InfiniBand: on RoCE v2 Linux answers with its number 524, which has no name.
     #[doc(alias = "rdma_join_multicast")]
     #[doc(alias = "rdma_join_multicast_ex")]
     pub fn join_multicast(&self, group: IpAddr, how: Membership) -> Result<JoinedGroup, Error> {
+        if !group.is_multicast() {
+            return Err(Error::Invalid {
+                verb: "rdma_join_multicast",
+                what: "the group",
+                value: group.to_string(),
+                why: "it must be a multicast address: 224.0.0.0 to 239.255.255.255, or ff00::/8",
+            });
+        }
         let flags = match how {
             Membership::Full => RDMA_MC_JOIN_FLAG_FULLMEMBER,
             Membership::SendOnly => RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER,

@@ -43,7 +43,8 @@ pub struct Param {
     /// Tells the peer that the queue pair has a shared receive queue. Set by the library where it
     /// gets the queue pair ([`Route::connect`](super::Route::connect)).
     pub shared_receives: bool,
-    /// ECE options for the two devices to agree on.
+    /// ECE options for the two devices to agree on. Default: the device's, where the library gets
+    /// the queue pair ([`Route::connect`](super::Route::connect)).
     pub ece: Ece,
 }
 
@@ -91,10 +92,34 @@ impl Depths {
     }
 }
 
+/// Has the next change of state agree on ECE options with a peer whose device is of this vendor.
+///
+/// # Errors
+///
+/// As [`QueuePair::set_ece`].
+pub(super) fn agree<P: Provider>(qp: &mut QueuePair<P>, theirs: Ece) -> Result<(), Error> {
+    if theirs.options == 0 || theirs.vendor != qp.ece().vendor {
+        return Ok(());
+    }
+    qp.set_ece(theirs)
+}
+
 impl Param {
-    /// Copies the parameters, with the flag of the queue pair's shared receives.
+    /// Copies the parameters, with the flag of the queue pair's shared receives, and its device's
+    /// ECE options unless the program set some.
     pub(super) fn of_queue_pair<P: Provider>(&self, qp: &QueuePair<P>) -> Self {
-        Self { shared_receives: qp.core().srq().is_some(), ..self.clone() }
+        let ece = if self.ece == Ece::default() { qp.ece() } else { self.ece };
+        Self { shared_receives: qp.core().srq().is_some(), ece, ..self.clone() }
+    }
+
+    /// Parameters of an answer: as [`of_queue_pair`](Self::of_queue_pair), with ECE options under
+    /// the vendor of the request, and none where the request had none.
+    pub(super) fn of_answer<P: Provider>(&self, qp: &QueuePair<P>, asked: Ece) -> Self {
+        let mut param = self.of_queue_pair(qp);
+        let shared = param.ece.vendor == asked.vendor;
+        let options = if shared { param.ece.options } else { 0 };
+        param.ece = Ece { vendor: asked.vendor, options };
+        param
     }
 
     /// Both requested depths, supported or not; `most` for unset ones.

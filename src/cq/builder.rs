@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use uverbs_core::error::Error;
-use uverbs_core::provider::{ContextOps, CqInit, CqeSize};
+use uverbs_core::provider::{ContextOps, CqInit, CqeSize, MiniCqe};
 
 use crate::provider::Provider;
 use crate::{Any, CompletionChannel, CompletionQueue, Context};
@@ -68,7 +68,7 @@ impl<P: Provider> CompletionQueueBuilder<P> {
     #[must_use]
     #[doc(alias = "MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE")]
     pub fn compressed(mut self) -> Self {
-        self.init.compressed = true;
+        self.init.compressed = Some(MiniCqe::Checksum);
         self
     }
 

@@ -51,6 +51,7 @@ pub struct CompletionChannel {
 /// The queue is then no longer armed. An earlier poll may have emptied the queue already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
+#[doc(alias = "ibv_ack_cq_events")]
 pub struct CompletionEvent {
     /// The queue's [`event_id`](CompletionQueue::event_id), which no other object of this process
     /// ever gets.

@@ -109,7 +109,9 @@ impl<P: Provider> CompletionQueue<P> {
     ///
     /// [`Error::Limit`] for 0 entries, for more than the device's limit, and for fewer than the
     /// completions that one of its queue pairs may have outstanding; [`Error::Kernel`]: `EINVAL` if
-    /// the unpolled completions don't fit. The queue is unchanged.
+    /// the unpolled completions don't fit. The queue is then unchanged. [`Error::System`] if the
+    /// kernel's new ring can't be mapped (soft-RoCE, Omni-Path): the queue then gets no completions
+    /// until another resize succeeds.
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;
@@ -439,8 +441,8 @@ impl<P: Provider> Completion<'_, P> {
     ///
     /// # Errors
     ///
-    /// The failure. After it the queue pair is in ERR, and its outstanding
-    /// work requests are flushed.
+    /// The failure. After it the queue pair is in ERR, or of UC and UD in SQE, and its outstanding
+    /// work requests are flushed. SRD stays in RTS: each request fails alone.
     #[inline]
     pub fn result(&self) -> Result<Completed, Failure> {
         self.view.result()
@@ -463,6 +465,7 @@ impl<P: Provider> Completion<'_, P> {
     /// Immediate data, in host order, of a receive that got some.
     #[inline]
     #[must_use]
+    #[doc(alias = "imm_data")]
     pub fn immediate(&self) -> Option<u32> {
         self.view.immediate()
     }

@@ -8,13 +8,13 @@
 
 use uverbs_core::attr::{AhAttr, DciInitAttr, DciRtrAttr};
 use uverbs_core::error::Error;
-use uverbs_core::provider::SendOps;
+use uverbs_core::provider::{ContextOps, SendOps};
 use uverbs_core::queues::work::{self, Data, PostError, SendOp, Target, Wr};
 
 use crate::dc::DcEndpoint;
 use crate::provider::Provider;
 use crate::qp::prepared::{Prepared, path, route};
-use crate::transport::directed::{Cursor, Directed};
+use crate::transport::directed::{Atomics, Cursor, Directed};
 use crate::transport::{Dci, Peered, Rc};
 use crate::{AddressHandle, Any, Local, QueuePair};
 
@@ -81,7 +81,9 @@ impl<P: Provider> QueuePair<P, Dci> {
     pub fn bring_up(&mut self, local: &Local) -> Result<(), Error> {
         self.whole()?;
         let at = self.recv.home.context.local_port(local)?;
-        let most = u8::try_from(at.device.max_qp_init_rd_atom).unwrap_or(u8::MAX);
+        let most = self.recv.home.context.provider().dc_rd_atomic();
+        let most = most.unwrap_or(at.device.max_qp_init_rd_atom);
+        let most = u8::try_from(most).unwrap_or(u8::MAX);
         let psn = local.psn.unwrap_or_else(|| self.recv.home.context.random_psn());
         let path_mtu = at.path_mtu()?;
         self.init(&DciInitAttr { port: local.port, pkey_index: local.pkey_index })?;
@@ -144,6 +146,8 @@ impl<P: Provider> QueuePair<P, Dci> {
         crate::unstable::mlx5::reset_stream(self.core(), stream)
     }
 }
+
+impl Atomics for Dci {}
 
 impl Directed for Dci {
     type To<P: Provider> = DcDestination<P>;

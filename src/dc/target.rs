@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use uverbs_core::attr::{DctInitAttr, DctRtrAttr, DoorbellMode, QpCap, QpState, QpType};
 use uverbs_core::error::Error;
+use uverbs_core::objects::cq::CqCore;
 use uverbs_core::objects::qp::QpCore;
 use uverbs_core::provider::{ContextOps, NewQp, QpInit};
 
@@ -74,8 +75,18 @@ impl<P: Provider> Context<P> {
         srq: &SharedReceiveQueue<P>,
         key: u64,
     ) -> Result<DcTarget<P>, Error> {
-        let (pd, cq) = (Arc::clone(pd.core()), Arc::clone(cq.core()));
-        let mut init = QpInit::new(pd, Arc::clone(&cq), cq);
+        self.dc_target_on(pd, cq.core(), srq, key)
+    }
+
+    /// [`dc_target`](Self::dc_target), whose completions go to the queue of this core.
+    pub(crate) fn dc_target_on(
+        &self,
+        pd: &ProtectionDomain,
+        cq: &Arc<CqCore>,
+        srq: &SharedReceiveQueue<P>,
+        key: u64,
+    ) -> Result<DcTarget<P>, Error> {
+        let mut init = QpInit::new(Arc::clone(pd.core()), Arc::clone(cq), Arc::clone(cq));
         init.qp_type = QpType::Dct;
         init.srq = Some(Arc::clone(srq.core()));
         init.cap = QpCap {
@@ -169,7 +180,7 @@ impl<P: Provider> DcTarget<P> {
         // SAFETY: nothing is ever posted to it.
         match unsafe { self.core.destroy() } {
             Ok(()) => Ok(()),
-            Err(error) => Err(Refused { error, object: self }),
+            Err(error) => Err(Refused::new(error, self)),
         }
     }
 }

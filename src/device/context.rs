@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::hash_map::RandomState;
+use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +18,8 @@ use uverbs_core::provider::ContextOps;
 use crate::provider::Provider;
 use crate::{Any, Device, Local};
 
+use super::interface::{Interfaces, Rank};
+
 /// An open device. A cheap handle: clones share it, and it closes when the last object made from
 /// it, a [`LocalPort`] included, is gone.
 ///
@@ -29,12 +32,18 @@ use crate::{Any, Device, Local};
 /// # Ok::<(), uverbs::Error>(())
 /// ```
 #[doc(alias = "ibv_context")]
-#[derive(Debug)]
 pub struct Context<P: Provider = Any> {
     inner: Arc<Inner<P>>,
 }
 
-#[derive(Debug)]
+/// Prints the device's name.
+impl<P: Provider> fmt::Debug for Context<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.inner.device.name();
+        f.debug_struct("Context").field("device", &name).finish_non_exhaustive()
+    }
+}
+
 struct Inner<P: Provider> {
     device: Device,
     provider: P::Context,
@@ -235,7 +244,9 @@ impl<P: Provider> Context<P> {
     }
 
     /// The GID that a peer most likely reaches: RoCE v2 over an IPv4 address, then RoCE v2, then
-    /// whatever there is.
+    /// whatever there is. Of these, one of an interface of this network namespace rather than of
+    /// another, of a port's own interface rather than of a VLAN or macvlan over it, and the lowest
+    /// index. [`GidEntry::netdev_ifindex`] names the interface of the others.
     ///
     /// `None` on an InfiniBand port, which needs no GID within its subnet.
     ///
@@ -244,16 +255,20 @@ impl<P: Provider> Context<P> {
     /// [`Error::Kernel`]: `EIO` of a removed device; [`Error::Unsupported`] on an Ethernet port
     /// without any GID.
     pub fn best_gid(&self, port: u8) -> Result<Option<GidEntry>, Error> {
-        self.best_gid_on(port, self.query_port(port)?.link_layer)
+        self.best_gid_on(port, &self.query_port(port)?)
     }
 
-    fn best_gid_on(&self, port: u8, link: LinkLayer) -> Result<Option<GidEntry>, Error> {
-        if link != LinkLayer::Ethernet {
+    fn best_gid_on(&self, port: u8, attr: &PortAttr) -> Result<Option<GidEntry>, Error> {
+        // A port of EFA has neither link layer nor LID: its GID is its only address.
+        let is_efa = attr.link_layer == LinkLayer::Unspecified && attr.lid == 0;
+        if attr.link_layer != LinkLayer::Ethernet && !is_efa {
             return Ok(None);
         }
         let mut gids = self.query_gid_table()?;
         gids.retain(|entry| u32::from(port) == entry.port && !entry.gid.is_zero());
-        gids.into_iter().max_by_key(preference).map(Some).ok_or_else(|| Error::Unsupported {
+        let interfaces = Interfaces::of(&gids);
+        let best = gids.into_iter().max_by_key(|entry| preference(entry, &interfaces));
+        best.map(Some).ok_or_else(|| Error::Unsupported {
             verb: "query_gid_table",
             what: format!("port {port} without any GID (is its network interface up?)"),
         })
@@ -274,7 +289,7 @@ impl<P: Provider> Context<P> {
         let port = self.query_port(local.port)?;
         let gid = match local.gid_index {
             Some(index) => Some(self.query_gid(local.port, index)?),
-            None => self.best_gid_on(local.port, port.link_layer)?,
+            None => self.best_gid_on(local.port, &port)?,
         };
         Ok(LocalPort { core, local: local.clone(), device, port, gid })
     }
@@ -313,7 +328,12 @@ impl<P: Provider> Context<P> {
     /// Random first PSN of 24 bits: a connection that reuses a QP number must not accept packets of
     /// its predecessor.
     pub(crate) fn random_psn(&self) -> u32 {
-        self.inner.random.hash_one(unique_id()) as u32 & 0xff_ffff
+        self.random() as u32 & 0xff_ffff
+    }
+
+    /// Random number, another one each time.
+    pub(crate) fn random(&self) -> u64 {
+        self.inner.random.hash_one(unique_id())
     }
 
     /// True if the device was removed. Asks the kernel, which answers from its tables. Waits of
@@ -381,6 +401,47 @@ impl LocalPort {
 }
 
 /// Preference among GIDs by the chance that a peer reaches them; the first of equals wins.
-fn preference(entry: &GidEntry) -> (bool, bool, Reverse<u32>) {
-    (entry.kind == GidType::RoceV2, entry.gid.is_ipv4_mapped(), Reverse(entry.index))
+fn preference(entry: &GidEntry, interfaces: &Interfaces) -> (bool, bool, bool, Rank, Reverse<u32>) {
+    let rank = interfaces.rank(entry.netdev_ifindex);
+    let (newer, ipv4) = (entry.kind == GidType::RoceV2, entry.gid.is_ipv4_mapped());
+    (rank != Rank::Elsewhere, newer, ipv4, rank, Reverse(entry.index))
+}
+
+#[cfg(test)]
+mod tests {
+    use uverbs_core::attr::Gid;
+
+    use super::*;
+
+    #[test]
+    fn a_gid_of_this_namespace_and_of_no_vlan_is_best() {
+        let interfaces = Interfaces::from_iter([
+            (2, Rank::Elsewhere),
+            (3, Rank::Stacked),
+            (4, Rank::Own),
+            (5, Rank::Own),
+        ]);
+        let entry = |index, netdev_ifindex, kind, ip: &str| {
+            let gid = Gid::from(ip.parse::<std::net::IpAddr>().unwrap());
+            let mut entry = GidEntry::from_abi(&Default::default());
+            (entry.gid, entry.kind) = (gid, kind);
+            (entry.index, entry.port, entry.netdev_ifindex) = (index, 1, netdev_ifindex);
+            entry
+        };
+        let all = [
+            entry(0, 4, GidType::RoceV1, "10.0.0.4"),
+            entry(1, 2, GidType::RoceV2, "10.0.0.2"),
+            entry(2, 3, GidType::RoceV2, "10.0.0.3"),
+            entry(3, 4, GidType::RoceV2, "fe80::4"),
+            entry(4, 4, GidType::RoceV2, "10.0.0.4"),
+            entry(5, 5, GidType::RoceV2, "10.0.0.5"),
+        ];
+        let best = |all: &[GidEntry]| {
+            all.iter().max_by_key(|entry| preference(entry, &interfaces)).unwrap().index
+        };
+        assert_eq!(best(&all), 4);
+        assert_eq!(best(&all[..4]), 2, "a VLAN with IPv4 before a link-local address");
+        assert_eq!(best(&all[..2]), 0, "version 1 before another namespace");
+        assert_eq!(best(&all[1..2]), 1);
+    }
 }

@@ -49,52 +49,9 @@ pub fn devices() -> Result<Vec<Device>, Error> {
     Ok(found.into_iter().map(|source| Device { source: Arc::new(source) }).collect())
 }
 
-/// The first RDMA device of this machine.
-///
-/// A machine without one, or a container from which `/dev/infiniband` is hidden, is an error here:
-/// a simulation doesn't take the place of hardware unasked. [`device_or_softhca`] asks for that,
-/// and [`device`] takes the software HCA by its name.
-///
-/// # Errors
-///
-/// The first device of [`devices`]; [`Error::NoSuchDevice`] on a machine without RDMA devices.
-///
-/// ```no_run
-/// let context = uverbs::default_device()?.open()?;
-/// # Ok::<(), uverbs::Error>(())
-/// ```
-pub fn default_device() -> Result<Device, Error> {
-    let first = devices()?.into_iter().next();
-    first.ok_or(Error::NoSuchDevice { name: String::new(), available: Vec::new() })
-}
-
-/// The first RDMA device of this machine, or the software HCA `softhca` on a machine without one.
-/// For examples, tests, and programs that print which device they use ([`Device::name`]).
-///
-/// `softhca` reaches the software HCAs of the user's other processes on this host through shared
-/// memory; each has a separate address. Other users and hosts cannot reach it. A test that must not
-/// meet other processes takes `device("softhca0")`.
-///
-/// # Errors
-///
-/// As [`devices`]; [`Error::SoftHca`] if the software HCA's thread or memory can't be had.
-///
-/// ```
-/// let device = uverbs::device_or_softhca()?;
-/// println!("this is {}", device.name());
-/// # Ok::<(), uverbs::Error>(())
-/// ```
-#[cfg(feature = "softhca")]
-pub fn device_or_softhca() -> Result<Device, Error> {
-    match default_device() {
-        Err(Error::NoSuchDevice { .. }) => embedded("softhca").unwrap_or_else(default_device),
-        found => found,
-    }
-}
-
 /// The process's own software HCA of that name, if there is such a name.
 #[cfg(feature = "softhca")]
-fn embedded(name: &str) -> Option<Result<Device, Error>> {
+pub(crate) fn embedded(name: &str) -> Option<Result<Device, Error>> {
     let hca = uverbs_softhca::SoftHca::embedded(name)?;
     Some(hca.map(Device::from).map_err(|error| {
         let errno = match error.kind() {
@@ -109,36 +66,8 @@ fn embedded(name: &str) -> Option<Result<Device, Error>> {
 }
 
 #[cfg(not(feature = "softhca"))]
-fn embedded(_: &str) -> Option<Result<Device, Error>> {
+pub(crate) fn embedded(_: &str) -> Option<Result<Device, Error>> {
     None
-}
-
-/// The device with this name, such as `mlx5_0`. If the kernel has no device of that name, these
-/// names are software HCAs (feature `softhca`):
-///
-/// - `softhca` reaches the user's other processes on this host, through shared memory;
-/// - `softhca0` and `softhca1` are on one fabric, which other processes cannot reach;
-/// - `softhca@127.0.0.2` is on the network, RoCEv2 over UDP at that address: other processes and
-///   machines reach it, processes of the same user and host through shared memory;
-/// - `softhca@loopback` takes the first free loopback address.
-///
-/// # Errors
-///
-/// [`Error::NoSuchDevice`], which lists the existing names; [`Error::SoftHca`] with `EADDRINUSE` if
-/// another software HCA or the kernel's soft-RoCE has the address, `EADDRNOTAVAIL` if the machine
-/// lacks the address, `EINVAL` for text that isn't an address.
-///
-/// ```
-/// let context = uverbs::device("softhca0")?.open()?;
-/// # Ok::<(), uverbs::Error>(())
-/// ```
-pub fn device(name: &str) -> Result<Device, Error> {
-    let (found, available) =
-        look_for(|devices| devices.iter().find(|device| device.name() == name).cloned())?;
-    if let Some(device) = found {
-        return Ok(device);
-    }
-    embedded(name).unwrap_or_else(|| Err(Error::NoSuchDevice { name: name.to_owned(), available }))
 }
 
 /// Number of device lists to read before a device counts as missing.
@@ -170,16 +99,6 @@ fn look_in(
         found = choose(&devices);
     }
     Ok((found, devices.iter().map(|device| device.name().to_owned()).collect()))
-}
-
-/// Opens the device with this name.
-///
-/// # Errors
-///
-/// [`Error::NoSuchDevice`], or as [`Device::open`].
-#[doc(alias = "ibv_open_device")]
-pub fn open(name: &str) -> Result<Context, Error> {
-    device(name)?.open()
 }
 
 impl Device {
@@ -265,8 +184,9 @@ impl Device {
     ///
     /// [`Error::PermissionDenied`] without access to the device node, [`Error::Unsupported`] for a
     /// driver that no provider speaks to or that is too old (mlx5: Linux 5.8), and
-    /// [`Error::Kernel`]: `EMFILE` (two descriptors a device), `ENODEV` or `EIO` of a device that
-    /// was removed since it was listed.
+    /// [`Error::Kernel`]: `EPERM` in another network namespace, `EAGAIN` at the limit of the rdma
+    /// cgroup, `EMFILE` (two descriptors a device), `ENODEV` or `EIO` of a device that was removed
+    /// since it was listed.
     #[doc(alias = "ibv_open_device")]
     pub fn open(&self) -> Result<Context, Error> {
         self.open_as::<Any>()
@@ -280,7 +200,7 @@ impl Device {
     /// As [`open`](Self::open); the handshake fails if the device is not the provider's.
     pub fn open_as<P: Provider>(&self) -> Result<Context<P>, Error> {
         let door = self.source.open().map_err(|errno| match errno {
-            Errno::EACCES | Errno::EPERM => Error::PermissionDenied {
+            Errno::EACCES => Error::PermissionDenied {
                 path: format!("/dev/infiniband/{}", self.record().uverbs_name),
             },
             errno => Error::kernel("open_device", errno),
@@ -312,7 +232,7 @@ mod tests {
         let mut asked = 0;
         let list = || {
             asked += 1;
-            Ok(lists[asked - 1].iter().map(|name| device(name).unwrap()).collect())
+            Ok(lists[asked - 1].iter().map(|name| embedded(name).unwrap().unwrap()).collect())
         };
         let by_name = |list: &[Device]| list.iter().find(|device| device.name() == name).cloned();
         let (device, available) = look_in(list, by_name).unwrap();

@@ -9,10 +9,12 @@
 use std::os::fd::BorrowedFd;
 
 use uverbs_core::attr::AccessFlags;
+use uverbs_core::commands::mr::RegDmabuf;
 use uverbs_core::error::Error;
 use uverbs_core::objects::mr::MrCore;
+use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
 
-use crate::memory::mr::bounded;
+use crate::memory::mr::{bounded, ordered_or_relaxed};
 use crate::{MemoryRegion, ProtectionDomain};
 
 impl ProtectionDomain {
@@ -60,11 +62,42 @@ impl ProtectionDomain {
         iova: u64,
         access: AccessFlags,
     ) -> Result<MemoryRegion, Error> {
+        self.dmabuf(len, RegDmabuf { buffer, offset, len: 0, iova, access, driver: None })
+    }
+
+    /// As [`register_dmabuf`](Self::register_dmabuf), over the direct path to a GPU that some
+    /// systems have beside the PCI bridge (data direct). ConnectX, since Linux 6.12.
+    ///
+    /// # Errors
+    ///
+    /// As [`register_dmabuf`](Self::register_dmabuf); [`Error::Unsupported`] for another driver;
+    /// [`Error::Kernel`]: `EINVAL` if the device has no such path, `EOPNOTSUPP` for an `iova` that
+    /// is not at a page's start, `EPROTONOSUPPORT` from older kernels.
+    #[doc(alias = "mlx5dv_reg_dmabuf_mr")]
+    pub fn register_dmabuf_direct(
+        &self,
+        buffer: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+        iova: u64,
+        access: AccessFlags,
+    ) -> Result<MemoryRegion, Error> {
+        if self.core().context().uverbs().driver_id() != RDMA_DRIVER_MLX5 {
+            let what = "the direct path to a GPU on this device".to_owned();
+            return Err(Error::Unsupported { verb: "reg_dmabuf_mr", what });
+        }
+        let driver = Some(crate::unstable::mlx5::DATA_DIRECT);
+        self.dmabuf(len, RegDmabuf { buffer, offset, len: 0, iova, access, driver })
+    }
+
+    fn dmabuf(&self, len: usize, attr: RegDmabuf<'_>) -> Result<MemoryRegion, Error> {
         let bytes = bounded("length", len, u64::MAX)?;
         let uverbs = self.core().context().uverbs();
-        let keys = uverbs.reg_dmabuf_mr(self.handle(), buffer, offset, bytes, iova, access)?;
+        let keys = ordered_or_relaxed(attr.access, |access| {
+            uverbs.reg_dmabuf_mr(self.handle(), &RegDmabuf { len: bytes, access, ..attr })
+        })?;
         // SAFETY: the kernel just created the region, so no other owner has its handle.
         let core = unsafe { MrCore::new(self.core().clone(), keys.handle, keys.lkey, keys.rkey) };
-        Ok(MemoryRegion::new(core, iova, len, None))
+        Ok(MemoryRegion::new(core, attr.iova, len, None))
     }
 }

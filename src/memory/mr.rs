@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 
+use uverbs_core::Errno;
 use uverbs_core::attr::{AccessFlags, DeviceCaps};
 use uverbs_core::commands::Uverbs;
 use uverbs_core::commands::mr::MrMemory;
@@ -112,12 +113,17 @@ impl MemoryRegion {
     pub unsafe fn reregister(mut self, change: &Reregistration) -> Result<Self, Refused<Self>> {
         let Reregistration { memory, pd, access } = change;
         if let Err(error) = check(&self.core, change) {
-            return Err(Refused { error, object: self });
+            return Err(Refused::new(error, self));
         }
         let pd = pd.as_ref().map(|pd| pd.core().clone());
-        // SAFETY: the caller upholds this function's contract; the domain was just checked.
-        if let Err(error) = unsafe { self.core.reregister(*memory, pd, *access) } {
-            return Err(Refused { error, object: self });
+        let changed =
+            ordered_or_relaxed(access.unwrap_or(AccessFlags::RELAXED_ORDERING), |rights| {
+                let access = access.map(|_| rights);
+                // SAFETY: the caller upholds this function's contract; the domain was just checked.
+                unsafe { self.core.reregister(*memory, pd.clone(), access) }
+            });
+        if let Err(error) = changed {
+            return Err(Refused::new(error, self));
         }
         if let Some(MrMemory { len, iova, .. }) = *memory {
             (self.addr, self.len) = (iova, len as usize);
@@ -143,7 +149,7 @@ impl MemoryRegion {
     /// soft-RoCE and the software HCA, while a memory window is bound to it.
     #[doc(alias = "ibv_dereg_mr")]
     pub fn deregister(mut self) -> Result<(), Refused<Self>> {
-        self.core.deregister().map_err(|error| Refused { error, object: self })
+        self.core.deregister().map_err(|error| Refused::new(error, self))
     }
 }
 
@@ -164,7 +170,7 @@ pub struct Reregistration {
 }
 
 impl Reregistration {
-    /// Changes the memory to `len` bytes at `addr`, known by that address.
+    /// Changes the memory to `len` bytes at `addr`. Work requests name it by the same address.
     #[must_use]
     #[doc(alias = "IBV_REREG_MR_CHANGE_TRANSLATION")]
     pub fn memory(self, addr: *mut u8, len: usize) -> Self {
@@ -172,7 +178,7 @@ impl Reregistration {
         self.memory_at(addr, len, iova)
     }
 
-    /// Changes the memory to `len` bytes at `addr`, known as starting at `iova`.
+    /// Changes the memory to `len` bytes at `addr`. Work requests name its first byte `iova`.
     #[must_use]
     pub fn memory_at(mut self, addr: *mut u8, len: usize, iova: u64) -> Self {
         let addr = addr.expose_provenance() as u64;
@@ -222,6 +228,7 @@ impl ProtectionDomain {
     /// drop(frame); // back into the slab
     /// # Ok::<(), uverbs::Error>(())
     /// ```
+    #[doc(alias = "rdma_reg_msgs")]
     pub fn slab(&self, frame_len: usize, count: usize) -> Result<Slab, Error> {
         let frame_len = bounded("frame length", frame_len, u64::from(LONGEST_FRAME))? as u32;
         let count = bounded("number of frames", count, u64::from(MOST_FRAMES))? as u32;
@@ -234,6 +241,11 @@ impl ProtectionDomain {
 
     /// Allocates and registers `len` bytes that a peer may reach with the rights in `access`.
     /// Zeroed, page-aligned; in huge pages as a [slab](Self::slab) is.
+    ///
+    /// A peer's WRITEs to it are seen in order. The newest firmware makes keys with relaxed
+    /// ordering alone (`mkc_order_write_after_write_ro_only`): there a WRITE may be seen before an
+    /// earlier one, or its end before its start. A completion still orders: all that was written
+    /// before a WRITE with immediate, or a SEND, is seen once that is polled.
     ///
     /// # Errors
     ///
@@ -268,7 +280,8 @@ impl ProtectionDomain {
         Ok(unsafe { ExposedMemory::new(memory, region, len as usize) })
     }
 
-    /// Registers `len` bytes at `addr`.
+    /// Registers `len` bytes at `addr`. A device that has relaxed memory keys alone adds
+    /// [`AccessFlags::RELAXED_ORDERING`] ([order that remains](Self::expose)).
     ///
     /// # Safety
     ///
@@ -361,12 +374,31 @@ impl ProtectionDomain {
     ) -> Result<MrCore, Error> {
         let uverbs = self.core().context().uverbs();
         let start = addr.expose_provenance() as u64;
-        // SAFETY: the caller upholds this function's contract.
-        let keys = unsafe { uverbs.reg_mr(self.handle(), start, len, iova, access) }
-            .map_err(|error| named(uverbs, access, error))?;
+        let keys = ordered_or_relaxed(access, |access| {
+            // SAFETY: the caller upholds this function's contract.
+            unsafe { uverbs.reg_mr(self.handle(), start, len, iova, access) }
+        });
+        let keys = keys.map_err(|error| named(uverbs, access, error))?;
         // SAFETY: the kernel just created the region, so no other owner has its handle.
         Ok(unsafe { MrCore::new(self.core().clone(), keys.handle, keys.lkey, keys.rkey) })
     }
+}
+
+/// Makes a key with `access`, or with relaxed ordering in addition. The newest firmware makes
+/// relaxed keys alone (capability `mkc_order_write_after_write_ro_only`); other devices refuse
+/// both.
+pub(super) fn ordered_or_relaxed<T>(
+    access: AccessFlags,
+    mut make: impl FnMut(AccessFlags) -> Result<T, Error>,
+) -> Result<T, Error> {
+    make(access).or_else(|refused| match refused.errno() {
+        Some(Errno::EINVAL | Errno::EREMOTEIO)
+            if !access.contains(AccessFlags::RELAXED_ORDERING) =>
+        {
+            make(access | AccessFlags::RELAXED_ORDERING)
+        }
+        _ => Err(refused),
+    })
 }
 
 /// Names the right to FLUSH that the device lacks, if it does: kernels before 6.2 answer `EINVAL`.

@@ -89,7 +89,7 @@ pub struct RegistrationCache {
     max_regions: usize,
     max_bytes: usize,
     /// Registrations by address; a cached `Arc` doesn't move.
-    regions: HashMap<usize, Entry>,
+    regions: HashMap<usize, Cached>,
     /// Registrations by last use, the oldest first.
     order: BTreeMap<u64, usize>,
     now: u64,
@@ -98,7 +98,7 @@ pub struct RegistrationCache {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct Cached {
     bytes: RegisteredBytes,
     used: u64,
 }
@@ -152,7 +152,7 @@ impl RegistrationCache {
         if keep {
             self.bytes += bytes.len();
             self.order.insert(now, at);
-            self.regions.insert(at, Entry { bytes: made.clone(), used: now });
+            self.regions.insert(at, Cached { bytes: made.clone(), used: now });
         }
         Ok(made)
     }
@@ -204,7 +204,7 @@ impl RegistrationCache {
     }
 
     fn remove(&mut self, at: usize) -> bool {
-        let Some(Entry { bytes, used }) = self.regions.remove(&at) else { return false };
+        let Some(Cached { bytes, used }) = self.regions.remove(&at) else { return false };
         self.order.remove(&used);
         self.bytes -= bytes.len();
         true

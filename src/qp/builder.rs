@@ -12,7 +12,7 @@ use crate::SharedReceiveQueue;
 use crate::provider::Provider;
 use crate::qp::prepared::Home;
 use crate::recv::shared::Feeds;
-use crate::transport::{Dci, RawPacket, Rc, Transport, Uc, Ud, XrcIni};
+use crate::transport::{Dci, RawPacket, Rc, Srd, Transport, Uc, Ud, XrcIni};
 use crate::{Any, CompletionQueue, Context, ProtectionDomain, QueuePair, RecvQueue, SendQueue};
 
 /// Builder of a queue pair: sizes, completion queues, doorbell mode.
@@ -29,6 +29,7 @@ use crate::{Any, CompletionQueue, Context, ProtectionDomain, QueuePair, RecvQueu
 /// # Ok::<(), uverbs::Error>(())
 /// ```
 #[derive(Debug)]
+#[doc(alias = "ibv_qp_init_attr")]
 pub struct QueuePairBuilder<P: Provider = Any, T: Transport = Rc> {
     context: Context<P>,
     init: QpInit,
@@ -52,6 +53,13 @@ impl<P: Provider> QueuePairBuilder<P> {
     #[must_use]
     #[doc(alias = "IBV_QPT_UD")]
     pub fn ud(self) -> QueuePairBuilder<P, Ud> {
+        self.transport()
+    }
+
+    /// Selects scalable reliable datagrams (SRD) instead of a reliable connection (RC).
+    #[must_use]
+    #[doc(alias = "efadv_create_qp_ex")]
+    pub fn srd(self) -> QueuePairBuilder<P, Srd> {
         self.transport()
     }
 
@@ -222,8 +230,9 @@ impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
     /// # Errors
     ///
     /// [`Error::Limit`] for sizes above the device's limits, or for more work requests than a
-    /// completion queue has room for (see [`overcommit`](Self::overcommit)); if that queue ignores
-    /// overruns, the work requests of its other queue pairs count, too. [`Error::Invalid`] for
+    /// completion queue has room for (see [`overcommit`](Self::overcommit)). The sum over several
+    /// queue pairs of a completion queue is not checked, unless the queue ignores overruns: give it
+    /// room for all that may be outstanding together. [`Error::Invalid`] for
     /// objects of another device; [`Error::Kernel`]: `ENOMEM` if kernel or device is out of memory
     /// or queues exceed `RLIMIT_MEMLOCK`, so ask for shorter queues; `EPERM` for raw packets
     /// without `CAP_NET_RAW`.

@@ -1,12 +1,12 @@
 //! Brings queue pairs up, given both sides' endpoints.
 
-use uverbs_core::attr::{AhAttr, QpState, UdInitAttr, UdRtrAttr, UnreliableRtsAttr};
+use uverbs_core::attr::{AhAttr, Ece, QpState, UdInitAttr, UdRtrAttr};
 use uverbs_core::error::Error;
 use uverbs_core::queues::completion::Sender;
 
 use crate::provider::Provider;
 use crate::qp::prepared::{Prepared, path, route, settle};
-use crate::transport::{Peered, Transport, Ud};
+use crate::transport::{Datagram, Peered, Transport, Ud};
 use crate::{DatagramEndpoint, Destination, Endpoint, Local, LocalPort, QueuePair};
 
 impl<P: Provider, T: Transport> QueuePair<P, T> {
@@ -47,7 +47,7 @@ impl<P: Provider, T: Peered> QueuePair<P, T> {
         self.whole()?;
         self.owns(port)?;
         let psn = port.local.psn.unwrap_or_else(|| self.recv.home.context.random_psn());
-        let (prepared, init) = settle(port, self.qpn(), psn)?;
+        let (prepared, init) = settle(port, self.qpn(), psn, self.ece())?;
         self.init(&init)?;
         let endpoint = prepared.endpoint;
         self.recv.home.prepared = Some(prepared);
@@ -117,23 +117,35 @@ impl<P: Provider, T: Peered> QueuePair<P, T> {
                 why: "call `prepare` first: it sets this side's half of the connection",
             });
         };
-        let result = self.connect_prepared(&prepared, peer.unwrap_or(&prepared.endpoint));
+        let result = self.connect_prepared(&prepared, peer);
         self.recv.home.prepared = Some(prepared);
         result
     }
 
-    fn connect_prepared(&mut self, prepared: &Prepared, peer: &Endpoint) -> Result<(), Error> {
-        let common = prepared.way_to(peer)?;
+    fn connect_prepared(
+        &mut self,
+        prepared: &Prepared,
+        peer: Option<&Endpoint>,
+    ) -> Result<(), Error> {
         let Prepared { local, endpoint, .. } = prepared;
+        if let Some(Ece { vendor, options }) = peer.map(|peer| peer.ece)
+            && options != 0
+            && vendor == endpoint.ece.vendor
+        {
+            // The device answers with those that both have (rdma-core `ibv_set_ece`(3)).
+            self.set_ece(Ece { vendor, options })?;
+        }
+        let peer = peer.unwrap_or(endpoint);
+        let common = prepared.way_to(peer)?;
         self.ready_to_receive(&T::rtr(common, local, endpoint.rd_atomic))?;
         let asks = local.rd_atomic.min(peer.rd_atomic);
         self.ready_to_send(&T::rts(endpoint.psn, local, asks))
     }
 }
 
-/// A queue pair for datagrams.
-impl<P: Provider> QueuePair<P, Ud> {
-    /// Brings the queue pair to RTS, since UD has no peer to wait for, and returns the endpoint
+/// A queue pair for datagrams, of UD or SRD.
+impl<P: Provider, T: Datagram> QueuePair<P, T> {
+    /// Brings the queue pair to RTS, since it has no peer to wait for, and returns the endpoint
     /// that senders need.
     ///
     /// # Errors
@@ -159,7 +171,7 @@ impl<P: Provider> QueuePair<P, Ud> {
         Error::limit("modify_qp", "first PSN", psn, 0xff_ffff)?;
         self.init(&UdInitAttr { port: number, pkey_index, qkey })?;
         self.ready_to_receive(&UdRtrAttr)?;
-        self.ready_to_send(&UnreliableRtsAttr { sq_psn: psn })?;
+        self.ready_to_send(&T::rts(psn, &at.local))?;
         let qpn = self.qpn();
         let prepared = Prepared::new(at, qpn, psn);
         let Endpoint { lid, gid, .. } = prepared.endpoint;
@@ -182,7 +194,9 @@ impl<P: Provider> QueuePair<P, Ud> {
         let ah = self.recv.home.context.create_ah_of(self.core().pd(), &attr)?;
         Ok(ah.to(peer.qpn, peer.qkey))
     }
+}
 
+impl<P: Provider> QueuePair<P, Ud> {
     /// Makes a destination for an answer to a received datagram, from the completion's
     /// [`sender`](crate::WorkCompletion::sender) and the first [`GRH_LEN`](crate::GRH_LEN) bytes of
     /// its buffer. `qkey` is the sender's Q_Key, which a datagram doesn't carry.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use uverbs_core::attr::{Gid, Mtu};
+use uverbs_core::attr::{Ece, Gid, Mtu};
 use uverbs_core::error::EndpointError;
 
 /// Address of a queue pair that its peer needs to connect. It travels as text over any channel that
@@ -30,6 +30,10 @@ pub struct Endpoint {
     pub rd_atomic: u8,
     /// GID of the port; `None` on InfiniBand within a subnet.
     pub gid: Option<Gid>,
+    /// Options of its device, of which both sides use those that they share (ConnectX-6 and newer:
+    /// congestion control, adaptive routing, selective repeat). Without options the text has no
+    /// `ece=`.
+    pub ece: Ece,
 }
 
 impl fmt::Display for Endpoint {
@@ -44,8 +48,12 @@ impl fmt::Display for Endpoint {
             self.rd_atomic
         )?;
         match self.gid {
-            Some(gid) => gid.fmt(f),
-            None => f.write_str("none"),
+            Some(gid) => gid.fmt(f)?,
+            None => f.write_str("none")?,
+        }
+        match self.ece {
+            Ece { options: 0, .. } => Ok(()),
+            Ece { vendor, options } => write!(f, " ece={vendor:#x}:{options:#x}"),
         }
     }
 }
@@ -109,7 +117,7 @@ impl FromStr for DcEndpoint {
     type Err = EndpointError;
 
     fn from_str(text: &str) -> Result<Self, EndpointError> {
-        let found = part(text, "key")?;
+        let found = EndpointError::part(text, "key")?;
         let digits = found.strip_prefix("0x").unwrap_or(found);
         let key = u64::from_str_radix(digits, 16);
         let wrong = |_| EndpointError { part: "key", found: found.to_owned() };
@@ -159,37 +167,35 @@ impl FromStr for Endpoint {
                 .ok_or(EndpointError { part: "mtu", found: mtu.to_string() })?,
             rd_atomic: number(text, "rd_atomic", 255)? as u8,
             gid: gid(text)?,
+            ece: ece(text)?,
         })
     }
 }
 
-/// Value behind `name=` in `text`.
-fn part<'t>(text: &'t str, name: &'static str) -> Result<&'t str, EndpointError> {
-    text.split_whitespace()
-        .find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
-        .ok_or(EndpointError { part: name, found: String::new() })
-}
-
+/// Number behind `name=` in `text`, at most `max`.
 pub(crate) fn number(text: &str, name: &'static str, max: u32) -> Result<u32, EndpointError> {
-    let found = part(text, name)?;
-    let value = match found.strip_prefix("0x") {
-        Some(hex) => u32::from_str_radix(hex, 16),
-        None => found.parse(),
-    };
-    value
-        .ok()
-        .filter(|value| *value <= max)
-        .ok_or_else(|| EndpointError { part: name, found: found.to_owned() })
+    EndpointError::number(text, name, max.into()).map(|value| value as u32)
 }
 
 fn gid(text: &str) -> Result<Option<Gid>, EndpointError> {
-    match part(text, "gid")? {
+    match EndpointError::part(text, "gid")? {
         "none" => Ok(None),
         found => found
             .parse()
             .map(Some)
             .map_err(|_| EndpointError { part: "gid", found: found.to_owned() }),
     }
+}
+
+/// Vendor and options; none if the text has none.
+fn ece(text: &str) -> Result<Ece, EndpointError> {
+    let Ok(found) = EndpointError::part(text, "ece") else { return Ok(Ece::default()) };
+    let hex = |word: &str| u32::from_str_radix(word.strip_prefix("0x")?, 16).ok();
+    let parts = found
+        .split_once(':')
+        .and_then(|(vendor, options)| Some(Ece { vendor: hex(vendor)?, options: hex(options)? }));
+    let known = parts.filter(|ece| ece.vendor < 1 << 24);
+    known.ok_or_else(|| EndpointError { part: "ece", found: found.to_owned() })
 }
 
 #[cfg(test)]
@@ -202,10 +208,12 @@ mod tests {
         #[test]
         fn text_round_trip(
             lid: u16, qpn in 0..1u32 << 24, psn in 0..1u32 << 24, mtu in 8..13u32, rd_atomic: u8,
-            gid in proptest::option::of(any::<[u8; 16]>()),
+            gid in proptest::option::of(any::<[u8; 16]>()), vendor in 0..1u32 << 24,
+            options in 1u32..,
         ) {
             let mtu = Mtu::from_bytes(1 << mtu).unwrap();
-            let endpoint = Endpoint { lid, qpn, psn, mtu, rd_atomic, gid: gid.map(Gid) };
+            let ece = Ece { vendor, options };
+            let endpoint = Endpoint { lid, qpn, psn, mtu, rd_atomic, gid: gid.map(Gid), ece };
             prop_assert_eq!(endpoint.to_string().parse::<Endpoint>(), Ok(endpoint));
         }
 

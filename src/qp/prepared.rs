@@ -1,7 +1,7 @@
 //! State of a queue pair between `prepare` and `connect`, and the attributes that follow from it.
 
 use uverbs_core::attr::{
-    AccessFlags, AtomicCap, Gid, GidEntry, GlobalRoute, InitAttr, LinkLayer, Path, UcRtrAttr,
+    AccessFlags, AtomicCap, Ece, Gid, GidEntry, GlobalRoute, InitAttr, LinkLayer, Path, UcRtrAttr,
 };
 use uverbs_core::error::Error;
 
@@ -36,7 +36,7 @@ impl Prepared {
         let LocalPort { local, port, gid, .. } = at;
         let gid_of = |entry: &GidEntry| entry.gid;
         let (lid, mtu, own) = (port.lid, port.active_mtu, gid.as_ref().map(gid_of));
-        let endpoint = Endpoint { lid, qpn, psn, mtu, rd_atomic: 0, gid: own };
+        let endpoint = Endpoint { lid, qpn, psn, mtu, rd_atomic: 0, gid: own, ece: Ece::default() };
         Self { local: local.clone(), endpoint, gid: *gid, link: port.link_layer }
     }
 
@@ -55,7 +55,12 @@ impl Prepared {
 }
 
 /// Local half of a connection with one peer, and the attributes for INIT.
-pub(crate) fn settle(at: &LocalPort, qpn: u32, psn: u32) -> Result<(Prepared, InitAttr), Error> {
+pub(crate) fn settle(
+    at: &LocalPort,
+    qpn: u32,
+    psn: u32,
+    ece: Ece,
+) -> Result<(Prepared, InitAttr), Error> {
     let mtu = at.path_mtu()?;
     let LocalPort { local, device, port, gid, .. } = at;
     let (mut local, gid) = (local.clone(), *gid);
@@ -69,7 +74,8 @@ pub(crate) fn settle(at: &LocalPort, qpn: u32, psn: u32) -> Result<(Prepared, In
         access: rights(local.access, device.atomic_cap),
     };
     let own = gid.as_ref().map(|entry| entry.gid);
-    let endpoint = Endpoint { lid: port.lid, qpn, psn, mtu, rd_atomic: serves, gid: own };
+    let (lid, rd_atomic) = (port.lid, serves);
+    let endpoint = Endpoint { lid, qpn, psn, mtu, rd_atomic, gid: own, ece };
     Ok((Prepared { local, endpoint, gid, link: port.link_layer }, init))
 }
 

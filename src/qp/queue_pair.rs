@@ -6,14 +6,16 @@
 //! were swept.
 #![allow(unsafe_code, reason = "resets the rings of a queue pair that the kernel reset")]
 
+use std::fmt;
 use std::sync::Arc;
 
-use uverbs_core::attr::{Ece, QpAttr, QpCap, QpState, QpType};
+use uverbs_core::attr::{Ece, LagPort, QpAttr, QpCap, QpState, QpType};
 use uverbs_core::error::Error;
 use uverbs_core::memory::frame::Frame;
 use uverbs_core::memory::post::Room;
 use uverbs_core::objects::qp::QpCore;
 use uverbs_core::provider::ContextOps;
+use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
 
 use crate::provider::Provider;
 use crate::qp::destroyed::Destroyed;
@@ -36,11 +38,20 @@ use crate::{RecvBatch, RecvQueue, Refused, SendQueue, Unposted};
 ///
 /// Dropping the queue pair (or both halves) destroys it. Frames in flight go back to their slabs
 /// when the completion queue is polled next, or dropped. Leaking the queue pair leaks its memory.
-#[derive(Debug)]
 #[doc(alias = "ibv_qp")]
 pub struct QueuePair<P: Provider = Any, T: Transport = Rc> {
     pub(crate) send: SendQueue<P, T>,
     pub(crate) recv: RecvQueue<P>,
+}
+
+/// Prints number and state.
+impl<P: Provider, T: Transport> fmt::Debug for QueuePair<P, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueuePair")
+            .field("qpn", &format_args!("{:#x}", self.qpn()))
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
 }
 
 /// True if receives can be posted only from RTR on. A raw packet's receive queue works in INIT
@@ -98,6 +109,40 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
     #[doc(alias = "ibv_query_qp")]
     pub fn query(&self) -> Result<QpAttr, Error> {
         self.core().query()
+    }
+
+    /// Port of a queue pair on bonded ports (LAG), by which it sends. The device spreads queue
+    /// pairs over the ports.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if the device's ports are not bonded.
+    #[doc(alias = "mlx5dv_query_qp_lag_port")]
+    pub fn lag_port(&self) -> Result<LagPort, Error> {
+        self.has_lag_port("query_qp_lag_port")?;
+        crate::unstable::mlx5::query_lag_port(self.core())
+    }
+
+    /// Moves a queue pair in RTS to another of the bonded ports, counted from 1. A queue pair for
+    /// raw packets may be in any state.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`lag_port`](Self::lag_port); [`Error::State`] unless in RTS;
+    /// [`Error::Kernel`]: `EINVAL` for a port that the device lacks.
+    #[doc(alias = "mlx5dv_modify_qp_lag_port")]
+    pub fn set_lag_port(&mut self, port: u8) -> Result<(), Error> {
+        self.has_lag_port("modify_qp_lag_port")?;
+        crate::unstable::mlx5::set_lag_port(self.core(), port)
+    }
+
+    fn has_lag_port(&self, verb: &'static str) -> Result<(), Error> {
+        let driver = self.core().pd().context().uverbs().driver_id();
+        if driver != RDMA_DRIVER_MLX5 {
+            let what = "bonded ports (LAG) on this device".to_owned();
+            return Err(Error::Unsupported { verb, what });
+        }
+        Ok(())
     }
 
     /// Options of enhanced connection establishment (ECE). Right after creation: all that the
@@ -159,12 +204,13 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
         self.recv.batch()
     }
 
-    /// Posts one receive: a frame, a chain of them, or a part of exposed memory.
+    /// Posts one receive, into a frame, a chain of them, or a part of exposed memory, and rings.
     ///
     /// # Errors
     ///
     /// As [`RecvBatch::post`].
     #[inline]
+    #[doc(alias = "rdma_post_recv")]
     pub fn post_recv<D: Room>(&mut self, id: u64, into: D) -> Result<(), Unposted<D>> {
         self.recv.post(id, into)
     }
@@ -347,10 +393,9 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
     /// stays usable: end these first. If it is dropped then and the kernel refuses again, its
     /// buffers and rings are leaked.
     #[doc(alias = "ibv_destroy_qp")]
-    #[allow(clippy::result_large_err, reason = "the error is the queue pair itself, once")]
     pub fn destroy(mut self) -> Result<Destroyed, Refused<Self>> {
         if let Err(error) = self.whole() {
-            return Err(Refused { error, object: self });
+            return Err(Refused::new(error, self));
         }
         self.send.forget_unrung();
         self.recv.forget_unrung();
@@ -358,7 +403,7 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
         // SAFETY: both posting sides are here, and if it succeeds they go with `self`.
         match unsafe { core.destroy() } {
             Ok(()) => Ok(Destroyed::of_qp(&core)),
-            Err(error) => Err(Refused { error, object: self }),
+            Err(error) => Err(Refused::new(error, self)),
         }
     }
 

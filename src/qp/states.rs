@@ -12,7 +12,7 @@ use uverbs_core::error::Error;
 
 use crate::provider::Provider;
 use crate::qp::queue_pair::receives_from_rtr;
-use crate::transport::{Drains, Transport, Unreliable};
+use crate::transport::{Drains, Recovers, Transport};
 use crate::{Errno, QueuePair};
 
 const MODIFY_QP: &str = "modify_qp";
@@ -178,7 +178,7 @@ impl<P: Provider, T: Drains> QueuePair<P, T> {
     }
 }
 
-impl<P: Provider, T: Unreliable> QueuePair<P, T> {
+impl<P: Provider, T: Recovers> QueuePair<P, T> {
     /// SQE to RTS: sends go on after one that failed and those behind it, which came back flushed.
     ///
     /// A failed send of UC or UD stops the send queue alone; receives went on meanwhile. Soft-RoCE

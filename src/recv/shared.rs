@@ -70,7 +70,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// Users of a shared receive queue: [`Plain`], [`ForXrc`] or [`ForTags`]. Sealed.
+/// Use of a shared receive queue: [`Plain`], [`ForXrc`] or [`ForTags`]. Sealed.
 pub trait Use: sealed::Sealed + Debug + Send + Sync + 'static {}
 
 /// A [`Use`] by queue pairs of a transport, which are made with such a queue.
@@ -262,7 +262,8 @@ impl<P: Provider, U: Use> SharedReceiveQueue<P, U> {
         RecvBatch::new(&mut self.receives)
     }
 
-    /// Posts one receive: a batch of one.
+    /// Posts one receive, into a frame, a chain of them, or a part of exposed memory, and rings: a
+    /// batch of one.
     ///
     /// # Errors
     ///
@@ -342,16 +343,15 @@ impl<P: Provider, U: Use> SharedReceiveQueue<P, U> {
     /// from it. A queue for XRC can always be destroyed, and later messages to it fail. After a
     /// refusal the list of a tag-matching queue takes no more changes.
     #[doc(alias = "ibv_destroy_srq")]
-    #[allow(clippy::result_large_err, reason = "the error is the queue itself, once")]
     pub fn destroy(mut self) -> Result<Vec<(u64, Frame)>, Refused<Self>> {
         let _ = self.receives.queue.begin();
         if let Err(error) = self.receives.queue.close_tags() {
-            return Err(Refused { error, object: self });
+            return Err(Refused::new(error, self));
         }
         // SAFETY: this is the posting side, and if it succeeds it goes.
         match unsafe { self.core.destroy() } {
             Ok(frames) => Ok(frames),
-            Err(error) => Err(Refused { error, object: self }),
+            Err(error) => Err(Refused::new(error, self)),
         }
     }
 }

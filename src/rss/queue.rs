@@ -180,13 +180,12 @@ impl<P: Provider> WorkQueue<P> {
     ///
     /// [`Error::Kernel`], with the queue, which stays usable: `EBUSY` while a table has it.
     #[doc(alias = "ibv_destroy_wq")]
-    #[allow(clippy::result_large_err, reason = "the error is the queue itself, once")]
     pub fn destroy(mut self) -> Result<Destroyed, Refused<Self>> {
         let _ = self.receives.queue.begin();
         // SAFETY: this is the posting side, and if it succeeds it goes.
         match unsafe { self.core.destroy() } {
             Ok(()) => Ok(Destroyed::of_wq(&self.core)),
-            Err(error) => Err(Refused { error, object: self }),
+            Err(error) => Err(Refused::new(error, self)),
         }
     }
 }

@@ -112,7 +112,7 @@ impl<P: Provider> RssQueuePair<P> {
     pub fn destroy(self) -> Result<(), Refused<Self>> {
         match self.core.destroy() {
             Ok(()) => Ok(()),
-            Err(error) => Err(Refused { error, object: self }),
+            Err(error) => Err(Refused::new(error, self)),
         }
     }
 }

@@ -19,7 +19,8 @@ use uverbs_core::queues::work::{self, Data, PostError, SendOp, Sge, Wr};
 
 use crate::provider::Provider;
 use crate::raw::RawBatch;
-use crate::transport::Ud;
+use crate::transport::directed::{Cursor, Directed};
+use crate::transport::{Srd, Ud};
 use crate::{Any, Batch, Context, ProtectionDomain, Unposted};
 
 /// Bytes before the data of every received datagram: room for the packet's GRH, even if the packet
@@ -344,5 +345,27 @@ impl<P: Provider> RawBatch<'_, '_, P, Ud> {
         // handle's domain is the queue's.
         unsafe { queue.sq.post_to(at, wr.into(), op, to.as_work(), data) }
             .map(|_| queue.unrung.note())
+    }
+}
+
+impl Directed for Srd {
+    type To<P: Provider> = Destination<P>;
+
+    #[inline]
+    fn domain<P: Provider>(to: &Destination<P>) -> Option<u64> {
+        Some(to.ah.domain)
+    }
+
+    #[inline]
+    unsafe fn post<P: Provider>(
+        sq: &mut P::Sq,
+        at: &mut Cursor<P>,
+        wr: Wr,
+        op: SendOp,
+        to: &Destination<P>,
+        data: Data<'_>,
+    ) -> Result<u32, PostError> {
+        // SAFETY: the caller upholds this function's contract.
+        unsafe { sq.post_to(at, wr, op, to.as_work(), data) }
     }
 }

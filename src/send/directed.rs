@@ -1,5 +1,5 @@
-//! Posts that name their destination, on a reliable transport: a target of dynamic connections, or
-//! by XRC one of the peer's shared receive queues.
+//! Posts that name their destination, on a reliable transport: a target of dynamic connections, by
+//! XRC one of the peer's shared receive queues, or by SRD a queue pair.
 //!
 //! # Safety
 //!
@@ -13,11 +13,11 @@ use uverbs_core::queues::work::{Data, PostError, Remote, SendOp, Sge, Wr};
 use crate::provider::Provider;
 use crate::raw::RawBatch;
 use crate::send::queue::first_word;
-use crate::transport::directed::Directed;
+use crate::transport::directed::{Atomics, Directed};
 use crate::{Batch, Unposted};
 
-/// The safe posts of DC and XRC: each operation of a reliable connection, to a target of dynamic
-/// connections or to a shared receive queue.
+/// The safe posts of DC, XRC and SRD: each operation of a reliable connection, to a target of
+/// dynamic connections, to a shared receive queue, or to a queue pair.
 ///
 /// ```compile_fail,E0599
 /// # use uverbs::{Any, Batch, Frame, transport::Dci};
@@ -106,46 +106,6 @@ impl<P: Provider, T: Directed> Batch<'_, P, T> {
         self.data_to_target(wr.into(), SendOp::Read(remote), into, to)
     }
 
-    /// Atomic compare-and-swap on eight aligned bytes of the peer's memory; the old value comes
-    /// into the first eight bytes of `into`.
-    ///
-    /// # Errors
-    ///
-    /// [`Unposted`] with `into`: [`PostError::BadData`] for data shorter than 8 bytes.
-    #[inline]
-    pub fn compare_swap_at<D: Target>(
-        &mut self,
-        wr: impl Into<Wr>,
-        into: D,
-        remote: Remote,
-        (compare, swap): (u64, u64),
-        to: &T::To<P>,
-    ) -> Result<(), Unposted<D>> {
-        let word = first_word(&into);
-        let op = SendOp::CompareSwap { remote, compare, swap };
-        self.piece_to_target(wr.into(), op, Data::One(word), into, to)
-    }
-
-    /// Atomic fetch-and-add on eight aligned bytes of the peer's memory; the old value comes into
-    /// the first eight bytes of `into`.
-    ///
-    /// # Errors
-    ///
-    /// As [`compare_swap_at`](Self::compare_swap_at).
-    #[inline]
-    pub fn fetch_add_at<D: Target>(
-        &mut self,
-        wr: impl Into<Wr>,
-        into: D,
-        remote: Remote,
-        add: u64,
-        to: &T::To<P>,
-    ) -> Result<(), Unposted<D>> {
-        let word = first_word(&into);
-        let op = SendOp::FetchAdd { remote, add };
-        self.piece_to_target(wr.into(), op, Data::One(word), into, to)
-    }
-
     /// SEND of bytes that are copied into the work request: the program may reuse them at once.
     ///
     /// # Errors
@@ -220,6 +180,56 @@ impl<P: Provider, T: Directed> Batch<'_, P, T> {
         let posted = unsafe { T::post::<P>(&mut self.queue.sq, &mut self.at, wr, op, to, pieces) };
         // SAFETY: of the post just made.
         unsafe { self.keep(posted, data) }
+    }
+}
+
+/// Atomics, of DC and XRC.
+///
+/// ```compile_fail,E0599
+/// # use uverbs::{Any, Batch, Destination, Frame, Remote, transport::Srd};
+/// # fn f(batch: &mut Batch<'_, Any, Srd>, frame: Frame, remote: Remote, to: &Destination) {
+/// batch.fetch_add_at(1, frame, remote, 1, to).unwrap(); // SRD has no atomics
+/// # }
+/// ```
+impl<P: Provider, T: Atomics> Batch<'_, P, T> {
+    /// Atomic compare-and-swap on eight aligned bytes of the peer's memory; the old value comes
+    /// into the first eight bytes of `into`.
+    ///
+    /// # Errors
+    ///
+    /// [`Unposted`] with `into`: [`PostError::BadData`] for data shorter than 8 bytes.
+    #[inline]
+    pub fn compare_swap_at<D: Target>(
+        &mut self,
+        wr: impl Into<Wr>,
+        into: D,
+        remote: Remote,
+        (compare, swap): (u64, u64),
+        to: &T::To<P>,
+    ) -> Result<(), Unposted<D>> {
+        let word = first_word(&into);
+        let op = SendOp::CompareSwap { remote, compare, swap };
+        self.piece_to_target(wr.into(), op, Data::One(word), into, to)
+    }
+
+    /// Atomic fetch-and-add on eight aligned bytes of the peer's memory; the old value comes into
+    /// the first eight bytes of `into`.
+    ///
+    /// # Errors
+    ///
+    /// As [`compare_swap_at`](Self::compare_swap_at).
+    #[inline]
+    pub fn fetch_add_at<D: Target>(
+        &mut self,
+        wr: impl Into<Wr>,
+        into: D,
+        remote: Remote,
+        add: u64,
+        to: &T::To<P>,
+    ) -> Result<(), Unposted<D>> {
+        let word = first_word(&into);
+        let op = SendOp::FetchAdd { remote, add };
+        self.piece_to_target(wr.into(), op, Data::One(word), into, to)
     }
 }
 

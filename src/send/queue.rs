@@ -70,11 +70,21 @@ impl<P: Provider, T: Transport> SendQueue<P, T> {
     }
 
     /// Errno of the last doorbell, if the kernel refused it. Only where a doorbell is a command
-    /// (rxe, siw). Until the kernel takes it, posts are [`PostError::DoorbellRefused`], or
-    /// [`PostError::DeviceGone`] after `EIO` and `ENODEV`.
+    /// (rxe, siw, rdmavt). On rxe and siw posts are [`PostError::DoorbellRefused`] until the kernel
+    /// takes it; on rdmavt the refused work requests [came back](Self::returned). After `EIO` and
+    /// `ENODEV` posts are [`PostError::DeviceGone`].
     #[must_use]
     pub fn doorbell_error(&self) -> Option<Errno> {
         self.sq.doorbell_error()
+    }
+
+    /// Number of work requests at the end of the last batch that the kernel refused, and that are
+    /// not in the queue: their frames are in their slabs again. The work requests before them are
+    /// under way. Only on rdmavt, whose kernel looks at keys when a batch is rung.
+    #[must_use]
+    #[doc(alias = "bad_wr")]
+    pub fn returned(&self) -> u32 {
+        self.sq.returned()
     }
 
     /// The provider's own posting side.
@@ -167,10 +177,10 @@ impl<'q, P: Provider, T: Transport> Batch<'q, P, T> {
     /// # Ok::<(), uverbs::Error>(())
     /// ```
     ///
-    /// Never fails if the doorbell is a store. If it is a command (rxe), the kernel may refuse it:
-    /// the work requests stay in the queue and don't complete, and the next post reports it
-    /// ([`PostError::DoorbellRefused`], [`PostError::DeviceGone`]).
-    /// [`SendQueue::doorbell_error`] reports it at once.
+    /// Never fails if the doorbell is a store. If it is a command, the kernel may refuse it, which
+    /// [`SendQueue::doorbell_error`] reports at once. On rxe and siw the work requests then stay in
+    /// the queue and don't complete, and the next post reports it ([`PostError::DoorbellRefused`],
+    /// [`PostError::DeviceGone`]). On rdmavt [some](SendQueue::returned) come back.
     #[inline(always)]
     #[doc(alias = "ibv_wr_complete")]
     pub fn ring(self) {

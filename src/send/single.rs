@@ -141,7 +141,8 @@ impl<P: Provider, T: Transport> SendQueue<P, T> {
     /// Adds limit and requested value to the bare error of a refused post. `asked` is the requested
     /// value: bytes, or SGEs.
     ///
-    /// A post itself says only why, in one word, since it is on the fast path.
+    /// A post itself says only why, in one word, since it is on the fast path. Errors without a
+    /// limit, such as [`PostError::State`], ignore `asked`.
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;

@@ -16,6 +16,9 @@ use crate::provider::Provider;
 /// A position in a send queue of a provider.
 pub(crate) type Cursor<P> = <<P as Contract>::Sq as SendOps>::Cursor;
 
+/// A [`Directed`] transport that has atomics. Sealed, as [`Transport`] is.
+pub trait Atomics: Directed {}
+
 /// A reliable transport whose work requests each name a destination. Sealed, as [`Transport`] is.
 pub trait Directed: Transport {
     /// Destination of a work request.

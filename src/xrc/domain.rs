@@ -19,7 +19,7 @@ use uverbs_core::queues::work::{Data, PostError, SendOp, Target, Wr};
 
 use crate::provider::Provider;
 use crate::transport::XrcIni;
-use crate::transport::directed::{Cursor, Directed};
+use crate::transport::directed::{Atomics, Cursor, Directed};
 use crate::{Context, Refused};
 
 /// An XRC domain: its targets receive into its shared receive queues. One that a file names is
@@ -127,7 +127,7 @@ impl XrcDomain {
     pub fn close(self) -> Result<(), Refused<Self>> {
         match self.core.close() {
             Ok(()) => Ok(()),
-            Err(error) => Err(Refused { error, object: self }),
+            Err(error) => Err(Refused::new(error, self)),
         }
     }
 }
@@ -179,6 +179,8 @@ impl FromStr for RemoteSrq {
         Ok(Self { srqn: crate::qp::endpoint::number(text, "srqn", 0xff_ffff)? })
     }
 }
+
+impl Atomics for XrcIni {}
 
 impl Directed for XrcIni {
     type To<P: Provider> = RemoteSrq;

@@ -9,7 +9,8 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use uverbs_core::attr::{
-    InitAttr, QpAttr, QpCap, QpState, RcChange, RtrAttr, Transition, UcRtrAttr, XrcTargetRtsAttr,
+    Ece, InitAttr, QpAttr, QpCap, QpState, RcChange, RtrAttr, Transition, UcRtrAttr,
+    XrcTargetRtsAttr,
 };
 use uverbs_core::commands::qp::QpCreated;
 use uverbs_core::error::Error;
@@ -170,7 +171,7 @@ impl<P: Provider> XrcTarget<P> {
     pub fn prepare(&mut self, local: &Local) -> Result<Endpoint, Error> {
         let port = self.context.local_port(local)?;
         let psn = local.psn.unwrap_or_else(|| self.context.random_psn());
-        let (prepared, init) = settle(&port, self.qpn(), psn)?;
+        let (prepared, init) = settle(&port, self.qpn(), psn, Ece::default())?;
         self.init(&init)?;
         let endpoint = prepared.endpoint;
         self.prepared = Some(prepared);
@@ -274,12 +275,11 @@ impl<P: Provider> XrcTarget<P> {
     ///
     /// [`Error::Kernel`]: `EBUSY` while another call uses the target; it stays usable, so retry.
     #[doc(alias = "ibv_destroy_qp")]
-    #[allow(clippy::result_large_err, reason = "the error is the target itself, once")]
     pub fn destroy(self) -> Result<(), Refused<Self>> {
         // SAFETY: nothing is ever posted to it.
         match unsafe { self.object.destroy() } {
             Ok(_) => Ok(()),
-            Err(error) => Err(Refused { error, object: self }),
+            Err(error) => Err(Refused::new(error, self)),
         }
     }
 }

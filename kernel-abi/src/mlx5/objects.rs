@@ -169,6 +169,13 @@ pub const MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET: u16 = DRIVER + 2;
 pub const MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH: u16 = DRIVER + 3;
 pub const MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID: u16 = DRIVER + 4;
 
+// CQ_CREATE, beyond the attributes of all drivers. Since Linux 6.11.
+pub const MLX5_IB_ATTR_CREATE_CQ_UAR_INDEX: u16 = DRIVER + 2;
+
+// REG_DMABUF_MR, beyond the attributes of all drivers, and the bit of its flags. Since Linux 6.12.
+pub const MLX5_IB_ATTR_REG_DMABUF_MR_ACCESS_FLAGS: u16 = DRIVER;
+pub const MLX5_IB_UAPI_REG_DMABUF_ACCESS_DATA_DIRECT: u32 = 1 << 0;
+
 // UAR_OBJ_DESTROY.
 pub const MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE: u16 = DRIVER;
 

@@ -927,6 +927,124 @@ pub(crate) fn rows() -> Vec<Row> {
         table!(rows, rxe_gid_global { subnet_prefix, interface_id });
     }
     {
+        use uverbs_kernel_abi::rvt::*;
+        table!(rows, rvt_wqe_sge { addr, length, lkey });
+        table!(rows, rvt_cq_wc { head, tail });
+        table!(rows, rvt_rwqe { wr_id, num_sge, padding });
+        table!(rows, rvt_rwq { head, tail });
+    }
+    {
+        use uverbs_kernel_abi::efa::*;
+        table!(rows, efa_ibv_alloc_pd_resp { comp_mask, pdn, reserved_30 });
+        table!(rows, efa_ibv_alloc_ucontext_cmd { supported_caps, reserved_20 });
+        table!(
+            rows,
+            efa_ibv_alloc_ucontext_resp {
+                comp_mask,
+                cmds_supp_udata_mask,
+                sub_cqs_per_cq,
+                inline_buf_size,
+                max_llq_size,
+                max_tx_batch,
+                min_sq_wr,
+                inline_buf_size_ex,
+                reserved_b0
+            }
+        );
+        table!(rows, efa_ibv_create_ah_resp { comp_mask, efa_address_handle, reserved_30 });
+        table!(
+            rows,
+            efa_ibv_create_cq { comp_mask, cq_entry_size, num_sub_cqs, flags, reserved_58 }
+        );
+        table!(
+            rows,
+            efa_ibv_create_cq_resp {
+                comp_mask,
+                reserved_20,
+                q_mmap_key,
+                q_mmap_size,
+                cq_idx,
+                reserved_d0,
+                db_off,
+                db_mmap_key
+            }
+        );
+        table!(
+            rows,
+            efa_ibv_create_qp {
+                comp_mask,
+                rq_ring_size,
+                sq_ring_size,
+                driver_qp_type,
+                flags,
+                sl,
+                reserved_98
+            }
+        );
+        table!(
+            rows,
+            efa_ibv_create_qp_resp {
+                comp_mask,
+                rq_db_offset,
+                sq_db_offset,
+                llq_desc_offset,
+                rq_mmap_key,
+                rq_mmap_size,
+                rq_db_mmap_key,
+                sq_db_mmap_key,
+                llq_desc_mmap_key,
+                send_sub_cq_idx,
+                recv_sub_cq_idx,
+                reserved_1e0
+            }
+        );
+        table!(
+            rows,
+            efa_ibv_ex_query_device_resp {
+                comp_mask,
+                max_sq_wr,
+                max_rq_wr,
+                max_sq_sge,
+                max_rq_sge,
+                max_rdma_size,
+                device_caps
+            }
+        );
+    }
+    {
+        use uverbs_kernel_abi::efa::io::*;
+        table!(rows, efa_io_cdesc_common { req_id, status, flags, qp_num });
+        table!(rows, efa_io_rdma_req { remote_mem, local_mem });
+        table!(rows, efa_io_rdma_req_128 { remote_mem, local_mem });
+        table!(rows, efa_io_remote_mem_addr { length, rkey, buf_addr_lo, buf_addr_hi });
+        table!(rows, efa_io_req_id_ex { w });
+        table!(rows, efa_io_rx_cdesc { common, length, ah, src_qp_num, imm });
+        table!(rows, efa_io_rx_cdesc_ex { base, u });
+        table!(rows, efa_io_rx_cdesc_rdma_write { length_hi });
+        table!(rows, efa_io_rx_desc { buf_addr_lo, buf_addr_hi, req_id, length, lkey_ctrl });
+        table!(rows, efa_io_tx_buf_desc { length, lkey, buf_addr_lo, buf_addr_hi });
+        table!(rows, efa_io_tx_cdesc { common, req_id_ex, reserved });
+        table!(
+            rows,
+            efa_io_tx_meta_desc {
+                req_id,
+                ctrl1,
+                ctrl2,
+                dest_qp_num,
+                length,
+                immediate_data,
+                ah,
+                ctrl3,
+                reserved,
+                qkey,
+                reserved2,
+                req_id_ex
+            }
+        );
+        table!(rows, efa_io_tx_wqe { meta, data });
+        table!(rows, efa_io_tx_wqe_128 { meta, data });
+    }
+    {
         use uverbs_kernel_abi::siw::*;
         table!(rows, siw_uresp_alloc_ctx { dev_id, pad });
         table!(rows, siw_uresp_create_cq { cq_id, num_cqe, cq_key });

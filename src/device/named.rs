@@ -1,0 +1,126 @@
+//! Devices by name, and the machine's default device.
+
+use uverbs_core::error::Error;
+
+use super::choose::choose;
+use super::find::{Device, embedded, look_for};
+use super::near::near;
+use crate::Context;
+
+/// An RDMA device of this machine that can be opened, with an active port if there is one, by
+/// [`choose`]; `UVERBS_DEVICE` overrides it.
+///
+/// A machine without one, or a container from which `/dev/infiniband` is hidden, is an error here:
+/// a simulation doesn't take the place of hardware unasked. [`device_or_softhca`] asks for that,
+/// and [`device`] takes the software HCA by its name.
+///
+/// # Errors
+///
+/// As [`choose`]: [`Error::NoSuchDevice`] on a machine without RDMA devices,
+/// [`Error::NoUsableDevice`] if none can be opened.
+///
+/// ```no_run
+/// let context = uverbs::default_device()?.open()?;
+/// # Ok::<(), uverbs::Error>(())
+/// ```
+pub fn default_device() -> Result<Device, Error> {
+    choose().map(|choice| choice.device)
+}
+
+/// The device of [`default_device`], or the software HCA `softhca` on a machine without a device
+/// that can be opened. For examples, tests, and programs that print which device they use
+/// ([`Device::name`]).
+///
+/// `softhca` reaches the software HCAs of the user's other processes on this host through shared
+/// memory; each has a separate address. Other users and hosts cannot reach it. A test that must not
+/// meet other processes takes `device("softhca0")`.
+///
+/// # Errors
+///
+/// As [`devices`](crate::devices); [`Error::NoSuchDevice`] if `UVERBS_DEVICE` names a device that
+/// does not exist; [`Error::SoftHca`] if the software HCA's thread or memory can't be had.
+///
+/// ```
+/// let device = uverbs::device_or_softhca()?;
+/// println!("this is {}", device.name());
+/// # Ok::<(), uverbs::Error>(())
+/// ```
+#[cfg(feature = "softhca")]
+pub fn device_or_softhca() -> Result<Device, Error> {
+    match default_device() {
+        Err(error) if is_none(&error) => embedded("softhca").unwrap_or(Err(error)),
+        found => found,
+    }
+}
+
+/// Splits a list of device names, as in `UVERBS_DEVICE`, at its commas. An option after the name of
+/// a software HCA on the network is part of that name.
+///
+/// ```
+/// let names = uverbs::device_names("mlx5_0,softhca@127.0.0.2,udp");
+/// assert_eq!(names, ["mlx5_0", "softhca@127.0.0.2,udp"]);
+/// ```
+#[must_use]
+pub fn device_names(list: &str) -> Vec<&str> {
+    #[cfg(feature = "softhca")]
+    return uverbs_softhca::names(list);
+    #[cfg(not(feature = "softhca"))]
+    list.split(',').collect()
+}
+
+/// Returns true if this machine lacks a device that can be opened.
+#[cfg(feature = "softhca")]
+fn is_none(error: &Error) -> bool {
+    match error {
+        Error::NoSuchDevice { name, .. } => name.is_empty(),
+        error => matches!(error, Error::NoUsableDevice { .. }),
+    }
+}
+
+/// The device with this name, such as `mlx5_0`. If the kernel has no device of that name, these
+/// names are software HCAs (feature `softhca`):
+///
+/// - `softhca` reaches the user's other processes on this host, through shared memory;
+/// - `softhca0` and `softhca1` are on one fabric, which other processes cannot reach;
+/// - `softhca@127.0.0.2` is on the network, RoCEv2 over UDP at that address: other processes and
+///   machines reach it, processes of the same user and host through shared memory;
+/// - `softhca@loopback` takes the first free loopback address;
+/// - `softhca@127.0.0.2,ib` has an InfiniBand port, whose LID is the end of the address; `,udp` or
+///   `,shm` chooses one [carrier](uverbs_softhca::Carrier);
+/// - `softhca@127.0.0.2=mlx5_0` names itself `mlx5_0`;
+/// - `softhfi0`, `softhfi1` and `softhfi@127.0.0.2` are devices of Omni-Path, which
+///   [`Any`](crate::Any) opens with the feature `any-rdmavt`.
+///
+/// `near:PLACE` is the device of [`near`](crate::near): `near:eth0`, `near:cpu:3`.
+///
+/// # Errors
+///
+/// [`Error::NoSuchDevice`], which lists the existing names; [`Error::SoftHca`] with `EADDRINUSE` if
+/// another software HCA or the kernel's soft-RoCE has the address, `EADDRNOTAVAIL` if the machine
+/// lacks the address, `EINVAL` for text that isn't an address.
+///
+/// ```
+/// let context = uverbs::device("softhca0")?.open()?;
+/// # Ok::<(), uverbs::Error>(())
+/// ```
+pub fn device(name: &str) -> Result<Device, Error> {
+    if let Some(place) = name.strip_prefix("near:") {
+        return near(place).map(|choice| choice.device);
+    }
+    let (found, available) =
+        look_for(|devices| devices.iter().find(|device| device.name() == name).cloned())?;
+    if let Some(device) = found {
+        return Ok(device);
+    }
+    embedded(name).unwrap_or_else(|| Err(Error::NoSuchDevice { name: name.to_owned(), available }))
+}
+
+/// Opens the device with this name.
+///
+/// # Errors
+///
+/// [`Error::NoSuchDevice`], or as [`Device::open`].
+#[doc(alias = "ibv_open_device")]
+pub fn open(name: &str) -> Result<Context, Error> {
+    device(name)?.open()
+}

@@ -14,11 +14,11 @@ use libc::{
 
 use crate::rdma::inside;
 use crate::switch::settle;
-use crate::table::{self, Entry, Kind};
+use crate::table::{self, Descriptor, Kind};
 use crate::{rdma, real};
 
 /// Closes the socket or epoll after its last descriptor was closed.
-pub(crate) fn end(entry: Entry) -> c_int {
+pub(crate) fn end(entry: Descriptor) -> c_int {
     // SAFETY: the last descriptor of this entry was removed, so no other thread can use it.
     unsafe {
         match entry.kind {
@@ -40,7 +40,7 @@ unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
 }
 
 /// Gives a duplicated descriptor the table entry of its original.
-fn copy(from: Option<Entry>, to: c_int) -> c_int {
+fn copy(from: Option<Descriptor>, to: c_int) -> c_int {
     let Some(entry) = from.filter(|_| to >= 0) else { return to };
     match table::insert(to, entry) {
         Ok(()) => to,
@@ -92,9 +92,9 @@ unsafe fn control(real: Real, fd: c_int, command: c_int, argument: c_long) -> c_
             _ => table::get(fd),
         };
         match entry {
-            Some(Entry { kind: Kind::Rdma, inner }) => rdma::rfcntl(inner, command, argument),
-            Some(Entry { kind: Kind::Epoll, .. }) | None => real(fd, command, argument),
-            Some(Entry { inner, .. }) => real(inner, command, argument),
+            Some(Descriptor { kind: Kind::Rdma, inner }) => rdma::rfcntl(inner, command, argument),
+            Some(Descriptor { kind: Kind::Epoll, .. }) | None => real(fd, command, argument),
+            Some(Descriptor { inner, .. }) => real(inner, command, argument),
         }
     }
 }
@@ -128,19 +128,19 @@ unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: c_long)
     // SAFETY: the arguments are the caller's, by libc's contract.
     unsafe {
         match table::get(fd) {
-            Some(Entry { kind: Kind::Rdma, inner }) if request == FIONBIO => {
+            Some(Descriptor { kind: Kind::Rdma, inner }) if request == FIONBIO => {
                 let Some(on) = with_exposed_provenance::<c_int>(argument as usize).as_ref() else {
                     return real::fail(EFAULT);
                 };
                 let flags = if *on == 0 { 0 } else { O_NONBLOCK };
                 inside(|| rdma::rfcntl(inner, F_SETFL, flags.into()))
             }
-            Some(Entry { kind: Kind::Epoll | Kind::Rdma, .. }) | None => {
+            Some(Descriptor { kind: Kind::Epoll | Kind::Rdma, .. }) | None => {
                 real::ioctl(fd, request, argument)
             }
             // The descriptor's own flag.
             Some(_) if [FIOCLEX, FIONCLEX].contains(&request) => real::ioctl(fd, request, argument),
-            Some(Entry { inner, .. }) => real::ioctl(inner, request, argument),
+            Some(Descriptor { inner, .. }) => real::ioctl(inner, request, argument),
         }
     }
 }

@@ -17,7 +17,7 @@ use libc::{EPOLL_CTL_ADD, EPOLLIN, c_int, epoll_event, sigset_t, timespec};
 
 use crate::rdma::inside;
 use crate::real::{masked, timed};
-use crate::table::{self, Entry, Kind};
+use crate::table::{self, Descriptor, Kind};
 use crate::{rdma, real};
 
 /// Marker in librdmacm's epoll for the system's epoll. Its address is unique: no program uses it as
@@ -45,7 +45,7 @@ fn beside(epoll: c_int) -> Option<c_int> {
     static MAKING: Mutex<()> = Mutex::new(());
     let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
     match table::get(epoll) {
-        Some(Entry { kind: Kind::Epoll, inner }) => return Some(inner),
+        Some(Descriptor { kind: Kind::Epoll, inner }) => return Some(inner),
         Some(_) => return None,
         None => {}
     }
@@ -57,7 +57,7 @@ fn beside(epoll: c_int) -> Option<c_int> {
             return None;
         }
         let is_known = rdma::repoll_ctl(made, EPOLL_CTL_ADD, epoll, &raw mut event) == 0
-            && table::insert(epoll, Entry::new(Kind::Epoll, made)).is_ok();
+            && table::insert(epoll, Descriptor::new(Kind::Epoll, made)).is_ok();
         if !is_known {
             rdma::rclose(made);
         }
@@ -75,12 +75,14 @@ unsafe extern "C-unwind" fn epoll_ctl(
     // SAFETY: the arguments are the caller's, by libc's contract.
     unsafe {
         match table::get(fd) {
-            Some(Entry { kind: Kind::Rdma, inner }) => match beside(epoll) {
+            Some(Descriptor { kind: Kind::Rdma, inner }) => match beside(epoll) {
                 Some(ours) => rdma::repoll_ctl(ours, what, inner, event),
                 None => real::epoll_ctl(epoll, what, fd, event),
             },
-            Some(Entry { kind: Kind::Epoll, .. }) | None => real::epoll_ctl(epoll, what, fd, event),
-            Some(Entry { inner, .. }) => real::epoll_ctl(epoll, what, inner, event),
+            Some(Descriptor { kind: Kind::Epoll, .. }) | None => {
+                real::epoll_ctl(epoll, what, fd, event)
+            }
+            Some(Descriptor { inner, .. }) => real::epoll_ctl(epoll, what, inner, event),
         }
     }
 }
@@ -88,7 +90,7 @@ unsafe extern "C-unwind" fn epoll_ctl(
 /// librdmacm's epoll of this descriptor, if a wait for `most` events needs it.
 fn librdmacms(epoll: c_int, most: c_int) -> Option<c_int> {
     match table::get(epoll) {
-        Some(Entry { kind: Kind::Epoll, inner }) if most > 0 => Some(inner),
+        Some(Descriptor { kind: Kind::Epoll, inner }) if most > 0 => Some(inner),
         _ => None,
     }
 }

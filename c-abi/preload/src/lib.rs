@@ -9,6 +9,7 @@
 //! | `transfer` | `read`, `write`, `send`, `recv`, their vector forms, `sendfile` |
 //! | `waiting` | `poll`, `select`, and with a signal mask |
 //! | `epoll` | `epoll_create`, `epoll_ctl`, `epoll_wait`, and with a signal mask |
+//! | `forks` | listeners of servers that fork workers |
 //! | `switch` | forking servers: from TCP to RDMA at the first byte |
 //! | `config` | selection of programs and sockets, queue sizes |
 //! | `table` | descriptors that stand for sockets of librdmacm |
@@ -42,6 +43,7 @@
 mod config;
 mod descriptors;
 mod epoll;
+mod forks;
 mod rdma;
 mod real;
 mod sockets;

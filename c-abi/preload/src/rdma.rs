@@ -60,6 +60,7 @@ pub(crate) fn is_there() -> bool {
 }
 
 functions! { library() =>
+    uverbs_before_fork() -> c_int = c"uverbs_before_fork";
     rsocket(family: c_int, kind: c_int, protocol: c_int) -> c_int = c"rsocket";
     rbind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int = c"rbind";
     rlisten(fd: c_int, backlog: c_int) -> c_int = c"rlisten";

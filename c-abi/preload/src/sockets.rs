@@ -15,10 +15,11 @@ use libc::{
 };
 
 use crate::config::{bare, config};
+use crate::forks;
 use crate::rdma::{inside, is_inside};
 use crate::real::uncancelled;
 use crate::switch::{set, set_sizes};
-use crate::table::{self, Entry, Kind};
+use crate::table::{self, Descriptor, Kind};
 use crate::{descriptors, rdma, real};
 
 /// Gives the program a descriptor for `inner`. On failure `inner` is closed.
@@ -30,7 +31,7 @@ fn give(kind: Kind, inner: c_int, flags: c_int) -> c_int {
     // SAFETY: the path is a C string.
     let open = || unsafe { libc::open(c"/dev/null".as_ptr(), O_RDONLY | close_on_exec) };
     let fd = uncancelled(open);
-    let entry = Entry::new(kind, inner);
+    let entry = Descriptor::new(kind, inner);
     let errno = match (fd >= 0).then(|| table::insert(fd, entry)) {
         Some(Ok(())) => return fd,
         Some(Err(errno)) => {
@@ -87,10 +88,10 @@ macro_rules! either {
             // SAFETY: the arguments are the caller's, by libc's contract.
             unsafe {
                 match table::get(fd) {
-                    Some(Entry { kind: Kind::Rdma, inner }) => {
+                    Some(Descriptor { kind: Kind::Rdma, inner }) => {
                         inside(|| rdma::$rdma(inner, $($arg),*))
                     }
-                    Some(Entry { inner, .. }) => real::$name(inner, $($arg),*),
+                    Some(Descriptor { inner, .. }) => real::$name(inner, $($arg),*),
                     None => real::$name(fd, $($arg),*),
                 }
             }
@@ -118,13 +119,14 @@ unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
         return unsafe { real::listen(fd, backlog) };
     };
     if entry.kind == Kind::Rdma {
+        forks::expect();
         // SAFETY: the arguments are the caller's, by libc's contract.
         return inside(|| unsafe { rdma::rlisten(entry.inner, backlog) });
     }
     // SAFETY: the arguments are the caller's, by libc's contract.
     let answer = unsafe { real::listen(entry.inner, backlog) };
     if answer == 0 && entry.kind == Kind::Undecided {
-        table::replace(fd, entry, Entry::new(Kind::Listening, entry.inner));
+        table::replace(fd, entry, Descriptor::new(Kind::Listening, entry.inner));
     }
     answer
 }
@@ -136,7 +138,7 @@ unsafe fn take(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int
     // SAFETY: the arguments are the caller's, by libc's contract; what was accepted is open.
     unsafe {
         match table::get(fd) {
-            Some(Entry { kind: Kind::Rdma, inner }) => {
+            Some(Descriptor { kind: Kind::Rdma, inner }) => {
                 let socket = inside(|| rdma::raccept(inner, addr, len));
                 if socket >= 0 {
                     set_sizes(socket);
@@ -145,10 +147,10 @@ unsafe fn take(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int
                 }
                 give(Kind::Rdma, socket, flags)
             }
-            Some(Entry { kind: Kind::Listening, inner }) => {
+            Some(Descriptor { kind: Kind::Listening, inner }) => {
                 give(Kind::Passive, real::accept4(inner, addr, len, flags), flags)
             }
-            Some(Entry { inner, .. }) => real::accept4(inner, addr, len, flags),
+            Some(Descriptor { inner, .. }) => real::accept4(inner, addr, len, flags),
             None => real::accept4(fd, addr, len, flags),
         }
     }
@@ -191,7 +193,7 @@ unsafe extern "C-unwind" fn connect(fd: c_int, addr: *const sockaddr, len: sockl
                 }
             }
             Kind::Undecided => {
-                table::replace(fd, entry, Entry::new(Kind::Active, entry.inner));
+                table::replace(fd, entry, Descriptor::new(Kind::Active, entry.inner));
                 real::connect(entry.inner, addr, len)
             }
             _ => real::connect(entry.inner, addr, len),
@@ -201,7 +203,7 @@ unsafe extern "C-unwind" fn connect(fd: c_int, addr: *const sockaddr, len: sockl
 
 /// Replaces librdmacm's socket of a descriptor by a TCP socket of the same type, since librdmacm
 /// could not connect (`transpose_socket`). On -1 `errno` is unchanged.
-fn by_tcp(fd: c_int, entry: Entry) -> c_int {
+fn by_tcp(fd: c_int, entry: Descriptor) -> c_int {
     let why = real::errno();
     let number = |level, name| {
         let (mut value, mut len) = (0, size_of::<c_int>() as socklen_t);
@@ -238,7 +240,7 @@ fn by_tcp(fd: c_int, entry: Entry) -> c_int {
                 set(real::setsockopt, tcp, level, name, 1);
             }
         }
-        if !table::replace(fd, entry, Entry::new(Kind::Plain, tcp)) {
+        if !table::replace(fd, entry, Descriptor::new(Kind::Plain, tcp)) {
             real::close(tcp);
             return real::fail(why);
         }

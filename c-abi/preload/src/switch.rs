@@ -25,7 +25,7 @@ use libc::{
 
 use crate::rdma::inside;
 use crate::real::uncancelled;
-use crate::table::{self, Entry, Kind};
+use crate::table::{self, Descriptor, Kind};
 use crate::{config, rdma, real};
 
 /// Bytes of the word by which the passive side announces that it listens.
@@ -146,7 +146,7 @@ fn active(tcp: c_int) -> Option<c_int> {
 }
 
 /// Entry of a descriptor before its first transfer; switches it to librdmacm if it is undecided.
-pub(crate) fn settle(fd: c_int) -> Option<Entry> {
+pub(crate) fn settle(fd: c_int) -> Option<Descriptor> {
     let entry = table::get(fd)?;
     match entry.kind {
         Kind::Active | Kind::Passive | Kind::Switching => uncancelled(|| change(fd)),
@@ -154,7 +154,7 @@ pub(crate) fn settle(fd: c_int) -> Option<Entry> {
     }
 }
 
-fn change(fd: c_int) -> Option<Entry> {
+fn change(fd: c_int) -> Option<Descriptor> {
     loop {
         let entry = table::get(fd)?;
         match entry.kind {
@@ -167,19 +167,19 @@ fn change(fd: c_int) -> Option<Entry> {
             _ => return Some(entry),
         }
         let tcp = entry.inner;
-        let switching = Entry::new(Kind::Switching, tcp);
+        let switching = Descriptor::new(Kind::Switching, tcp);
         if !table::replace(fd, entry, switching) {
             continue;
         }
         let is_passive = entry.kind == Kind::Passive;
         let connected = inside(|| if is_passive { passive(tcp) } else { active(tcp) });
         let Some(socket) = connected else {
-            table::replace(fd, switching, Entry::new(Kind::Plain, tcp));
+            table::replace(fd, switching, Descriptor::new(Kind::Plain, tcp));
             continue;
         };
         set_sizes(socket);
         copy_options(socket, tcp);
-        if !table::replace(fd, switching, Entry::new(Kind::Rdma, socket)) {
+        if !table::replace(fd, switching, Descriptor::new(Kind::Rdma, socket)) {
             // SAFETY: this thread's socket. Another thread closed the descriptor and its TCP socket
             // meanwhile.
             unsafe { rdma::rclose(socket) };

@@ -46,12 +46,12 @@ impl Kind {
 
 /// An entry of the table: kind of object, and its number in the kernel or librdmacm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct Descriptor {
     pub(crate) kind: Kind,
     pub(crate) inner: c_int,
 }
 
-impl Entry {
+impl Descriptor {
     pub(crate) fn new(kind: Kind, inner: c_int) -> Self {
         Self { kind, inner }
     }
@@ -78,9 +78,9 @@ fn at<T>(table: &'static [T; MOST], fd: c_int) -> Option<&'static T> {
 }
 
 /// Entry of a descriptor; `None` if it is the system's.
-pub(crate) fn get(fd: c_int) -> Option<Entry> {
+pub(crate) fn get(fd: c_int) -> Option<Descriptor> {
     // Acquire pairs with the release of the thread that created the object and inserted the entry.
-    Entry::of_bits(at(&ENTRIES, fd)?.load(Ordering::Acquire))
+    Descriptor::of_bits(at(&ENTRIES, fd)?.load(Ordering::Acquire))
 }
 
 /// Inserts the entry of a descriptor that had none.
@@ -88,7 +88,7 @@ pub(crate) fn get(fd: c_int) -> Option<Entry> {
 /// # Errors
 ///
 /// `EMFILE` if the descriptor's number is beyond the table.
-pub(crate) fn insert(fd: c_int, entry: Entry) -> Result<(), c_int> {
+pub(crate) fn insert(fd: c_int, entry: Descriptor) -> Result<(), c_int> {
     let (place, users) = (at(&ENTRIES, fd).ok_or(EMFILE)?, at(&USERS, entry.inner).ok_or(EMFILE)?);
     users.fetch_add(1, Ordering::Relaxed);
     place.store(entry.to_bits(), Ordering::Release);
@@ -96,7 +96,7 @@ pub(crate) fn insert(fd: c_int, entry: Entry) -> Result<(), c_int> {
 }
 
 /// Replaces an entry unless another thread changed it. Returns true if replaced.
-pub(crate) fn replace(fd: c_int, from: Entry, to: Entry) -> bool {
+pub(crate) fn replace(fd: c_int, from: Descriptor, to: Descriptor) -> bool {
     let (Some(place), Some(users)) = (at(&ENTRIES, fd), at(&USERS, to.inner)) else { return false };
     let order = (Ordering::AcqRel, Ordering::Acquire);
     if place.compare_exchange(from.to_bits(), to.to_bits(), order.0, order.1).is_err() {
@@ -110,8 +110,8 @@ pub(crate) fn replace(fd: c_int, from: Entry, to: Entry) -> bool {
 }
 
 /// Removes an entry. The flag is true if no other descriptor stands for the object.
-pub(crate) fn remove(fd: c_int) -> Option<(Entry, bool)> {
-    let entry = Entry::of_bits(at(&ENTRIES, fd)?.swap(0, Ordering::AcqRel))?;
+pub(crate) fn remove(fd: c_int) -> Option<(Descriptor, bool)> {
+    let entry = Descriptor::of_bits(at(&ENTRIES, fd)?.swap(0, Ordering::AcqRel))?;
     Some((entry, leave(entry.inner)))
 }
 

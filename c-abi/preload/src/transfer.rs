@@ -13,7 +13,7 @@ use libc::{c_int, iovec, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 use crate::rdma::inside;
 use crate::real::uncancelled;
 use crate::switch::settle;
-use crate::table::{Entry, Kind};
+use crate::table::{Descriptor, Kind};
 use crate::{rdma, real};
 
 /// Declares functions that go to librdmacm for its sockets and to libc for all other files.
@@ -24,12 +24,12 @@ macro_rules! moves {
             // SAFETY: the arguments are the caller's, by libc's contract.
             unsafe {
                 match settle(fd) {
-                    Some(Entry { kind: Kind::Rdma, inner }) => {
+                    Some(Descriptor { kind: Kind::Rdma, inner }) => {
                         // A first datagram may make librdmacm create a UDP socket of the system.
                         inside(|| rdma::$rdma(inner, $($arg),*))
                     }
-                    Some(Entry { kind: Kind::Epoll, .. }) | None => real::$name(fd, $($arg),*),
-                    Some(Entry { inner, .. }) => real::$name(inner, $($arg),*),
+                    Some(Descriptor { kind: Kind::Epoll, .. }) | None => real::$name(fd, $($arg),*),
+                    Some(Descriptor { inner, .. }) => real::$name(inner, $($arg),*),
                 }
             }
         }
@@ -45,12 +45,38 @@ moves! {
     read, rread(to: *mut c_void, len: size_t);
     readv, rreadv(pieces: *const iovec, count: c_int);
     send, rsend(from: *const c_void, len: size_t, flags: c_int);
-    sendto, rsendto(
-        from: *const c_void, len: size_t, flags: c_int, addr: *const sockaddr, addr_len: socklen_t
-    );
     sendmsg, rsendmsg(msg: *const msghdr, flags: c_int);
     write, rwrite(from: *const c_void, len: size_t);
     writev, rwritev(pieces: *const iovec, count: c_int);
+}
+
+/// Sends. Linux's TCP ignores the address of a connected socket (`tcp_sendmsg`, net/ipv4/tcp.c);
+/// librdmacm fails with EISCONN.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn sendto(
+    fd: c_int,
+    from: *const c_void,
+    len: size_t,
+    flags: c_int,
+    addr: *const sockaddr,
+    addr_len: socklen_t,
+) -> ssize_t {
+    // SAFETY: the arguments are the caller's, by libc's contract.
+    unsafe {
+        match settle(fd) {
+            Some(Descriptor { kind: Kind::Rdma, inner }) => inside(|| {
+                let sent = rdma::rsendto(inner, from, len, flags, addr, addr_len);
+                match sent < 0 && real::errno() == libc::EISCONN {
+                    true => rdma::rsend(inner, from, len, flags),
+                    false => sent,
+                }
+            }),
+            Some(Descriptor { kind: Kind::Epoll, .. }) | None => {
+                real::sendto(fd, from, len, flags, addr, addr_len)
+            }
+            Some(Descriptor { inner, .. }) => real::sendto(inner, from, len, flags, addr, addr_len),
+        }
+    }
 }
 
 /// Bytes per read when `sendfile` copies a file to librdmacm.
@@ -105,10 +131,10 @@ unsafe extern "C-unwind" fn sendfile(
     // SAFETY: the arguments are the caller's, by libc's contract; the offset may be null.
     unsafe {
         match settle(to) {
-            Some(Entry { kind: Kind::Rdma, inner }) => {
+            Some(Descriptor { kind: Kind::Rdma, inner }) => {
                 uncancelled(|| send_file(inner, from, offset.as_mut(), len))
             }
-            Some(Entry { inner, .. }) => real::sendfile(inner, from, offset, len),
+            Some(Descriptor { inner, .. }) => real::sendfile(inner, from, offset, len),
             None => real::sendfile(to, from, offset, len),
         }
     }

@@ -15,7 +15,7 @@ use libc::{
 
 use crate::rdma::inside;
 use crate::real::timed;
-use crate::table::{self, Entry, Kind};
+use crate::table::{self, Descriptor, Kind};
 use crate::{rdma, real};
 
 /// Waits for descriptors, some of which stand for sockets of librdmacm.
@@ -25,7 +25,7 @@ fn wait(files: &mut [pollfd], timeout: c_int) -> c_int {
     let mut is_rdma = false;
     for file in files.iter() {
         let fd = match table::get(file.fd) {
-            Some(Entry { kind: Kind::Epoll, .. }) | None => file.fd,
+            Some(Descriptor { kind: Kind::Epoll, .. }) | None => file.fd,
             Some(entry) => {
                 is_rdma |= entry.kind == Kind::Rdma;
                 entry.inner

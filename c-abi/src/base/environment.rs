@@ -8,8 +8,10 @@
 use std::sync::Arc;
 
 use uverbs::Device;
+use uverbs::softhca::SoftHca;
 use uverbs_core::Errno;
 use uverbs_core::doors::cm::{CmDoor, KernelCmDoor};
+use uverbs_core::doors::{DeviceRecord, DeviceSource};
 use uverbs_core::environment::Variable;
 use uverbs_core::error::Error;
 use uverbs_core::provider::CqeSize;
@@ -28,17 +30,31 @@ extern "C" fn loaded() {
     uverbs_core::environment::remember();
 }
 
-/// Device names, separated by commas. `None`: all devices of the kernel.
+/// Device names, separated by commas (`uverbs::device_names`). `None`: all devices of the kernel.
 fn named() -> Option<String> {
     Variable::Device.text().filter(|names| !names.is_empty())
 }
 
+/// Names of the devices that programs see; empty if they are the kernel's.
+pub(crate) fn names() -> Vec<String> {
+    let list = named().unwrap_or_default();
+    let names = uverbs::device_names(&list).into_iter().filter(|name| !name.is_empty());
+    names.map(str::to_owned).collect()
+}
+
+/// Software HCA that `UVERBS_DEVICE` names and that has this record.
+pub(crate) fn software(record: &DeviceRecord) -> Option<SoftHca> {
+    let names = names().into_iter().filter(|name| name.starts_with("softhca"));
+    let mut devices = names.filter_map(|name| SoftHca::embedded(&name)?.ok());
+    devices.find(|device| device.record() == record)
+}
+
 /// Devices that programs see.
 pub(crate) fn devices() -> Result<Vec<Device>, Error> {
-    match named() {
-        Some(names) => names.split(',').map(uverbs::device).collect(),
-        None => uverbs::devices(),
+    if named().is_none() {
+        return uverbs::devices();
     }
+    names().iter().map(|name| uverbs::device(name)).collect()
 }
 
 /// Connection manager of these devices: an embedded device's, which knows that device only, or the

@@ -2,6 +2,7 @@
 //! acknowledge.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Counts of an object's events: delivered and acknowledged. Destruction waits until both are equal
@@ -76,4 +77,10 @@ impl Names {
     pub(crate) fn with<T>(&self, id: u64, found: impl FnOnce(Named) -> T) -> Option<T> {
         self.known().get(&id).copied().map(found)
     }
+}
+
+/// Returns a new key, never 0, which names an object in events.
+pub(crate) fn unique_key() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }

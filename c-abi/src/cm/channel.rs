@@ -6,16 +6,19 @@
 //! for its type, and an object is in use only until its destruction.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use uverbs_core::Errno;
 use uverbs_core::commands::cm::Ucma;
 use uverbs_core::error::Error;
 
 use super::sys::rdma_event_channel;
-use crate::base::answer::boxed;
+use crate::base::answer::given;
 use crate::base::cancel;
 use crate::base::environment;
+use crate::base::object::unique_key;
 
 /// An event channel. The program's file is readable while an event is pending; its `O_NONBLOCK`
 /// decides whether reading an event waits.
@@ -24,6 +27,21 @@ pub(crate) struct Channel {
     c: rdma_event_channel,
     file: OwnedFd,
     ucma: Ucma,
+    /// Tells channels apart that had the same address one after the other.
+    key: u64,
+}
+
+// SAFETY: C's struct is a number.
+unsafe impl Sync for Channel {}
+// SAFETY: as above.
+unsafe impl Send for Channel {}
+
+/// Channels by address. A thread may wait for events of a channel that another destroys; Linux's
+/// `ucma_get_event` keeps it asleep.
+static LIVE: Mutex<BTreeMap<usize, Arc<Channel>>> = Mutex::new(BTreeMap::new());
+
+fn live() -> MutexGuard<'static, BTreeMap<usize, Arc<Channel>>> {
+    LIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Creates a file that is readable while `inner` is. Its flags are the program's; an embedded
@@ -46,12 +64,34 @@ fn watching(inner: impl AsFd) -> Result<OwnedFd, Errno> {
 }
 
 impl Channel {
-    pub(crate) fn open() -> Result<Box<Self>, Error> {
+    pub(crate) fn open() -> Result<Arc<Self>, Error> {
         let ucma = Ucma::new(environment::connection_manager()?);
         let watched = watching(ucma.door().file());
         let file = watched.map_err(|errno| Error::System { what: "epoll", errno })?;
         let c = rdma_event_channel { fd: file.as_raw_fd() };
-        Ok(Box::new(Self { c, file, ucma }))
+        Ok(Arc::new(Self { c, file, ucma, key: unique_key() }))
+    }
+
+    /// Keeps the channel until [`destroy_event_channel`] gets the result.
+    pub(crate) fn keep(self: Arc<Self>) -> *mut rdma_event_channel {
+        let channel = Arc::as_ptr(&self).cast_mut();
+        live().insert(channel.addr(), self);
+        channel.cast()
+    }
+
+    /// Returns the channel at the address unless it was destroyed. Sets `key` if it is unset, and
+    /// finds only the channel with that key.
+    pub(crate) fn find(
+        channel: *const rdma_event_channel,
+        key: &mut Option<u64>,
+    ) -> Option<Arc<Self>> {
+        let found = live().get(&channel.addr()).cloned()?;
+        (*key.get_or_insert(found.key) == found.key).then_some(found)
+    }
+
+    /// The program's file.
+    pub(crate) fn file(&self) -> RawFd {
+        self.file.as_raw_fd()
     }
 
     /// # Safety
@@ -65,35 +105,38 @@ impl Channel {
     pub(crate) fn ucma(&self) -> &Ucma {
         &self.ucma
     }
+}
 
-    /// Waits until an event may be pending. A cancellation point.
-    ///
-    /// # Errors
-    ///
-    /// `EAGAIN` if the program's file is nonblocking; `EINTR`.
-    ///
-    /// # Safety
-    ///
-    /// As [`cancel::poll`]: the caller holds no lock and no value that needs dropping.
-    pub(crate) unsafe fn wait(&self) -> Result<(), Errno> {
-        let last = || Errno::of(&std::io::Error::last_os_error());
-        let file = self.file.as_raw_fd();
-        // SAFETY: flags of a file that is open.
-        let flags = unsafe { libc::fcntl(file, libc::F_GETFL) };
-        if flags & libc::O_NONBLOCK != 0 {
-            return Err(Errno::EAGAIN);
-        }
-        let mut poll = libc::pollfd { fd: file, events: libc::POLLIN, revents: 0 };
-        // SAFETY: by the contract of `wait`; the entry lives for the call.
-        if unsafe { cancel::poll(&raw mut poll, 1, -1) } < 0 { Err(last()) } else { Ok(()) }
+/// Waits until an event of the channel with this file may be pending. A cancellation point.
+///
+/// # Errors
+///
+/// `EAGAIN` if the file is nonblocking; `EINTR`; `EBADF`.
+///
+/// # Safety
+///
+/// As [`cancel::poll`]: the caller holds no lock and no value that needs dropping.
+pub(crate) unsafe fn wait(file: RawFd) -> Result<(), Errno> {
+    let last = || Errno::of(&std::io::Error::last_os_error());
+    // SAFETY: the call takes numbers only.
+    let flags = unsafe { libc::fcntl(file, libc::F_GETFL) };
+    if flags < 0 {
+        return Err(last());
     }
+    if flags & libc::O_NONBLOCK != 0 {
+        return Err(Errno::EAGAIN);
+    }
+    let mut poll = libc::pollfd { fd: file, events: libc::POLLIN, revents: 0 };
+    // SAFETY: by the contract of `wait`; the entry lives for the call.
+    if unsafe { cancel::poll(&raw mut poll, 1, -1) } < 0 { Err(last()) } else { Ok(()) }
 }
 
 pub(crate) unsafe extern "C" fn create_event_channel() -> *mut rdma_event_channel {
-    boxed(Channel::open()).cast()
+    given(Channel::open().map(Channel::keep))
 }
 
 pub(crate) unsafe extern "C" fn destroy_event_channel(channel: *mut rdma_event_channel) {
-    // SAFETY: C's contract: the object was kept as a box of this type, and is used no more.
-    drop(unsafe { Box::from_raw(channel.cast::<Channel>()) });
+    let ended = live().remove(&channel.addr());
+    // Without the table's lock: the door's end is a command.
+    drop(ended);
 }

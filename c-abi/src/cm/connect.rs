@@ -1,5 +1,4 @@
-//! `rdma_listen`, `rdma_connect`, `rdma_accept`, `rdma_reject`, `rdma_disconnect`, and the state
-//! changes of the id's queue pair.
+//! `rdma_listen`, `rdma_connect`, `rdma_accept`, `rdma_reject`, `rdma_disconnect`.
 //!
 //! # Safety
 //!
@@ -9,133 +8,22 @@
 
 use std::ffi::{c_int, c_void};
 
-use uverbs_core::Errno;
 use uverbs_core::error::Error;
 use uverbs_kernel_abi::rdma_cm::rdma_ucm_conn_param;
 
-use super::device;
-use super::done;
-use super::endpoint;
-use super::id::{self, Id, UD, ucma};
-use super::invalid;
-use super::sys::{rdma_cm_id, rdma_conn_param};
-use crate::base::convert;
-use crate::queues::modify::modify_qp;
+use super::delivery::complete;
+use super::id::{Id, refresh, ucma};
+use super::qp_states::{attributes, fail, up};
+use super::sys::{UD, rdma_cm_id, rdma_conn_param};
+use super::{device, done, invalid};
 use crate::sys::ibv_qp_attr;
 
 /// `RDMA_MAX_RESP_RES` and `RDMA_MAX_INIT_DEPTH`: the device's maximum.
 const MOST: u8 = 0xff;
 /// Retry count of a connection without parameters.
 const RETRIES: u8 = 7;
-/// `IBV_QPS_*`.
-pub(crate) const INIT: u32 = 1;
-const RTR: u32 = 2;
-const RTS: u32 = 3;
-const ERR: u32 = 6;
-/// `IBV_QP_STATE` and `IBV_QP_SQ_PSN`.
-const STATE: c_int = 1;
-const SQ_PSN: c_int = 1 << 16;
-/// Attribute bits that only the kernel knows, such as `IB_QP_SMAC`.
-const KERNELS_OWN: u32 = 0xe0_0000;
 /// Reject reason: the vendor's options (ECE) were refused.
 const VENDOR_OPTION: u8 = 35;
-
-/// Queue pair attributes and mask of an id for a state, from the connection manager.
-///
-/// # Safety
-///
-/// C's contract.
-unsafe fn attributes(id: *mut rdma_cm_id, state: u32) -> Result<(ibv_qp_attr, c_int), Error> {
-    // SAFETY: by C's contract.
-    let answer = unsafe { ucma(id).init_qp_attr(Id::of(id).number(), state) }?;
-    let mask = answer.qp_attr_mask & !KERNELS_OWN;
-    Ok((convert::attr_from_kernel(&answer), mask as c_int))
-}
-
-/// # Safety
-///
-/// C's contract; the id has a queue pair.
-unsafe fn modify(id: *mut rdma_cm_id, attr: &ibv_qp_attr, mask: c_int) -> Result<(), Error> {
-    // SAFETY: by C's contract.
-    match unsafe { modify_qp((*id).qp, attr, mask) } {
-        0 => Ok(()),
-        errno => Err(Error::kernel("modify_qp", Errno::from_raw(errno))),
-    }
-}
-
-/// Moves the queue pair of an id to a state. `depth` replaces the connection manager's READ depth.
-///
-/// # Safety
-///
-/// As [`modify`].
-pub(crate) unsafe fn bring(
-    id: *mut rdma_cm_id,
-    state: u32,
-    depth: Option<u8>,
-) -> Result<(), Error> {
-    // SAFETY: by the contract of `bring`.
-    unsafe {
-        let (mut attr, mask) = attributes(id, state)?;
-        match (state, depth) {
-            (RTR, Some(depth)) => attr.max_dest_rd_atomic = depth,
-            (RTS, Some(depth)) => attr.max_rd_atomic = depth,
-            _ => {}
-        }
-        modify(id, &attr, mask)
-    }
-}
-
-/// Moves a UD queue pair from INIT to RTS. Each send names its destination.
-///
-/// # Safety
-///
-/// As [`modify`].
-pub(crate) unsafe fn start(id: *mut rdma_cm_id) -> Result<(), Error> {
-    let to = |qp_state| ibv_qp_attr { qp_state, ..Default::default() };
-    // SAFETY: by the contract of `start`.
-    unsafe {
-        modify(id, &to(RTR), STATE)?;
-        modify(id, &to(RTS), STATE | SQ_PSN)
-    }
-}
-
-/// Moves the queue pair of an accepted connection to RTS with the connection manager's attributes.
-///
-/// # Safety
-///
-/// As [`modify`].
-pub(crate) unsafe fn ready(id: *mut rdma_cm_id) -> Result<(), Error> {
-    // SAFETY: by the contract of `ready`.
-    unsafe { up(id, (None, None)) }
-}
-
-/// # Safety
-///
-/// As [`modify`].
-unsafe fn up(id: *mut rdma_cm_id, (serves, asks): (Option<u8>, Option<u8>)) -> Result<(), Error> {
-    // SAFETY: by the contract of `up`.
-    unsafe {
-        // INIT again: the access rights follow from the peer's request.
-        bring(id, INIT, None)?;
-        bring(id, RTR, serves)?;
-        bring(id, RTS, asks)
-    }
-}
-
-/// Moves the queue pair, if any, to ERR, which flushes outstanding work requests.
-///
-/// # Safety
-///
-/// C's contract.
-pub(crate) unsafe fn fail(id: *mut rdma_cm_id) {
-    // SAFETY: by C's contract.
-    unsafe {
-        if !(*id).qp.is_null() {
-            let attr = ibv_qp_attr { qp_state: ERR, ..Default::default() };
-            let _ = modify(id, &attr, STATE);
-        }
-    }
-}
 
 /// Parameters of the command, with the id's READ depths.
 ///
@@ -210,7 +98,7 @@ unsafe fn ask(id: *mut rdma_cm_id, given: Option<&rdma_conn_param>) -> Result<()
     // SAFETY: by C's contract.
     unsafe {
         ucma(id).connect(of.number(), param(id, given), asked.into())?;
-        endpoint::complete(id)
+        complete(id)
     }
 }
 
@@ -218,7 +106,7 @@ pub(crate) unsafe extern "C" fn listen(id: *mut rdma_cm_id, backlog: c_int) -> c
     // SAFETY: by C's contract.
     done(unsafe {
         let listens = ucma(id).listen(Id::of(id).number(), backlog);
-        listens.and_then(|()| id::refresh(id))
+        listens.and_then(|()| refresh(id))
     })
 }
 
@@ -264,7 +152,7 @@ unsafe fn take(id: *mut rdma_cm_id, given: Option<&rdma_conn_param>) -> Result<(
             return Err(error);
         }
         // A UD accept completes at once: no event follows.
-        if datagrams { Ok(()) } else { endpoint::complete(id) }
+        if datagrams { Ok(()) } else { complete(id) }
     }
 }
 
@@ -315,7 +203,7 @@ pub(crate) unsafe extern "C-unwind" fn disconnect(id: *mut rdma_cm_id) -> c_int 
     done(unsafe {
         fail(id);
         let parted = ucma(id).disconnect(Id::of(id).number());
-        parted.and_then(|()| endpoint::complete(id))
+        parted.and_then(|()| complete(id))
     })
 }
 

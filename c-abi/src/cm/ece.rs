@@ -22,25 +22,6 @@ use super::{done, invalid};
 use crate::queues::ece::{query_ece, set_ece};
 use crate::sys::{ibv_ece, ibv_qp};
 
-/// Options of an id; vendor 0 if unset.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Options {
-    local: Ece,
-    pub(crate) remote: Ece,
-}
-
-impl Options {
-    /// Options of a request.
-    pub(crate) fn asked(self) -> Ece {
-        self.local
-    }
-
-    /// Options of a reply, under the vendor of the request.
-    pub(crate) fn answered(self) -> Ece {
-        Ece { vendor: self.remote.vendor, options: self.local.options }
-    }
-}
-
 /// Options of a queue pair; zero if its device has none.
 ///
 /// # Safety

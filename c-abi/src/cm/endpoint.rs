@@ -1,4 +1,4 @@
-//! Synchronous calls: ids without a channel of the program wait for their event in the call.
+//! Endpoints: synchronous ids with their queue pairs.
 //!
 //! # Safety
 //!
@@ -12,58 +12,19 @@ use std::ptr::null_mut;
 use uverbs_core::Errno;
 use uverbs_core::error::Error;
 
-use super::done;
-use super::event::{CONNECT_REQUEST, REJECTED, ack_cm_event, get_cm_event, next};
-use super::id::{self, Id, told};
-use super::invalid;
-use super::qp;
+use super::delivery::{drop_event, get_cm_event};
+use super::event::{CONNECT_REQUEST, ack_cm_event};
+use super::id::{Id, told};
+use super::lifetime::{create, destroy_id};
+use super::resolve::{bind_addr, resolve_addr, resolve_route};
 use super::sys::{rdma_addrinfo, rdma_cm_id};
+use super::{done, invalid, qp};
 use crate::sys::{ibv_pd, ibv_qp_init_attr};
 
 /// `RAI_PASSIVE`.
 const PASSIVE: c_int = 1;
 /// Timeout of address and route resolution in milliseconds, as in C's library.
 const PATIENCE: c_int = 2000;
-
-/// Waits for the event of a call if the id is synchronous. Acknowledges the previous event and
-/// keeps the new one in the id. A cancellation point.
-///
-/// # Safety
-///
-/// C's contract. The caller holds no lock and no value that needs dropping.
-pub(crate) unsafe fn complete(id: *mut rdma_cm_id) -> Result<(), Error> {
-    // SAFETY: by C's contract.
-    let waits = unsafe { Id::of(id) }.state().waits;
-    if !waits {
-        return Ok(());
-    }
-    // SAFETY: by C's contract.
-    unsafe {
-        drop_event(id);
-        let event = Box::into_raw(next((*id).channel)?).cast();
-        (*id).event = event;
-        match ((*event).event, (*event).status) {
-            (_, 0) => Ok(()),
-            (REJECTED, _) => Err(Error::kernel("rdma_connect", Errno::ECONNREFUSED)),
-            (_, status) => Err(told(status)),
-        }
-    }
-}
-
-/// Acknowledges the event that the last call kept in the id.
-///
-/// # Safety
-///
-/// C's contract.
-unsafe fn drop_event(id: *mut rdma_cm_id) {
-    // SAFETY: by C's contract.
-    unsafe {
-        if !(*id).event.is_null() {
-            ack_cm_event((*id).event);
-            (*id).event = null_mut();
-        }
-    }
-}
 
 pub(crate) unsafe extern "C-unwind" fn get_request(
     listener: *mut rdma_cm_id,
@@ -107,7 +68,7 @@ unsafe fn request(listener: *mut rdma_cm_id) -> Result<*mut rdma_cm_id, Error> {
             if qp::create_qp(made, pd, &raw mut init) != 0 {
                 let errno = Errno::of(&std::io::Error::last_os_error());
                 ack_cm_event(event);
-                id::destroy_id(made);
+                destroy_id(made);
                 return Err(Error::kernel("rdma_get_request", errno));
             }
         }
@@ -125,8 +86,8 @@ pub(crate) unsafe extern "C-unwind" fn create_ep(
     // SAFETY: by C's contract; both may be null.
     done(unsafe {
         let info = &*info;
-        id::create(null_mut(), null_mut(), info.ai_port_space as u32, info.ai_qp_type as u32)
-            .and_then(|made| match bring(made, info, pd, init.as_mut()) {
+        create(null_mut(), null_mut(), info.ai_port_space as u32, info.ai_qp_type as u32).and_then(
+            |made| match bring(made, info, pd, init.as_mut()) {
                 0 => {
                     *id = made;
                     Ok(())
@@ -136,7 +97,8 @@ pub(crate) unsafe extern "C-unwind" fn create_ep(
                     destroy_ep(made);
                     Err(Error::kernel("rdma_create_ep", errno))
                 }
-            })
+            },
+        )
     })
 }
 
@@ -161,11 +123,11 @@ unsafe fn bring(
                 init.qp_type = info.ai_qp_type as u32;
                 *init
             });
-            return id::bind_addr(id, info.ai_src_addr);
+            return bind_addr(id, info.ai_src_addr);
         }
-        let mut code = id::resolve_addr(id, info.ai_src_addr, info.ai_dst_addr, PATIENCE);
+        let mut code = resolve_addr(id, info.ai_src_addr, info.ai_dst_addr, PATIENCE);
         if code == 0 {
-            code = id::resolve_route(id, PATIENCE);
+            code = resolve_route(id, PATIENCE);
         }
         match init {
             Some(init) if code == 0 => {
@@ -182,6 +144,6 @@ pub(crate) unsafe extern "C" fn destroy_ep(id: *mut rdma_cm_id) {
     unsafe {
         qp::destroy_qp(id);
         qp::destroy_srq(id);
-        id::destroy_id(id);
+        destroy_id(id);
     }
 }

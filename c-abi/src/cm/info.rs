@@ -16,8 +16,8 @@ use libc::{addrinfo, sockaddr, sockaddr_storage, socklen_t};
 use uverbs_core::Errno;
 use uverbs_kernel_abi::rdma_cm::{RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP};
 
-use super::id::{UD, length, put};
-use super::sys::rdma_addrinfo;
+use super::address::{length, put};
+use super::sys::{UD, rdma_addrinfo};
 use crate::base::answer::minus_one;
 
 /// `RAI_*`.

@@ -1,32 +1,49 @@
 //! librdmacm: connections by address, over the connection manager commands of `uverbs-core`. An
 //! embedded device brings a connection manager; all other devices use the kernel's.
 //!
+//! From the ground up:
+//!
 //! | file | what |
 //! |---|---|
 //! | [`sys`] | C's structs |
-//! | `channel` | event channels and their connection manager |
-//! | `id` | ids, their life, options and addresses |
-//! | `device` | open devices of ids |
-//! | `connect` | listen, connect, accept, reject, disconnect |
-//! | `event` | events |
-//! | `ece` | vendor options |
-//! | `qp` | queue pairs of ids |
-//! | `endpoint` | synchronous calls, `rdma_create_ep` and `rdma_get_request` |
+//! | `address` | socket addresses |
 //! | `info` | names of hosts |
-//! | `resolve` | addresses resolved with an event |
-//! | `multicast` | multicast groups |
+//! | `channel` | event channels and their connection manager |
+//! | `device` | open devices of ids |
+//! | `state`, `id` | ids and what C's struct has no room for |
+//! | `event` | events |
+//! | `groups` | memberships in multicast groups |
+//! | `ece` | vendor options |
+//! | `qp_states` | states of queue pairs |
+//! | `service` | InfiniBand's services |
+//! | `lifetime` | creation, destruction, migration of ids |
+//! | `delivery` | delivery of events, waits of synchronous calls |
+//! | `qp` | queue pairs of ids |
+//! | `resolve` | addresses, routes, options |
+//! | `addrinfo` | addresses resolved with an event |
+//! | `connect` | listen, connect, accept, reject, disconnect |
+//! | `multicast` | join and leave |
+//! | `endpoint` | `rdma_create_ep` and `rdma_get_request` |
 
+pub(crate) mod address;
+pub(crate) mod addrinfo;
 pub(crate) mod channel;
 pub(crate) mod connect;
+pub(crate) mod delivery;
 pub(crate) mod device;
 pub(crate) mod ece;
 pub(crate) mod endpoint;
 pub(crate) mod event;
+pub(crate) mod groups;
 pub(crate) mod id;
 pub(crate) mod info;
+pub(crate) mod lifetime;
 pub(crate) mod multicast;
 pub(crate) mod qp;
+pub(crate) mod qp_states;
 pub(crate) mod resolve;
+pub(crate) mod service;
+pub(crate) mod state;
 pub(crate) mod sys;
 
 use std::ffi::c_int;

@@ -6,54 +6,27 @@
 //! for its type, and an object is in use only until its destruction.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
-use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
-use std::ptr::with_exposed_provenance_mut;
-use std::sync::{Mutex, PoisonError};
 
 use libc::sockaddr;
 use uverbs_core::Errno;
 use uverbs_core::commands::cm::SockAddr;
 use uverbs_core::error::Error;
-use uverbs_kernel_abi::rdma_cm::rdma_ucm_event_resp;
 
-use super::event::{Event, MULTICAST_ERROR, MULTICAST_JOIN};
-use super::id::{self, Id, ucma, unique_key};
+use super::address::address;
+use super::delivery::complete;
+use super::groups::{groups, remove};
+use super::id::{Id, ucma};
+use super::state::Group;
 use super::sys::{rdma_cm_id, rdma_cm_join_mc_attr_ex};
-use super::{done, endpoint, invalid};
-use crate::queues::qp::{attach_mcast, detach_mcast};
-use crate::sys::ibv_gid;
+use super::{done, invalid};
+use crate::base::object::unique_key;
+use crate::queues::qp::detach_mcast;
 
 /// `RDMA_CM_JOIN_MC_ATTR_ADDRESS` and `RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS`: both are required.
 const ATTR_BOTH: u32 = 1 | 2;
 /// `RDMA_MC_JOIN_FLAG_RESERVED`.
 const FLAGS: u32 = 2;
-
-/// Membership of an id in a multicast group.
-pub(crate) struct Group {
-    key: u64,
-    /// Number of the membership in the connection manager.
-    number: u32,
-    addr: SockAddr,
-    /// Context that the program passed to the join.
-    context: usize,
-    /// Group and LID that the queue pair is attached to, once joined.
-    joined: Option<(ibv_gid, u16)>,
-}
-
-/// Ids by the key of their memberships in events.
-static GROUPS: Mutex<Option<HashMap<u64, usize>>> = Mutex::new(None);
-
-fn groups<T>(with: impl FnOnce(&mut HashMap<u64, usize>) -> T) -> T {
-    with(GROUPS.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
-}
-
-/// Removes a key: later events of the membership are dropped.
-fn remove(key: u64) {
-    groups(|known| {
-        known.remove(&key);
-    });
-}
 
 /// # Safety
 ///
@@ -67,7 +40,7 @@ unsafe fn join(
     let key = unique_key();
     // SAFETY: by C's contract.
     unsafe {
-        let addr = id::address(addr)?;
+        let addr = address(addr)?;
         let of = Id::of(id);
         let mut state = of.state();
         groups(|known| known.insert(key, id.expose_provenance()));
@@ -76,30 +49,7 @@ unsafe fn join(
         let context = context.expose_provenance();
         state.groups.push(Group { key, number, addr, context, joined: None });
         drop(state);
-        endpoint::complete(id)
-    }
-}
-
-/// Creates the event of a membership and attaches the queue pair. `None` if the group was left
-/// meanwhile.
-pub(crate) fn joined(raw: &rdma_ucm_event_resp) -> Option<Box<Event>> {
-    let at = groups(|known| known.get(&raw.uid).copied())?;
-    let id: *mut rdma_cm_id = with_exposed_provenance_mut(at);
-    // SAFETY: an id leaves its groups before it is destroyed.
-    unsafe {
-        let of = Id::of(id);
-        let mut state = of.state();
-        let group = state.groups.iter_mut().find(|group| group.key == raw.uid)?;
-        of.acks().deliver();
-        let mut event = Event::of_group(raw, id, with_exposed_provenance_mut(group.context));
-        if raw.event == MULTICAST_JOIN && raw.status == 0 && !(*id).qp.is_null() {
-            let ah = event.c.param.ud.ah_attr;
-            match attach_mcast((*id).qp, &raw const ah.grh.dgid, ah.dlid) {
-                0 => group.joined = Some((ah.grh.dgid, ah.dlid)),
-                errno => (event.c.event, event.c.status) = (MULTICAST_ERROR, -errno),
-            }
-        }
-        Some(event)
+        complete(id)
     }
 }
 
@@ -131,7 +81,7 @@ pub(crate) unsafe extern "C-unwind" fn join_multicast_ex(
 
 pub(crate) unsafe extern "C" fn leave_multicast(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int {
     // SAFETY: by C's contract.
-    done(unsafe { id::address(addr).and_then(|addr| leave(id, &addr)) })
+    done(unsafe { address(addr).and_then(|addr| leave(id, &addr)) })
 }
 
 /// # Safety
@@ -164,10 +114,4 @@ unsafe fn end(id: *mut rdma_cm_id, group: &Group) -> Result<(), Error> {
         }
         ucma(id).leave_multicast(group.number)
     }
-}
-
-/// Forgets the memberships of an id that is being destroyed; destroying the id ends them.
-pub(crate) fn forget(of: &Id) {
-    let left = std::mem::take(&mut of.state().groups);
-    left.iter().for_each(|group| remove(group.key));
 }

@@ -12,17 +12,17 @@ use std::ptr::null_mut;
 use uverbs_core::Errno;
 use uverbs_core::error::Error;
 
-use super::connect::{INIT, bring, start};
+use super::device;
 use super::done;
 use super::ece;
-use super::id::UD;
 use super::invalid;
-use super::sys::rdma_cm_id;
+use super::qp_states::{INIT, bring, start};
+use super::sys::{UD, rdma_cm_id};
 use crate::queues::channel::{create_comp_channel, destroy_comp_channel};
 use crate::queues::cq::destroy_cq;
 use crate::queues::make_cq::create_cq;
 use crate::queues::make_qp;
-use crate::queues::qp::destroy_qp as end_qp;
+use crate::queues::qp::{XRC_RECV, destroy_qp as end_qp};
 use crate::queues::srq;
 use crate::sys::{
     ibv_comp_channel, ibv_cq, ibv_pd, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_srq_init_attr,
@@ -85,7 +85,8 @@ unsafe fn make_cqs(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Resul
     Ok(())
 }
 
-/// Destroys the completion queues that [`make_cqs`] created.
+/// Destroys the completion queues that [`make_cqs`] created. A shared receive queue of XRC outlives
+/// its target, and keeps them.
 ///
 /// # Safety
 ///
@@ -93,6 +94,9 @@ unsafe fn make_cqs(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Resul
 unsafe fn end_cqs(id: *mut rdma_cm_id) {
     // SAFETY: by C's contract.
     unsafe {
+        if (*id).qp_type == XRC_RECV && !(*id).srq.is_null() {
+            return;
+        }
         for (channel, cq) in [
             (&raw mut (*id).recv_cq_channel, &raw mut (*id).recv_cq),
             (&raw mut (*id).send_cq_channel, &raw mut (*id).send_cq),
@@ -134,7 +138,15 @@ unsafe fn make(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<()
         if attr.srq.is_null() {
             attr.srq = (*id).srq;
         }
-        make_cqs(id, attr)?;
+        if attr.qp_type == XRC_RECV {
+            // A target has no queues: its messages go to shared receive queues of the domain.
+            if attr.comp_mask & make_qp::ATTR_XRCD == 0 || attr.xrcd.is_null() {
+                attr.xrcd = device::xrcd((*id).verbs)?;
+                attr.comp_mask |= make_qp::ATTR_XRCD;
+            }
+        } else {
+            make_cqs(id, attr)?;
+        }
         let qp = make_qp::create_qp_ex((*id).verbs, attr);
         if qp.is_null() {
             let error = left();
@@ -203,23 +215,58 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
     attr: *mut ibv_srq_init_attr_ex,
 ) -> c_int {
     // SAFETY: by C's contract.
-    done(unsafe {
-        let attr = &mut *attr;
+    done(unsafe { make_srq(id, &mut *attr) })
+}
+
+/// # Safety
+///
+/// C's contract.
+unsafe fn make_srq(id: *mut rdma_cm_id, attr: &mut ibv_srq_init_attr_ex) -> Result<(), Error> {
+    // SAFETY: by C's contract.
+    unsafe {
         if !(*id).srq.is_null() || (*id).verbs.is_null() {
-            return done(Err(invalid("rdma_create_srq")));
+            return Err(invalid("rdma_create_srq"));
         }
         if attr.comp_mask & SRQ_PD == 0 || attr.pd.is_null() {
             attr.comp_mask |= SRQ_PD;
             attr.pd = (*id).pd;
         }
+        if attr.comp_mask & srq::ATTR_TYPE != 0 && attr.srq_type == srq::XRC {
+            for_xrc(id, attr)?;
+        }
         let made = srq::create_srq_ex((*id).verbs, attr);
         if made.is_null() {
-            Err(left())
-        } else {
-            (*id).srq = made;
-            Ok(())
+            let error = left();
+            if (*id).qp.is_null() {
+                end_cqs(id);
+            }
+            return Err(error);
         }
-    })
+        (*id).srq = made;
+    }
+    Ok(())
+}
+
+/// Adds the XRC domain and the completion queue that the attributes lack.
+///
+/// # Safety
+///
+/// C's contract.
+unsafe fn for_xrc(id: *mut rdma_cm_id, attr: &mut ibv_srq_init_attr_ex) -> Result<(), Error> {
+    // SAFETY: by C's contract.
+    unsafe {
+        if attr.comp_mask & srq::ATTR_XRCD == 0 || attr.xrcd.is_null() {
+            attr.xrcd = device::xrcd((*id).verbs)?;
+        }
+        if attr.comp_mask & srq::ATTR_CQ == 0 || attr.cq.is_null() {
+            if (*id).recv_cq.is_null() {
+                ((*id).recv_cq_channel, (*id).recv_cq) = make_cq(id, attr.attr.max_wr.max(1))?;
+            }
+            attr.cq = (*id).recv_cq;
+        }
+    }
+    attr.comp_mask |= srq::ATTR_XRCD | srq::ATTR_CQ;
+    Ok(())
 }
 
 pub(crate) unsafe extern "C" fn create_srq(
@@ -234,6 +281,10 @@ pub(crate) unsafe extern "C" fn create_srq(
         if !pd.is_null() {
             (all.pd, all.comp_mask) = (pd, SRQ_PD);
         }
+        if (*id).qp_type == XRC_RECV {
+            all.srq_type = srq::XRC;
+            all.comp_mask |= srq::ATTR_TYPE;
+        }
         let code = create_srq_ex(id, &raw mut all);
         (*attr).attr = all.attr;
         code
@@ -246,6 +297,9 @@ pub(crate) unsafe extern "C" fn destroy_srq(id: *mut rdma_cm_id) {
         if !(*id).srq.is_null() {
             srq::destroy_srq((*id).srq);
             (*id).srq = null_mut();
+            if (*id).qp.is_null() {
+                end_cqs(id);
+            }
         }
     }
 }

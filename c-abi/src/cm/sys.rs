@@ -11,6 +11,10 @@ use crate::sys::{
     ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_gid, ibv_pd, ibv_qp, ibv_srq,
 };
 
+/// `IBV_QPT_RC`, `IBV_QPT_UD`.
+pub(crate) const RC: u32 = 2;
+pub(crate) const UD: u32 = 4;
+
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct rdma_ib_addr {

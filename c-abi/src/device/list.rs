@@ -6,11 +6,14 @@
 //! counted.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
-use std::ffi::{c_char, c_int};
+use std::cell::Cell;
+use std::ffi::{CStr, c_char, c_int};
+use std::path::Path;
 use std::ptr::null_mut;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use uverbs_core::doors::DeviceRecord;
+use uverbs::softhca::SoftHca;
+use uverbs_core::doors::{DeviceRecord, DeviceSource};
 
 use crate::base::answer::null;
 use crate::base::barrier;
@@ -34,13 +37,30 @@ unsafe impl Sync for Device {}
 
 /// Known devices. A device keeps its address from one list to the next, and its name for the life
 /// of the process.
-static SEEN: Mutex<Seen> = Mutex::new(Seen { last: Vec::new(), network: Vec::new() });
+static SEEN: Mutex<Seen> =
+    Mutex::new(Seen { last: Vec::new(), network: Vec::new(), nodes: Vec::new() });
+
+thread_local! {
+    /// The thread is in one of the functions below. Files that they read are the kernel's.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a function on the known devices.
+fn with_seen<T>(run: impl FnOnce(&mut Seen) -> T) -> T {
+    let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let outer = INSIDE.replace(true);
+    let result = run(&mut seen);
+    INSIDE.set(outer);
+    result
+}
 
 struct Seen {
     /// Devices of the last list, and devices that were opened without a list.
     last: Vec<Arc<Device>>,
     /// Names of devices on the network. The index of a name is its number.
     network: Vec<String>,
+    /// Names of devices without a node. The index of a name counts the numbers without a node.
+    nodes: Vec<String>,
 }
 
 impl Seen {
@@ -51,7 +71,19 @@ impl Seen {
             return Arc::clone(known);
         }
         let name = self.shown(record);
-        Arc::new(Device::new(device.clone(), &name))
+        let number = record.uverbs_name.is_empty().then(|| self.number(record));
+        Arc::new(Device::new(device.clone(), &name, number))
+    }
+
+    /// Number of a device without a node, which no node of the kernel has.
+    fn number(&mut self, record: &DeviceRecord) -> usize {
+        let known = self.nodes.iter().position(|name| *name == record.name);
+        let at = known.unwrap_or_else(|| {
+            self.nodes.push(record.name.clone());
+            self.nodes.len() - 1
+        });
+        let free = |number: &usize| !sysfs::is_node(*number);
+        (0..).filter(free).nth(at).unwrap_or(at)
     }
 
     /// Name of the device for programs. Network names exceed UCX's limit of 15 bytes, so network
@@ -70,22 +102,30 @@ impl Seen {
 }
 
 impl Device {
-    fn new(device: uverbs::Device, name: &str) -> Self {
+    fn new(device: uverbs::Device, name: &str, number: Option<usize>) -> Self {
         let record = device.record();
         let sysfs = sysfs::mount();
-        // A device without a node reports its own name. The preloaded `c-abi/nodes` answers `stat`
-        // and `access` for that path.
-        let node = if record.uverbs_name.is_empty() { name } else { &record.uverbs_name };
-        let dev_path = format!("{sysfs}/class/infiniband_verbs/{node}");
-        let own = if record.uverbs_name.is_empty() { sysfs::embedded() } else { None };
-        let own = own.and_then(|folder| folder.into_os_string().into_string().ok());
-        let ibdev_path = own.unwrap_or_else(|| format!("{sysfs}/class/infiniband/{name}"));
+        let node = number.map_or(record.uverbs_name.clone(), |number| format!("uverbs{number}"));
+        let classes = |root: &str| {
+            let class = |kind, name: &str| format!("{root}/class/{kind}/{name}");
+            [class("infiniband", name), class("infiniband_verbs", &node)]
+        };
+        let [given, dev_path] = classes(sysfs);
+        // A tree of the user's (`SYSFS_PATH`) that has the device comes first.
+        let unshown = number.filter(|_| !Path::new(&given).is_dir());
+        let own = unshown.zip(environment::software(record));
+        let own = own.and_then(|(number, hca)| sysfs::publish(name, number, &hca));
+        let [ibdev_path, dev_path] = match (own, unshown.and_then(|_| sysfs::embedded())) {
+            (Some(root), _) => classes(&root),
+            (None, Some(stand_in)) => [stand_in, dev_path],
+            (None, None) => [given, dev_path],
+        };
         let c = ibv_device {
             _ops: [0; 2],
             node_type: record.node_type.into(),
             transport_type: device.is_iwarp().into(),
             name: text(name),
-            dev_name: text(node),
+            dev_name: text(&node),
             dev_path: text(&dev_path),
             ibdev_path: text(&ibdev_path),
         };
@@ -115,12 +155,13 @@ impl Device {
 
     /// Returns the object of an open device, even if the lists do not show it.
     pub(crate) fn of_open(device: &uverbs::Device) -> Arc<Self> {
-        let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
-        let object = seen.object(device);
-        if !seen.last.iter().any(|one| Arc::ptr_eq(one, &object)) {
-            seen.last.push(Arc::clone(&object));
-        }
-        object
+        with_seen(|seen| {
+            let object = seen.object(device);
+            if !seen.last.iter().any(|one| Arc::ptr_eq(one, &object)) {
+                seen.last.push(Arc::clone(&object));
+            }
+            object
+        })
     }
 
     pub(crate) fn c(self: &Arc<Self>) -> *mut ibv_device {
@@ -143,11 +184,69 @@ pub(crate) fn text<const N: usize>(text: &str) -> [c_char; N] {
 
 /// Returns the present devices; known devices keep their objects.
 pub(crate) fn devices() -> Result<Vec<Arc<Device>>, uverbs::Error> {
+    with_seen(|seen| {
+        let now = environment::devices()?;
+        let now: Vec<_> = now.iter().map(|device| seen.object(device)).collect();
+        seen.last.clone_from(&now);
+        Ok(now)
+    })
+}
+
+/// Writes the files of all named devices, unless they are written. For programs that read sysfs
+/// without a list of devices.
+pub(crate) fn publish() -> Option<&'static CStr> {
+    if INSIDE.get() {
+        return None;
+    }
+    with_seen(|seen| {
+        let mut others = Vec::new();
+        for name in environment::names() {
+            if sysfs::has(&name) {
+                continue;
+            }
+            let Some(described) = SoftHca::described(&name) else {
+                others.push(name);
+                continue;
+            };
+            let Ok(hca) = described else { continue };
+            let (shown, number) = (seen.shown(hca.record()), seen.number(hca.record()));
+            sysfs::publish(&shown, number, &hca)?;
+            sysfs::remember(name);
+        }
+        // Without software HCAs the kernel's files are right.
+        let root = sysfs::root()?;
+        for name in others {
+            // A name such as `near:eth0` stands for a device of another name.
+            if let Ok(device) = uverbs::device(&name)
+                && sysfs::show(device.name())
+            {
+                sysfs::remember(name);
+            }
+        }
+        Some(root)
+    })
+}
+
+/// Writes a counter of the known software HCAs again.
+pub(crate) fn count(counter: &sysfs::Counter<'_>) {
+    if INSIDE.get() {
+        return;
+    }
+    with_seen(|seen| {
+        for device in &seen.last {
+            if let Some(hca) = environment::software(device.device.record()) {
+                // SAFETY: the name of a device, which this object has.
+                let name = unsafe { CStr::from_ptr((&raw const device.c.name).cast()) };
+                sysfs::count(&name.to_string_lossy(), &hca, counter);
+            }
+        }
+    });
+}
+
+/// Forgets devices that the program neither listed nor opened. Ends software HCAs among them.
+pub(crate) fn forget_unused() {
     let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
-    let now = environment::devices()?;
-    let now: Vec<_> = now.iter().map(|device| seen.object(device)).collect();
-    seen.last.clone_from(&now);
-    Ok(now)
+    seen.last.retain(|device| Arc::strong_count(device) > 1);
 }
 
 pub(crate) unsafe extern "C" fn get_device_list(count: *mut c_int) -> *mut *mut ibv_device {

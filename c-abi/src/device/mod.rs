@@ -13,3 +13,4 @@ pub(crate) mod port;
 pub(crate) mod query_device;
 pub(crate) mod rate;
 pub(crate) mod sysfs;
+pub(crate) mod tree;

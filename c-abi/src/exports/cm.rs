@@ -1,14 +1,16 @@
 //! Exported names of librdmacm: see `exports.rs`.
 #![allow(unsafe_code, reason = "assembly")]
 
+use crate::cm::addrinfo;
 use crate::cm::channel;
 use crate::cm::connect;
+use crate::cm::delivery;
 use crate::cm::device;
 use crate::cm::ece;
 use crate::cm::endpoint;
 use crate::cm::event;
-use crate::cm::id;
 use crate::cm::info;
+use crate::cm::lifetime;
 use crate::cm::multicast;
 use crate::cm::qp;
 use crate::cm::resolve;
@@ -22,39 +24,39 @@ node! { "RDMACM_1.0":
     rconnect = rsocket::connect::rconnect;
     rdma_accept = connect::accept;
     rdma_ack_cm_event = event::ack_cm_event;
-    rdma_bind_addr = id::bind_addr;
+    rdma_bind_addr = resolve::bind_addr;
     rdma_connect = connect::connect;
     rdma_create_ep = endpoint::create_ep;
     rdma_create_event_channel = channel::create_event_channel;
-    rdma_create_id = id::create_id;
+    rdma_create_id = lifetime::create_id;
     rdma_create_qp = qp::create_qp;
     rdma_create_qp_ex = qp::create_qp_ex;
     rdma_create_srq = qp::create_srq;
     rdma_create_srq_ex = qp::create_srq_ex;
     rdma_destroy_ep = endpoint::destroy_ep;
     rdma_destroy_event_channel = channel::destroy_event_channel;
-    rdma_destroy_id = id::destroy_id;
+    rdma_destroy_id = lifetime::destroy_id;
     rdma_destroy_qp = qp::destroy_qp;
     rdma_destroy_srq = qp::destroy_srq;
     rdma_disconnect = connect::disconnect;
     rdma_event_str = event::event_str;
     rdma_free_devices = device::free_devices;
     rdma_freeaddrinfo = info::freeaddrinfo;
-    rdma_get_cm_event = event::get_cm_event;
+    rdma_get_cm_event = delivery::get_cm_event;
     rdma_get_devices = device::get_devices;
-    rdma_get_dst_port = id::get_dst_port;
+    rdma_get_dst_port = resolve::get_dst_port;
     rdma_get_request = endpoint::get_request;
-    rdma_get_src_port = id::get_src_port;
+    rdma_get_src_port = resolve::get_src_port;
     rdma_getaddrinfo = info::getaddrinfo;
     rdma_join_multicast = multicast::join_multicast;
     rdma_leave_multicast = multicast::leave_multicast;
     rdma_listen = connect::listen;
-    rdma_migrate_id = id::migrate_id;
+    rdma_migrate_id = lifetime::migrate_id;
     rdma_notify = connect::notify;
     rdma_reject = connect::reject;
-    rdma_resolve_addr = id::resolve_addr;
-    rdma_resolve_route = id::resolve_route;
-    rdma_set_option = id::set_option;
+    rdma_resolve_addr = resolve::resolve_addr;
+    rdma_resolve_route = resolve::resolve_route;
+    rdma_set_option = resolve::set_option;
     rfcntl = rsocket::options::rfcntl;
     rgetpeername = rsocket::connect::rgetpeername;
     rgetsockname = rsocket::connect::rgetsockname;
@@ -96,9 +98,9 @@ node! { "RDMACM_1.3":
 }
 
 node! { "RDMACM_1.4":
-    rdma_query_addrinfo = resolve::query_addrinfo;
-    rdma_resolve_addrinfo = resolve::resolve_addrinfo;
-    rdma_write_cm_event = resolve::write_cm_event;
+    rdma_query_addrinfo = addrinfo::query_addrinfo;
+    rdma_resolve_addrinfo = addrinfo::resolve_addrinfo;
+    rdma_write_cm_event = addrinfo::write_cm_event;
 }
 
 node! { "RDMACM_1.5":

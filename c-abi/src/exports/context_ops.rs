@@ -13,7 +13,8 @@ use crate::memory::mw;
 use crate::memory::parent_domain;
 use crate::poll::basic;
 use crate::post::recv;
-use crate::post::recv::{Receives, RecvSide};
+use crate::post::recv::Receives;
+use crate::post::recv_side::RecvSide;
 use crate::post::single;
 use crate::post::tags;
 use crate::queues::cq;
@@ -59,8 +60,9 @@ pub(crate) fn of(device: &AnyContext) -> verbs_context {
     let ops = match device {
         AnyContext::Mlx5(_) => operations::<uverbs_mlx5::Rq, uverbs_mlx5::Srq>(),
         AnyContext::Rxe(_) => operations::<uverbs_rxe::Rq, uverbs_rxe::Srq>(),
-        #[cfg(feature = "any-siw")]
         AnyContext::Siw(_) => operations::<uverbs_siw::Rq, uverbs_siw::Srq>(),
+        AnyContext::Rdmavt(_) => operations::<uverbs_rdmavt::Rq, uverbs_rdmavt::Srq>(),
+        AnyContext::Efa(_) => operations::<uverbs_efa::Rq, uverbs_efa::Srq>(),
     };
     // C's soft-RoCE provider leaves these slots empty.
     let of_mlx5 = matches!(device, AnyContext::Mlx5(_));

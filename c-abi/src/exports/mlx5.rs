@@ -7,6 +7,7 @@ use crate::exports::stubs;
 use crate::exports::verbs::{label, node};
 use crate::memory::dm;
 use crate::memory::mkey;
+use crate::memory::mr;
 use crate::mlx5dv::caps;
 use crate::mlx5dv::dr;
 use crate::mlx5dv::dr_action;
@@ -14,7 +15,7 @@ use crate::mlx5dv::dr_dump;
 use crate::mlx5dv::make;
 use crate::mlx5dv::matcher;
 use crate::mlx5dv::queues;
-use crate::post::extended;
+use crate::post::mlx5_ops;
 use crate::queues::ah;
 
 // Before 1.2 the address of a completion queue's doorbell page had a different layout.
@@ -35,7 +36,7 @@ node! { "MLX5_1.2":
 
 node! { "MLX5_1.3":
     mlx5dv_create_qp = make::create_qp;
-    mlx5dv_create_wq = stubs::no_object;
+    mlx5dv_create_wq = make::create_wq;
 }
 
 node! { "MLX5_1.4":
@@ -111,7 +112,7 @@ node! { "MLX5_1.10":
     mlx5dv_dr_rule_destroy = dr::rule_destroy;
     mlx5dv_dr_table_create = dr::table_create;
     mlx5dv_dr_table_destroy = dr::table_destroy;
-    mlx5dv_qp_ex_from_ibv_qp_ex = extended::qp_ex_from_ibv_qp_ex;
+    mlx5dv_qp_ex_from_ibv_qp_ex = mlx5_ops::qp_ex_from_ibv_qp_ex;
 }
 
 node! { "MLX5_1.11":
@@ -141,8 +142,8 @@ node! { "MLX5_1.13":
 node! { "MLX5_1.14":
     mlx5dv_dr_action_create_default_miss = dr_action::create_default_miss;
     mlx5dv_dr_domain_set_reclaim_device_memory = stubs::nothing;
-    mlx5dv_modify_qp_lag_port = stubs::not_supported;
-    mlx5dv_query_qp_lag_port = stubs::not_supported;
+    mlx5dv_modify_qp_lag_port = make::modify_qp_lag_port;
+    mlx5dv_query_qp_lag_port = make::query_qp_lag_port;
 }
 
 node! { "MLX5_1.15":
@@ -225,7 +226,7 @@ node! { "MLX5_1.24":
 
 node! { "MLX5_1.25":
     mlx5dv_get_data_direct_sysfs_path = stubs::not_supported;
-    mlx5dv_reg_dmabuf_mr = stubs::no_object;
+    mlx5dv_reg_dmabuf_mr = mr::reg_driver_dmabuf_mr;
 }
 
 node! { "MLX5_1.25.1":

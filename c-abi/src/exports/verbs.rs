@@ -35,6 +35,7 @@ use crate::queues::make_qp;
 use crate::queues::modify;
 use crate::queues::qp;
 use crate::queues::srq;
+use crate::rsocket::forks;
 
 #[cfg(target_arch = "x86_64")]
 macro_rules! jump {
@@ -295,6 +296,11 @@ private_65! { stubs::no_object:
 private_65! { stubs::no_number:
     ibv_cmd_export_dmabuf_fd
 }
+
+// For the preloaded `c-abi/nodes`.
+private_65! { sysfs::folder: uverbs_sysfs }
+
+private_65! { forks::before_fork: uverbs_before_fork }
 
 private_65! { stubs::nothing:
     ibv_dmabuf_heap_free

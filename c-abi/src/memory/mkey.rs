@@ -8,33 +8,23 @@
 //! by one thread, and the memory that they name stays registered.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
-use std::ffi::{c_int, c_void};
-use std::slice;
+use std::ffi::c_int;
 
 use uverbs_core::Errno;
 use uverbs_core::attr::AccessFlags;
 use uverbs_core::objects::mw::MwCore;
-use uverbs_core::provider::{ContextOps, SendOps};
-use uverbs_core::queues::layout::{Block, KeyLayout, KeyParts};
+use uverbs_core::provider::ContextOps;
+use uverbs_core::queues::layout::{Block, KeyParts};
 use uverbs_core::queues::work::{Sge, Wr};
 
 use crate::base::answer::{code, kept, null};
 use crate::base::live::Kind;
 use crate::memory::pd::Pd;
-use crate::post::extended::{Ex, of};
-use crate::post::request::{flags, pieces};
-use crate::post::send::Side;
-use crate::queues::qp::Qp;
-use crate::sys::{IBV_SEND_INLINE, IBV_WC_DRIVER1, ibv_pd, ibv_sge};
+use crate::sys::ibv_pd;
 
 /// Accepted flags: `MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT` and `_REMOTE_INVALIDATE`. Every mkey is
 /// both.
 const FLAGS: u32 = 1 | 1 << 4;
-/// Access rights that an mkey may have.
-const ACCESS: AccessFlags = AccessFlags::LOCAL_WRITE
-    .union(AccessFlags::REMOTE_WRITE)
-    .union(AccessFlags::REMOTE_READ)
-    .union(AccessFlags::REMOTE_ATOMIC);
 
 /// `struct mlx5dv_mkey_init_attr`.
 #[derive(Debug)]
@@ -49,12 +39,12 @@ pub(crate) struct MkeyInit {
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Mkey {
-    lkey: u32,
-    rkey: u32,
-    pd: *mut ibv_pd,
-    core: MwCore,
+    pub(crate) lkey: u32,
+    pub(crate) rkey: u32,
+    pub(crate) pd: *mut ibv_pd,
+    pub(crate) core: MwCore,
     /// Maximum entries of a layout.
-    room: u32,
+    pub(crate) room: u32,
 }
 
 pub(crate) unsafe extern "C" fn create_mkey(attr: *mut MkeyInit) -> *mut Mkey {
@@ -93,239 +83,44 @@ pub(crate) unsafe extern "C" fn destroy_mkey(mkey: *mut Mkey) -> c_int {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Interleaved {
-    addr: u64,
-    bytes_count: u32,
-    bytes_skip: u32,
-    lkey: u32,
+    pub(crate) addr: u64,
+    pub(crate) bytes_count: u32,
+    pub(crate) bytes_skip: u32,
+    pub(crate) lkey: u32,
 }
 
 /// `struct mlx5dv_mkey_conf_attr`.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Configuration {
-    conf_flags: u32,
-    comp_mask: u64,
+    pub(crate) conf_flags: u32,
+    pub(crate) comp_mask: u64,
 }
 
 /// Layout of an mkey that is being built.
 #[derive(Debug)]
 pub(crate) struct Building {
     /// The mkey, and the maximum entries of its layout.
-    key: (u32, u32),
-    wr: Wr,
+    pub(crate) key: (u32, u32),
+    pub(crate) wr: Wr,
     /// Missing calls of setters.
-    left: u8,
-    access: Option<AccessFlags>,
-    parts: Option<Parts>,
+    pub(crate) left: u8,
+    pub(crate) access: Option<AccessFlags>,
+    pub(crate) parts: Option<Parts>,
 }
 
 /// Entries of a layout that is being built.
 #[derive(Debug)]
-enum Parts {
+pub(crate) enum Parts {
     List(Vec<Sge>),
     Interleaved(u32, Vec<Block>),
 }
 
 impl Parts {
-    fn borrowed(&self) -> KeyParts<'_> {
+    pub(crate) fn borrowed(&self) -> KeyParts<'_> {
         match self {
             Self::List(list) => KeyParts::List(list),
             Self::Interleaved(rounds, blocks) => KeyParts::Interleaved { rounds: *rounds, blocks },
         }
-    }
-}
-
-/// Begins a layout that `setters` calls complete.
-///
-/// # Safety
-///
-/// C's contract.
-unsafe fn configure(ex: Ex, mkey: *const Mkey, setters: u8) {
-    // SAFETY: C's contract.
-    let Some((qp, side, building)) = (unsafe { of(ex) }) else { return };
-    // SAFETY: C's contract; the program set both members before.
-    let (id, c_flags) = unsafe { ((*qp.c()).wr_id, (*qp.c()).wr_flags) };
-    if c_flags & IBV_SEND_INLINE == 0 {
-        return side.build.refuse(Errno::EOPNOTSUPP);
-    }
-    let wr = Wr { id, flags: flags(c_flags | qp.signal()) };
-    // SAFETY: C's contract.
-    let key = unsafe { ((*mkey).lkey, (*mkey).room) };
-    *building = Some(Building { key, wr, left: setters, access: None, parts: None });
-}
-
-/// Applies a setter; the last one posts the layout.
-///
-/// # Safety
-///
-/// C's contract.
-unsafe fn set(ex: Ex, say: impl FnOnce(&mut Building) -> Result<(), Errno>) {
-    // SAFETY: C's contract.
-    let Some((qp, side, waiting)) = (unsafe { of(ex) }) else { return };
-    let Some(building) = waiting else { return side.build.refuse(Errno::EINVAL) };
-    let said = say(building);
-    building.left = building.left.wrapping_sub(1);
-    if said.is_ok() && building.left != 0 {
-        return;
-    }
-    // SAFETY: C's contract.
-    let done = said.and_then(|()| unsafe { post(qp, side, building) });
-    *waiting = None;
-    if let Err(errno) = done {
-        side.build.refuse(errno);
-    }
-}
-
-/// Posts a layout (UMR).
-///
-/// # Safety
-///
-/// C's contract.
-unsafe fn post(
-    qp: &Qp,
-    side: &mut Side<uverbs_mlx5::Sq>,
-    building: &Building,
-) -> Result<(), Errno> {
-    // C keeps the previous value of what is not set. Here both setters are required.
-    let (Some(access), Some(parts)) = (building.access, &building.parts) else {
-        return Err(Errno::EOPNOTSUPP);
-    };
-    let ((key, room), parts) = (building.key, parts.borrowed());
-    if parts.entries() > room as usize {
-        return Err(Errno::ENOMEM);
-    }
-    let op = KeyLayout { old: key, new: key, access, parts };
-    side.post(|sq, at| {
-        let index = at.index();
-        // SAFETY: C's contract; the cursor is of this queue's last `start`.
-        unsafe { sq.lay_out(at, building.wr, &op) }?;
-        // MLX5DV_WC_UMR.
-        qp.note_sent(Some(index), IBV_WC_DRIVER1);
-        Ok(())
-    });
-    Ok(())
-}
-
-fn access(building: &mut Building, access: u32) -> Result<(), Errno> {
-    let access = AccessFlags::from_bits_retain(access);
-    if building.access.is_some() || !ACCESS.contains(access) {
-        return Err(Errno::EINVAL);
-    }
-    building.access = Some(access);
-    Ok(())
-}
-
-fn layout(building: &mut Building, parts: Result<Parts, Errno>) -> Result<(), Errno> {
-    let parts = parts?;
-    match building.parts.replace(parts) {
-        None => Ok(()),
-        Some(_) => Err(Errno::EINVAL),
-    }
-}
-
-/// # Safety
-///
-/// C's contract.
-unsafe fn list(count: u16, list: *const ibv_sge) -> Result<Parts, Errno> {
-    // SAFETY: C's contract.
-    Ok(Parts::List(unsafe { pieces(list, count.into()) }.to_vec()))
-}
-
-/// Interleaved blocks. Lengths and strides have 16 bits in the WQE; larger ones fail, and C's
-/// provider truncates them.
-///
-/// # Safety
-///
-/// C's contract.
-unsafe fn blocks(rounds: u32, count: u16, list: *const Interleaved) -> Result<Parts, Errno> {
-    let list = match count {
-        0 => &[][..],
-        // SAFETY: C's contract.
-        _ => unsafe { slice::from_raw_parts(list, count.into()) },
-    };
-    let block = |given: &Interleaved| {
-        let len = u16::try_from(given.bytes_count).ok()?;
-        let stride = given.bytes_count.checked_add(given.bytes_skip)?;
-        let stride = u16::try_from(stride).ok()?;
-        Some(Block { addr: given.addr, lkey: given.lkey, len, stride })
-    };
-    let blocks: Option<Vec<_>> = list.iter().map(block).collect();
-    blocks.map(|blocks| Parts::Interleaved(rounds, blocks)).ok_or(Errno::EINVAL)
-}
-
-pub(crate) unsafe extern "C" fn wr_mr_list(
-    ex: Ex,
-    mkey: *mut Mkey,
-    rights: u32,
-    count: u16,
-    sges: *const ibv_sge,
-) {
-    // SAFETY: C's contract.
-    unsafe {
-        configure(ex, mkey, 2);
-        set(ex, |building| access(building, rights));
-        set(ex, |building| layout(building, list(count, sges)));
-    }
-}
-
-pub(crate) unsafe extern "C" fn wr_mr_interleaved(
-    ex: Ex,
-    mkey: *mut Mkey,
-    rights: u32,
-    rounds: u32,
-    count: u16,
-    data: *const Interleaved,
-) {
-    // SAFETY: C's contract.
-    unsafe {
-        configure(ex, mkey, 2);
-        set(ex, |building| access(building, rights));
-        set(ex, |building| layout(building, blocks(rounds, count, data)));
-    }
-}
-
-pub(crate) unsafe extern "C" fn wr_mkey_configure(
-    ex: Ex,
-    mkey: *mut Mkey,
-    setters: u8,
-    attr: *const Configuration,
-) {
-    // SAFETY: C's contract.
-    let attr = unsafe { &*attr };
-    // Resets of signatures are unsupported, and a layout without setters would post nothing.
-    if attr.conf_flags != 0 || attr.comp_mask != 0 || setters == 0 {
-        // SAFETY: C's contract.
-        return unsafe { not_there(ex, std::ptr::null()) };
-    }
-    // SAFETY: C's contract.
-    unsafe { configure(ex, mkey, setters) };
-}
-
-pub(crate) unsafe extern "C" fn wr_set_mkey_access_flags(ex: Ex, rights: u32) {
-    // SAFETY: C's contract.
-    unsafe { set(ex, |building| access(building, rights)) };
-}
-
-pub(crate) unsafe extern "C" fn wr_set_mkey_layout_list(ex: Ex, count: u16, sges: *const ibv_sge) {
-    // SAFETY: C's contract.
-    unsafe { set(ex, |building| layout(building, list(count, sges))) };
-}
-
-pub(crate) unsafe extern "C" fn wr_set_mkey_layout_interleaved(
-    ex: Ex,
-    rounds: u32,
-    count: u16,
-    data: *const Interleaved,
-) {
-    // SAFETY: C's contract.
-    unsafe { set(ex, |building| layout(building, blocks(rounds, count, data))) };
-}
-
-/// Refuses unsupported setters: signatures and encryption.
-pub(crate) unsafe extern "C" fn not_there(ex: Ex, _: *const c_void) {
-    // SAFETY: C's contract.
-    if let Some((_, side, building)) = unsafe { of(ex) } {
-        *building = None;
-        side.build.refuse(Errno::EOPNOTSUPP);
     }
 }

@@ -8,3 +8,4 @@ pub(crate) mod mr_ex;
 pub(crate) mod mw;
 pub(crate) mod parent_domain;
 pub(crate) mod pd;
+pub(crate) mod scratch;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use uverbs_core::Errno;
 use uverbs_core::attr::AccessFlags;
-use uverbs_core::commands::mr::{MrKeys, MrMemory};
+use uverbs_core::commands::mr::{MrKeys, MrMemory, RegDmabuf};
 use uverbs_core::error::Error;
 use uverbs_core::objects::mr::MrCore;
 use uverbs_core::provider::ContextOps;
@@ -24,7 +24,7 @@ use crate::base::live::Kind;
 use crate::device::context::Context;
 use crate::memory::dm::Dm;
 use crate::memory::pd::Pd;
-use crate::post::request::pieces;
+use crate::post::request::copied;
 use crate::sys::{ibv_dm, ibv_mr, ibv_pd, ibv_sge};
 
 /// `IBV_REREG_MR_CHANGE_*`.
@@ -111,14 +111,50 @@ pub(crate) unsafe extern "C" fn reg_dmabuf_mr(
     fd: c_int,
     access: c_int,
 ) -> *mut ibv_mr {
+    // SAFETY: by C's contract.
+    unsafe { dmabuf(pd, (offset, length, iova), fd, access, None) }
+}
+
+/// `mlx5dv_reg_dmabuf_mr`.
+pub(crate) unsafe extern "C" fn reg_driver_dmabuf_mr(
+    pd: *mut ibv_pd,
+    offset: u64,
+    length: usize,
+    iova: u64,
+    fd: c_int,
+    access: c_int,
+    driver_access: c_int,
+) -> *mut ibv_mr {
+    // SAFETY: by C's contract.
+    if unsafe { Pd::of(pd) }.context().mlx5().is_none() {
+        return null(Errno::EOPNOTSUPP);
+    }
+    let driver = Some((uverbs_mlx5::DATA_DIRECT.0, driver_access as u32));
+    // SAFETY: by C's contract.
+    unsafe { dmabuf(pd, (offset, length, iova), fd, access, driver) }
+}
+
+/// Registers a dma-buf.
+///
+/// # Safety
+///
+/// C's contract.
+unsafe fn dmabuf(
+    pd: *mut ibv_pd,
+    (offset, length, iova): (u64, usize, u64),
+    fd: c_int,
+    access: c_int,
+    driver: Option<(u16, u32)>,
+) -> *mut ibv_mr {
     if fd < 0 {
         return null(Errno::EBADF);
     }
     // SAFETY: C's contract: an open file.
-    let (of, file) = unsafe { (Pd::of(pd), BorrowedFd::borrow_raw(fd)) };
+    let (of, buffer) = unsafe { (Pd::of(pd), BorrowedFd::borrow_raw(fd)) };
     let access = AccessFlags::from_bits_retain(access as u32);
-    let (uverbs, length64) = (of.context().core().uverbs(), length as u64);
-    let keys = uverbs.reg_dmabuf_mr(of.core().handle(), file, offset, length64, iova, access);
+    let len = length as u64;
+    let attr = RegDmabuf { buffer, offset, len, iova, access, driver };
+    let keys = of.context().core().uverbs().reg_dmabuf_mr(of.core().handle(), &attr);
     let addr = with_exposed_provenance_mut(offset as usize);
     // SAFETY: the region was just created in this domain, and this is its only owner.
     unsafe { give(of, keys, (pd, addr, length)) }
@@ -191,7 +227,7 @@ pub(crate) unsafe extern "C" fn advise_mr(
     count: u32,
 ) -> c_int {
     // SAFETY: by C's contract.
-    let (of, list) = unsafe { (Pd::of(pd), pieces(list, count as c_int)) };
+    let (of, list) = unsafe { (Pd::of(pd), copied(list, count)) };
     let list: Vec<_> = list
         .iter()
         .map(|sge| ib_uverbs_sge { addr: sge.addr, length: sge.len, lkey: sge.lkey })

@@ -19,7 +19,7 @@ use crate::base::answer::{code, kept, refuse};
 use crate::base::live::Kind;
 use crate::device::context::Context;
 use crate::memory::parent_domain::{Parent, is_used};
-use crate::post::copies::Scratch;
+use crate::memory::scratch::Scratch;
 use crate::sys::{ibv_context, ibv_pd};
 
 #[repr(C)]

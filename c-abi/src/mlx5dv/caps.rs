@@ -12,7 +12,8 @@ use std::mem::MaybeUninit;
 use uverbs_core::Errno;
 use uverbs_core::error::Error;
 use uverbs_kernel_abi::mlx5::{
-    MLX5_IB_CQE_RES_FORMAT_CSUM, MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_PAD, mlx5_ib_uapi_query_port,
+    MLX5_IB_CQE_RES_FORMAT_CSUM, MLX5_IB_CQE_RES_FORMAT_HASH,
+    MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_PAD, mlx5_ib_uapi_query_port,
 };
 
 use crate::base::answer::{code, refuse};
@@ -63,6 +64,7 @@ const _: () = assert!(size_of::<Mlx5Context>() == 200);
 /// `MLX5DV_CONTEXT_MASK_*`.
 const COMPRESSION: u64 = 1;
 const DC_ODP: u64 = 1 << 7;
+const LAG_PORTS: u64 = 1 << 9;
 const DCI_STREAMS: u64 = 1 << 11;
 const COPIES: u64 = 1 << 12;
 const DC_READS: u64 = 1 << 14;
@@ -70,6 +72,9 @@ const OUT_OF_ORDER: u64 = 1 << 16;
 /// `MLX5DV_CONTEXT_FLAGS_*`.
 const CQE_V1: u64 = 1;
 const PADDING: u64 = 1 << 5;
+
+/// Formats of compressed CQEs that this library reads.
+const FORMATS: u32 = (MLX5_IB_CQE_RES_FORMAT_HASH | MLX5_IB_CQE_RES_FORMAT_CSUM) as u32;
 
 /// # Safety
 ///
@@ -85,9 +90,15 @@ unsafe fn query(context: &uverbs_mlx5::Context, out: *mut Mlx5Context) -> Result
         }
         if asked & COMPRESSION != 0 {
             let formats = caps.cqe_comp_caps.supported_format;
-            let known = formats & u32::from(MLX5_IB_CQE_RES_FORMAT_CSUM);
+            let known = formats & FORMATS;
             (*out).compression = [if known == 0 { 0 } else { caps.cqe_comp_caps.max_num }, known];
             told |= COMPRESSION;
+        }
+        if asked & LAG_PORTS != 0
+            && let Some(ports) = context.lag_ports()
+        {
+            (*out).num_lag_ports = ports;
+            told |= LAG_PORTS;
         }
         if asked & DCI_STREAMS != 0 {
             let streams = caps.dci_streams_caps;

@@ -66,13 +66,13 @@ impl<T> Made<T> {
 
 /// Open device and table type of a steering object.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct DrTable {
     pub(crate) context: *mut ibv_context,
     /// `MLX5_IB_UAPI_FLOW_TABLE_TYPE_*`, which are `MLX5DV_DR_DOMAIN_TYPE_*`.
     pub(crate) table: u32,
 }
 
-impl Place {
+impl DrTable {
     /// # Safety
     ///
     /// C's contract.
@@ -85,7 +85,7 @@ impl Place {
 /// `struct mlx5dv_dr_domain`.
 #[derive(Debug)]
 pub(crate) struct Domain {
-    pub(crate) place: Place,
+    pub(crate) place: DrTable,
     pub(crate) tables: Made<Table>,
 }
 
@@ -124,7 +124,7 @@ pub(crate) unsafe extern "C" fn domain_create(context: *mut ibv_context, kind: u
     if kind > SWITCH {
         return null(Errno::EINVAL);
     }
-    let place = Place { context, table: kind };
+    let place = DrTable { context, table: kind };
     Box::into_raw(Box::new(Domain { place, tables: Made::none() }))
 }
 
@@ -212,7 +212,7 @@ impl Matcher {
         unsafe { &*self.table }
     }
 
-    fn place(&self) -> Place {
+    fn place(&self) -> DrTable {
         self.table().domain().place
     }
 }

@@ -16,7 +16,7 @@ use uverbs_mlx5::matcher::{self, Count, Destination, RuleActions};
 
 use crate::base::answer::{code, given, null, refuse};
 use crate::device::devx::Object;
-use crate::mlx5dv::dr::{Domain, Place};
+use crate::mlx5dv::dr::{Domain, DrTable};
 use crate::post::request::memory;
 use crate::queues::qp::RAW_PACKET;
 use crate::sys::ibv_qp;
@@ -29,7 +29,7 @@ pub(crate) enum Action {
     Tag(u32),
     Count(Count),
     /// Kernel object that modifies headers.
-    Change(Place, u32),
+    Change(DrTable, u32),
 }
 
 /// `MLX5DV_DR_ACTION_FLAGS_ROOT_LEVEL`: for the first table.

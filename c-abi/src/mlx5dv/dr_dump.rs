@@ -149,13 +149,13 @@ mod tests {
     use std::ptr::null_mut;
 
     use super::*;
-    use crate::mlx5dv::dr::{Made, Place};
+    use crate::mlx5dv::dr::{DrTable, Made};
     use crate::mlx5dv::dr_action;
 
     #[test]
     fn each_object_has_its_line() {
         // The functions under test send no command, so the device may be null.
-        let place = Place { context: null_mut(), table: 1 };
+        let place = DrTable { context: null_mut(), table: 1 };
         let domain = Domain { place, tables: Made::none() };
         let of = domain.tables.add(Table { domain: &raw const domain, matchers: Made::none() });
         let id = u64::from(std::process::id()) << 8 | 1;

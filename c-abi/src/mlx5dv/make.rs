@@ -13,9 +13,13 @@ use uverbs::provider::AnyContext;
 use uverbs_core::Errno;
 use uverbs_core::attr::{DciStreams, QpState};
 use uverbs_core::error::Error;
-use uverbs_core::provider::{CqInit, CqeSize};
+use uverbs_core::objects::qp::QpCore;
+use uverbs_core::provider::{CqInit, CqeSize, MiniCqe};
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
-use uverbs_kernel_abi::mlx5::MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_PAD;
+use uverbs_kernel_abi::mlx5::{
+    MLX5_IB_CQE_RES_FORMAT_CSUM, MLX5_IB_CQE_RES_FORMAT_HASH,
+    MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_PAD,
+};
 
 use crate::base::answer::{code, given, null, refuse};
 use crate::base::environment;
@@ -25,8 +29,10 @@ use crate::device::open;
 use crate::queues::make_cq::create_as;
 use crate::queues::make_qp::{self, Dynamic, Own, RC};
 use crate::queues::qp::{DRIVER, Qp, RAW_PACKET, UC, UD, XRC_RECV, XRC_SEND};
+use crate::queues::wq;
 use crate::sys::{
-    ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_device, ibv_qp, ibv_qp_init_attr_ex,
+    ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_device, ibv_qp, ibv_qp_init_attr_ex, ibv_wq,
+    ibv_wq_init_attr,
 };
 
 /// `struct mlx5dv_cq_init_attr`.
@@ -45,8 +51,6 @@ const FLAGS: u64 = 2;
 /// `MLX5DV_CQ_INIT_ATTR_FLAGS_CQE_PAD`.
 const PAD: u32 = 1;
 const ALL_OF_CQ: u64 = 7;
-/// `MLX5DV_CQE_RES_FORMAT_CSUM`.
-const CHECKSUMS: u8 = 2;
 
 /// `struct mlx5dv_context_attr`, up to the members common to all versions.
 #[derive(Debug)]
@@ -189,10 +193,12 @@ pub(crate) unsafe extern "C" fn create_cq(
     {
         return null(Errno::EINVAL);
     }
-    let compressed = has(COMPRESSED);
-    if compressed && own.cqe_comp_res_format != CHECKSUMS {
-        return null(Errno::EOPNOTSUPP);
-    }
+    let compressed = match own.cqe_comp_res_format {
+        _ if !has(COMPRESSED) => None,
+        MLX5_IB_CQE_RES_FORMAT_HASH => Some(MiniCqe::Hash),
+        MLX5_IB_CQE_RES_FORMAT_CSUM => Some(MiniCqe::Checksum),
+        _ => return null(Errno::EINVAL),
+    };
     let change = |init: &mut CqInit| {
         (init.cqe_size, init.compressed, init.padded) = (cqe_size, compressed, padded);
     };
@@ -209,6 +215,34 @@ unsafe fn pads(context: *const ibv_context) -> bool {
     // SAFETY: by C's contract.
     let caps = unsafe { Context::of(context) }.mlx5().map(uverbs_mlx5::Context::driver_caps);
     matches!(caps, Some(Ok(caps)) if caps.flags & MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_PAD != 0)
+}
+
+/// `struct mlx5dv_wq_init_attr`.
+#[repr(C)]
+pub(crate) struct WqAttr {
+    comp_mask: u64,
+    /// `struct mlx5dv_striding_rq_init_attr`.
+    striding: [u32; 3],
+}
+
+/// Creates a work queue. Striding queues are unsupported.
+pub(crate) unsafe extern "C" fn create_wq(
+    context: *mut ibv_context,
+    attr: *mut ibv_wq_init_attr,
+    own: *const WqAttr,
+) -> *mut ibv_wq {
+    // SAFETY: by C's contract.
+    if !unsafe { is_mlx5(context) } {
+        return null(Errno::EOPNOTSUPP);
+    }
+    // SAFETY: by C's contract.
+    match unsafe { own.as_ref() } {
+        // Strides are out of the device's range, 0 to 0; other bits are unknown (rdma-core
+        // `verbs.c`, `create_wq`, `mlx5_calc_rwq_size`).
+        Some(own) if own.comp_mask != 0 => null(Errno::EINVAL),
+        // SAFETY: by C's contract.
+        _ => unsafe { wq::create_wq(context, attr) },
+    }
 }
 
 /// Creates a queue pair. Error numbers and their order are from rdma-core `verbs.c:create_qp`.
@@ -355,5 +389,39 @@ pub(crate) unsafe extern "C" fn reserved_qpn_dealloc(
     match unsafe { Context::of(context) }.mlx5() {
         Some(mlx5) => code(mlx5.release_qpn(qpn)),
         None => refuse(Errno::EOPNOTSUPP),
+    }
+}
+
+/// Core of a queue pair that may have a port of bonded ports.
+///
+/// # Safety
+///
+/// C's contract.
+unsafe fn with_port<'a>(qp: *mut ibv_qp) -> Option<&'a QpCore> {
+    // SAFETY: by C's contract.
+    let (of, context) = unsafe { (Qp::of(qp), Context::of((*qp).context)) };
+    context.mlx5().and(of.core()).map(|core| &**core)
+}
+
+pub(crate) unsafe extern "C" fn query_qp_lag_port(
+    qp: *mut ibv_qp,
+    configured: *mut u8,
+    active: *mut u8,
+) -> c_int {
+    // SAFETY: by C's contract.
+    let Some(core) = (unsafe { with_port(qp) }) else { return refuse(Errno::EOPNOTSUPP) };
+    code(uverbs_mlx5::query_lag_port(core).map(|port| {
+        // SAFETY: by C's contract.
+        unsafe { (*configured, *active) = (port.configured, port.active) };
+    }))
+}
+
+pub(crate) unsafe extern "C" fn modify_qp_lag_port(qp: *mut ibv_qp, port: u8) -> c_int {
+    // SAFETY: by C's contract.
+    let Some(core) = (unsafe { with_port(qp) }) else { return refuse(Errno::EOPNOTSUPP) };
+    match uverbs_mlx5::set_lag_port(core, port) {
+        // libmlx5's errno.
+        Err(Error::State { .. }) => refuse(Errno::EOPNOTSUPP),
+        done => code(done),
     }
 }

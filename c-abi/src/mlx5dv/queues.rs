@@ -16,15 +16,17 @@ use uverbs_core::Errno;
 use crate::base::answer::refuse;
 use crate::memory::dm::Dm;
 use crate::memory::pd::Pd;
-use crate::post::recv::RecvSide;
+use crate::post::recv_side::RecvSide;
 use crate::post::send::SendSide;
 use crate::queues::ah::Ah;
 use crate::queues::cq::Cq;
 use crate::queues::qp::Qp;
 use crate::queues::srq::Srq;
-use crate::sys::{ibv_ah, ibv_cq, ibv_dm, ibv_pd, ibv_qp, ibv_srq};
+use crate::queues::wq::Wq;
+use crate::sys::{ibv_ah, ibv_cq, ibv_dm, ibv_pd, ibv_qp, ibv_srq, ibv_wq};
 
-/// `struct mlx5dv_qp`, up to `comp_mask`.
+/// `struct mlx5dv_qp`, up to the offset of the doorbell page. Without its bit in `comp_mask`, the
+/// program's struct may end before the offset.
 #[repr(C)]
 struct Mlx5Qp {
     dbrec: *mut u32,
@@ -32,6 +34,17 @@ struct Mlx5Qp {
     rq: Ring,
     bf_reg: *mut c_void,
     bf_size: u32,
+    comp_mask: u64,
+    uar_mmap_offset: i64,
+}
+
+/// `struct mlx5dv_rwq`.
+#[repr(C)]
+struct Mlx5Wq {
+    buf: *mut c_void,
+    dbrec: *mut u32,
+    wqe_cnt: u32,
+    stride: u32,
     comp_mask: u64,
 }
 
@@ -97,7 +110,8 @@ pub(crate) struct Objects {
     cq_out: *mut Mlx5Cq,
     srq: *const ibv_srq,
     srq_out: *mut Mlx5Srq,
-    _work_queue: [*mut c_void; 2],
+    rwq: *const ibv_wq,
+    rwq_out: *mut Mlx5Wq,
     dm: *const ibv_dm,
     dm_out: *mut Mlx5Dm,
     ah: *const ibv_ah,
@@ -106,14 +120,17 @@ pub(crate) struct Objects {
     pd_out: *mut Mlx5Pd,
 }
 
-/// `MLX5DV_OBJ_QP`, `MLX5DV_OBJ_CQ`, `MLX5DV_OBJ_SRQ`, `MLX5DV_OBJ_DM`, `MLX5DV_OBJ_AH`,
-/// `MLX5DV_OBJ_PD`.
+/// `MLX5DV_OBJ_QP`, `MLX5DV_OBJ_CQ`, `MLX5DV_OBJ_SRQ`, `MLX5DV_OBJ_RWQ`, `MLX5DV_OBJ_DM`,
+/// `MLX5DV_OBJ_AH`, `MLX5DV_OBJ_PD`.
 const QP: u64 = 1;
 const CQ: u64 = 2;
 const SRQ: u64 = 4;
+const WQ: u64 = 8;
 const DM: u64 = 0x10;
 const AH: u64 = 0x20;
 const PD: u64 = 0x40;
+/// `MLX5DV_QP_MASK_UAR_MMAP_OFFSET`.
+const PAGE_OFFSET: u64 = 1;
 /// `MLX5DV_SRQ_MASK_SRQN`.
 const SRQN: u64 = 1;
 
@@ -123,7 +140,7 @@ const ARM_AT: usize = 0x20;
 /// # Safety
 ///
 /// C's contract.
-unsafe fn qp_of(qp: *const ibv_qp) -> Option<Mlx5Qp> {
+unsafe fn qp_of(qp: *const ibv_qp, asked: u64) -> Option<Mlx5Qp> {
     // SAFETY: by C's contract.
     let qp = unsafe { Qp::of(qp) };
     let (send, recv) = (qp.send().lock(), qp.recv().lock());
@@ -141,6 +158,24 @@ unsafe fn qp_of(qp: *const ibv_qp) -> Option<Mlx5Qp> {
         rq: ring(rq.buf, rq.bytes, rq.stride),
         bf_reg: sq.register.cast(),
         bf_size: sq.register_bytes as u32,
+        comp_mask: asked & PAGE_OFFSET,
+        uar_mmap_offset: sq.page_offset as i64,
+    })
+}
+
+/// # Safety
+///
+/// C's contract.
+unsafe fn wq_of(wq: *const ibv_wq) -> Option<Mlx5Wq> {
+    // SAFETY: by C's contract.
+    let queue = unsafe { Wq::of(wq) }.queue().lock();
+    let RecvSide::Mlx5(rq) = &*queue else { return None };
+    let raw = rq.raw_parts();
+    Some(Mlx5Wq {
+        buf: raw.buf.cast(),
+        dbrec: raw.dbrec,
+        wqe_cnt: (raw.bytes / raw.stride) as u32,
+        stride: raw.stride as u32,
         comp_mask: 0,
     })
 }
@@ -209,7 +244,8 @@ unsafe fn pd_of(pd: *const ibv_pd) -> Result<Mlx5Pd, Errno> {
     Ok(Mlx5Pd { pdn, comp_mask: 0 })
 }
 
-/// Fills in the structs. Of the extensions (`comp_mask`) only the SRQ number is supported.
+/// Fills in the structs. Supported extensions (`comp_mask`): the SRQ number and the
+/// offset of a queue pair's doorbell page.
 ///
 /// # Safety
 ///
@@ -218,7 +254,14 @@ unsafe fn fill(objects: &Objects, kinds: u64) -> Result<(), Errno> {
     // SAFETY: by the contract of `fill`.
     unsafe {
         if kinds & QP != 0 {
-            objects.qp_out.write(qp_of(objects.qp).ok_or(Errno::EOPNOTSUPP)?);
+            let to = objects.qp_out;
+            let found = qp_of(objects.qp, (*to).comp_mask).ok_or(Errno::EOPNOTSUPP)?;
+            ((*to).dbrec, (*to).sq, (*to).rq) = (found.dbrec, found.sq, found.rq);
+            ((*to).bf_reg, (*to).bf_size) = (found.bf_reg, found.bf_size);
+            (*to).comp_mask = found.comp_mask;
+            if found.comp_mask & PAGE_OFFSET != 0 {
+                (*to).uar_mmap_offset = found.uar_mmap_offset;
+            }
         }
         if kinds & CQ != 0 {
             objects.cq_out.write(cq_of(objects.cq).ok_or(Errno::EOPNOTSUPP)?);
@@ -232,6 +275,9 @@ unsafe fn fill(objects: &Objects, kinds: u64) -> Result<(), Errno> {
             if found.comp_mask & SRQN != 0 {
                 (*to).srqn = found.srqn;
             }
+        }
+        if kinds & WQ != 0 {
+            objects.rwq_out.write(wq_of(objects.rwq).ok_or(Errno::EOPNOTSUPP)?);
         }
         if kinds & DM != 0 {
             let core = Dm::core(objects.dm);
@@ -248,10 +294,10 @@ unsafe fn fill(objects: &Objects, kinds: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Describes queue pairs, completion queues, unused shared receive queues, device memory, address
-/// handles and protection domains.
+/// Describes queue pairs, completion queues, unused shared receive queues, work queues, device
+/// memory, address handles and protection domains.
 pub(crate) unsafe extern "C" fn init_obj(objects: *const Objects, kinds: u64) -> c_int {
-    if kinds & !(QP | CQ | SRQ | DM | AH | PD) != 0 {
+    if kinds & !(QP | CQ | SRQ | WQ | DM | AH | PD) != 0 {
         return refuse(Errno::EOPNOTSUPP);
     }
     if kinds == 0 {

@@ -16,9 +16,9 @@ use crate::queues::cq::{Cq, step};
 use crate::sys::{IBV_WC_IP_CSUM_OK, ibv_cq, ibv_wc};
 
 /// Destination of a completion. `CALLS` is [`Sink::CALLS`].
-struct Place<const CALLS: bool>(*mut ibv_wc);
+struct WcSlot<const CALLS: bool>(*mut ibv_wc);
 
-impl<const CALLS: bool> Place<CALLS> {
+impl<const CALLS: bool> WcSlot<CALLS> {
     /// # Safety
     ///
     /// `to` is valid to write.
@@ -28,7 +28,7 @@ impl<const CALLS: bool> Place<CALLS> {
     }
 }
 
-impl<V: View, const CALLS: bool> Sink<V> for Place<CALLS> {
+impl<V: View, const CALLS: bool> Sink<V> for WcSlot<CALLS> {
     type Output = ();
 
     const CALLS: bool = CALLS;
@@ -58,7 +58,7 @@ pub(crate) unsafe extern "C" fn poll_cq(
         && let AnyCq::Mlx5(queue) = &mut *poll
     {
         // SAFETY: C's contract: `wc` has room for a completion.
-        let place = unsafe { Place::<false>::new(wc) };
+        let place = unsafe { WcSlot::<false>::new(wc) };
         match queue.next_usual(place) {
             Usual::Taken(()) => {
                 queue.publish();
@@ -107,8 +107,9 @@ unsafe fn poll_on(cq: &Cq, entries: c_int, wc: *mut ibv_wc, count: c_int) -> c_i
             AnyCq::Mlx5(poll) if cq.has_extras() => fill(poll, cq, Some(cq), (to, rest)),
             AnyCq::Mlx5(poll) => fill_usual(poll, cq, (to, rest)),
             AnyCq::Rxe(poll) => fill(poll, cq, None, (to, rest)),
-            #[cfg(feature = "any-siw")]
             AnyCq::Siw(poll) => fill(poll, cq, None, (to, rest)),
+            AnyCq::Rdmavt(poll) => fill(poll, cq, None, (to, rest)),
+            AnyCq::Efa(poll) => fill(poll, cq, None, (to, rest)),
         }
     };
     // SAFETY: this thread holds the lock.
@@ -151,7 +152,7 @@ pub(crate) fn checksums<V: View>(view: &V, cq: &Cq) -> u32 {
 unsafe fn fill_usual<C: CqOps>(poll: &mut C, cq: &Cq, room: (*mut ibv_wc, c_int)) -> c_int {
     // SAFETY: by the contract of `fill_usual`.
     unsafe {
-        fill_by(poll, cq, room, |poll, to| match poll.next_usual(Place::<true>::new(to)) {
+        fill_by(poll, cq, room, |poll, to| match poll.next_usual(WcSlot::<true>::new(to)) {
             Usual::Taken(()) => true,
             Usual::Nothing => false,
             Usual::Unusual => fill_one(poll, None, to),

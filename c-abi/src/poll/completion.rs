@@ -34,7 +34,9 @@ fn status(status: Status) -> u32 {
         Status::RemoteOperation => 11,
         Status::RetryExceeded => 12,
         Status::RnrRetryExceeded => 13,
+        Status::RemoteInvalidRdRequest => 15,
         Status::RemoteAborted => 16,
+        Status::ResponseTimeout => 20,
         Status::TagNotFound => 22,
         Status::RendezvousIncomplete => 23,
         _ => 21,
@@ -88,7 +90,8 @@ pub(crate) struct Plain {
     pub(crate) byte_len: u32,
     /// Immediate data or an invalidated key, as in `ibv_wc`.
     pub(crate) imm_data: u32,
-    /// Flag that says which. [`IBV_WC_GRH`] comes from `sender`.
+    /// `IBV_WC_WITH_IMM` or `IBV_WC_WITH_INV`, by the content of `imm_data`. [`IBV_WC_GRH`] comes
+    /// from `sender`.
     pub(crate) flags: u32,
     pub(crate) qpn: u32,
     /// Sender and path bits: receives only.

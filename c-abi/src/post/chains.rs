@@ -9,14 +9,13 @@
 
 use std::hint::assert_unchecked;
 use std::marker::PhantomData;
-use std::slice;
 
 use uverbs_core::provider::{Alike, Request, Requests};
 use uverbs_core::queues::work::{Data, Destination, SendFlags, SendOp};
 
 use crate::post::request::{bytes, destination, flags, pieces, plain_op};
 use crate::post::send::Sends;
-use crate::post::table::{INLINE, ONE, SMALL, SMALL_BYTES, shape};
+use crate::post::shape::{INLINE, ONE, SMALL, SMALL_BYTES, shape};
 use crate::sys::{IBV_SEND_FENCE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED, ibv_send_wr};
 
 /// Work requests of a list, up to the first one of another opcode or shape.
@@ -25,7 +24,7 @@ pub(crate) struct Chain<'a, S, const OPCODE: u32, const SHAPE: u8> {
     signal: u32,
     /// Next work request, or null.
     wr: *const ibv_send_wr,
-    links: PhantomData<Link<'a, S, OPCODE, SHAPE>>,
+    links: PhantomData<ChainWr<'a, S, OPCODE, SHAPE>>,
 }
 
 impl<S, const OPCODE: u32, const SHAPE: u8> Chain<'_, S, OPCODE, SHAPE> {
@@ -42,14 +41,14 @@ impl<S, const OPCODE: u32, const SHAPE: u8> Chain<'_, S, OPCODE, SHAPE> {
 }
 
 impl<'a, S: Sends, const OPCODE: u32, const SHAPE: u8> Requests for Chain<'a, S, OPCODE, SHAPE> {
-    type One = Link<'a, S, OPCODE, SHAPE>;
+    type One = ChainWr<'a, S, OPCODE, SHAPE>;
 
     #[inline(always)]
     fn first(&self) -> Option<Self::One> {
         // SAFETY: C's contract: null, or the next work request of the list.
         let wr = unsafe { self.wr.as_ref() }?;
         // SAFETY: C's contract: a valid work request.
-        unsafe { is_of::<OPCODE, SHAPE>(wr) }.then(|| Link::new(self.signal, wr))
+        unsafe { is_of::<OPCODE, SHAPE>(wr) }.then(|| ChainWr::new(self.signal, wr))
     }
 
     #[inline(always)]
@@ -62,7 +61,7 @@ impl<'a, S: Sends, const OPCODE: u32, const SHAPE: u8> Requests for Chain<'a, S,
 }
 
 /// Work request of opcode `OPCODE` and shape `SHAPE`.
-pub(crate) struct Link<'a, S, const OPCODE: u32, const SHAPE: u8> {
+pub(crate) struct ChainWr<'a, S, const OPCODE: u32, const SHAPE: u8> {
     /// Flags added to the work request: [`Qp::signal`](crate::queues::qp::Qp::signal).
     signal: u32,
     flags: u32,
@@ -70,16 +69,16 @@ pub(crate) struct Link<'a, S, const OPCODE: u32, const SHAPE: u8> {
     provider: PhantomData<S>,
 }
 
-impl<S, const OPCODE: u32, const SHAPE: u8> Clone for Link<'_, S, OPCODE, SHAPE> {
+impl<S, const OPCODE: u32, const SHAPE: u8> Clone for ChainWr<'_, S, OPCODE, SHAPE> {
     #[inline(always)]
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<S, const OPCODE: u32, const SHAPE: u8> Copy for Link<'_, S, OPCODE, SHAPE> {}
+impl<S, const OPCODE: u32, const SHAPE: u8> Copy for ChainWr<'_, S, OPCODE, SHAPE> {}
 
-impl<'a, S, const OPCODE: u32, const SHAPE: u8> Link<'a, S, OPCODE, SHAPE> {
+impl<'a, S, const OPCODE: u32, const SHAPE: u8> ChainWr<'a, S, OPCODE, SHAPE> {
     #[inline(always)]
     pub(crate) fn new(signal: u32, wr: &'a ibv_send_wr) -> Self {
         Self { signal, flags: wr.send_flags, wr, provider: PhantomData }
@@ -87,7 +86,9 @@ impl<'a, S, const OPCODE: u32, const SHAPE: u8> Link<'a, S, OPCODE, SHAPE> {
 }
 
 // SAFETY: by C's contract the program does not change the work request during the post.
-unsafe impl<S: Sends, const OPCODE: u32, const SHAPE: u8> Request for Link<'_, S, OPCODE, SHAPE> {
+unsafe impl<S: Sends, const OPCODE: u32, const SHAPE: u8> Request
+    for ChainWr<'_, S, OPCODE, SHAPE>
+{
     type Ah = S::Ah;
 
     const ALIKE: Alike = match SHAPE {
@@ -152,11 +153,10 @@ pub(crate) unsafe fn carried<'a, const SHAPE: u8>(wr: &ibv_send_wr) -> Data<'a> 
     // SAFETY: C's contract: `num_sge` elements; one at least of the shapes that read one.
     unsafe {
         match SHAPE {
-            // A reference, so that the SGE is loaded where it is written: fewer registers.
-            ONE => Data::List(slice::from_ref(&*wr.sg_list)),
-            INLINE => Data::Inline(bytes(&*wr.sg_list)),
+            ONE => Data::One(wr.sg_list.read_unaligned()),
+            INLINE => Data::Inline(bytes(&wr.sg_list.read_unaligned())),
             SMALL => {
-                let bytes = bytes(&*wr.sg_list);
+                let bytes = bytes(&wr.sg_list.read_unaligned());
                 assert_unchecked(bytes.len() <= SMALL_BYTES as usize);
                 Data::Inline(bytes)
             }

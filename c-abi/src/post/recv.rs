@@ -8,67 +8,17 @@
 
 use std::ffi::c_int;
 
-use uverbs::provider::{AnyRq, AnySrq};
+use uverbs::provider::AnySrq;
 use uverbs_core::Errno;
-use uverbs_core::provider::{RecvOps, RqOps};
+use uverbs_core::provider::RecvOps;
 use uverbs_core::queues::work::PostError;
 
 use crate::base::lock::{Lock, Stays};
-use crate::post::request::{errno, pieces};
+use crate::post::recv_side::RecvSide;
+use crate::post::request::{errno, with_list};
 use crate::queues::qp::Qp;
 use crate::queues::srq::Srq;
 use crate::sys::{ibv_qp, ibv_recv_wr, ibv_srq};
-
-/// The receive queue of a queue pair, by provider.
-pub(crate) enum RecvSide {
-    Mlx5(uverbs_mlx5::Rq),
-    Rxe(uverbs_rxe::Rq),
-    #[cfg(feature = "any-siw")]
-    Siw(uverbs_siw::Rq),
-    /// No receive queue: an XRC target.
-    None,
-}
-
-impl Stays for RecvSide {}
-
-impl RecvSide {
-    pub(crate) fn new(rq: AnyRq) -> Self {
-        match rq {
-            AnyRq::Mlx5(rq) => Self::Mlx5(rq),
-            AnyRq::Rxe(rq) => Self::Rxe(rq),
-            #[cfg(feature = "any-siw")]
-            AnyRq::Siw(rq) => Self::Siw(rq),
-        }
-    }
-
-    pub(crate) fn enable(&mut self, on: bool) {
-        match self {
-            Self::Mlx5(rq) => rq.enable(on),
-            Self::Rxe(rq) => rq.enable(on),
-            #[cfg(feature = "any-siw")]
-            Self::Siw(rq) => rq.enable(on),
-            Self::None => {}
-        }
-    }
-
-    /// See [`RqOps::reset`].
-    ///
-    /// # Safety
-    ///
-    /// As for [`RqOps::reset`].
-    pub(crate) unsafe fn reset(&mut self) {
-        // SAFETY: by the contract of `reset`.
-        unsafe {
-            match self {
-                Self::Mlx5(rq) => rq.reset(),
-                Self::Rxe(rq) => rq.reset(),
-                #[cfg(feature = "any-siw")]
-                Self::Siw(rq) => rq.reset(),
-                Self::None => {}
-            }
-        }
-    }
-}
 
 /// Receive queue of a provider inside the lock of all providers' queues.
 pub(crate) trait Receives<L>: RecvOps + Sized {
@@ -94,8 +44,9 @@ receives!(
     AnySrq::Mlx5: uverbs_mlx5::Srq,
     AnySrq::Rxe: uverbs_rxe::Srq,
 );
-#[cfg(feature = "any-siw")]
 receives!(RecvSide::Siw: uverbs_siw::Rq, AnySrq::Siw: uverbs_siw::Srq);
+receives!(RecvSide::Rdmavt: uverbs_rdmavt::Rq, AnySrq::Rdmavt: uverbs_rdmavt::Srq);
+receives!(RecvSide::Efa: uverbs_efa::Rq, AnySrq::Efa: uverbs_efa::Srq);
 
 /// Refuses receives on an XRC target, which has no queues.
 ///
@@ -149,7 +100,7 @@ pub(crate) unsafe fn post<L: Stays, R: Receives<L>>(
         && let Some(rq) = R::of(&mut side)
         // SAFETY: C's contract: the receive has one SGE, and the queue is not destroyed during the
         // post.
-        && unsafe { rq.post_lone(first.wr_id, &*first.sg_list) }
+        && unsafe { rq.post_lone(first.wr_id, &first.sg_list.read_unaligned()) }
     {
         return 0;
     }
@@ -177,8 +128,8 @@ unsafe extern "C" fn post_any<L: Stays, R: Receives<L>>(
     // SAFETY: C's contract: null, or the next receive of the list.
     while let Some(one) = unsafe { wr.as_ref() } {
         // SAFETY: by C's contract; the cursor is of the `begin` above. Fast path: one SGE.
-        let posted =
-            one.num_sge == 1 && unsafe { rq.post_at_once(&mut at, one.wr_id, &*one.sg_list) };
+        let posted = one.num_sge == 1
+            && unsafe { rq.post_at_once(&mut at, one.wr_id, &one.sg_list.read_unaligned()) };
         if !posted {
             // SAFETY: by C's contract; the cursor is of the `begin` above.
             return unsafe { rest(rq, at, wr, bad) };
@@ -208,7 +159,9 @@ unsafe fn rest<R: RecvOps>(
     // SAFETY: C's contract: null, or the next receive of the list.
     while let Some(one) = unsafe { wr.as_ref() } {
         // SAFETY: C's contract: null, or the next receive of the list.
-        let posted = unsafe { rq.post(&mut at, one.wr_id, pieces(one.sg_list, one.num_sge)) };
+        let posted = unsafe {
+            with_list(one.sg_list, one.num_sge, |list| rq.post(&mut at, one.wr_id, list))
+        };
         if let Err(error) = posted {
             // SAFETY: C's contract: null, or the next receive of the list.
             unsafe { *bad = wr };

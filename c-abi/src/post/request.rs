@@ -144,7 +144,20 @@ pub(crate) unsafe fn with_data(
     post: impl FnOnce(Data<'_>) -> Result<u32, PostError>,
 ) -> Result<(), PostError> {
     // SAFETY: C's contract.
-    let list = unsafe { pieces(wr.sg_list, wr.num_sge) };
+    unsafe { with_list(wr.sg_list, wr.num_sge, |list| with_list_of(list, flags, post)) }
+}
+
+/// Calls `post` with an SGE list, or with its bytes.
+///
+/// # Safety
+///
+/// C's contract.
+#[inline(always)]
+unsafe fn with_list_of(
+    list: &[Sge],
+    flags: u32,
+    post: impl FnOnce(Data<'_>) -> Result<u32, PostError>,
+) -> Result<(), PostError> {
     if flags & IBV_SEND_INLINE == 0 {
         return post(Data::List(list)).map(drop);
     }
@@ -167,7 +180,7 @@ pub(crate) unsafe fn with_data(
 ///
 /// # Safety
 ///
-/// C's contract.
+/// C's contract; the list is aligned.
 #[inline(always)]
 pub(crate) unsafe fn pieces<'a>(list: *const ibv_sge, count: c_int) -> &'a [Sge] {
     if count <= 0 {
@@ -175,6 +188,55 @@ pub(crate) unsafe fn pieces<'a>(list: *const ibv_sge, count: c_int) -> &'a [Sge]
     }
     // SAFETY: by C's contract the list has `count` elements.
     unsafe { slice::from_raw_parts(list, count as usize) }
+}
+
+/// Elements of an SGE list.
+///
+/// # Safety
+///
+/// C's contract.
+pub(crate) unsafe fn copied(list: *const ibv_sge, count: u32) -> Vec<Sge> {
+    // SAFETY: C's contract: the list has `count` elements.
+    (0..count as usize).map(|at| unsafe { list.add(at).read_unaligned() }).collect()
+}
+
+/// Elements that [`with_list`] copies: more than a queue of any device takes.
+const COPIED: usize = 64;
+
+/// Calls `take` with an SGE list, or with a copy of an unaligned one: programs have lists in packed
+/// structs.
+///
+/// # Safety
+///
+/// C's contract.
+#[inline(always)]
+pub(crate) unsafe fn with_list<T>(
+    list: *const ibv_sge,
+    count: c_int,
+    take: impl FnOnce(&[Sge]) -> T,
+) -> T {
+    // SAFETY: C's contract.
+    unsafe {
+        match list.is_aligned() {
+            true => take(pieces(list, count)),
+            false => with_copy(list, count, take),
+        }
+    }
+}
+
+/// # Safety
+///
+/// C's contract.
+#[cold]
+#[inline(never)]
+unsafe fn with_copy<T>(list: *const ibv_sge, count: c_int, take: impl FnOnce(&[Sge]) -> T) -> T {
+    let mut copy = [Sge { addr: 0, len: 0, lkey: 0 }; COPIED];
+    let copy = &mut copy[..COPIED.min(count.max(0) as usize)];
+    for (at, to) in copy.iter_mut().enumerate() {
+        // SAFETY: C's contract: the list has `count` elements.
+        *to = unsafe { list.add(at).read_unaligned() };
+    }
+    take(copy)
 }
 
 /// Bytes of an element of an inline list, read at its address.

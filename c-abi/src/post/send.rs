@@ -38,8 +38,9 @@ pub(crate) struct Side<S: Sends> {
 pub(crate) enum SendSide {
     Mlx5(Side<uverbs_mlx5::Sq>),
     Rxe(Side<uverbs_rxe::Sq>),
-    #[cfg(feature = "any-siw")]
     Siw(Side<uverbs_siw::Sq>),
+    Rdmavt(Side<uverbs_rdmavt::Sq>),
+    Efa(Side<uverbs_efa::Sq>),
     /// No send queue: an XRC target.
     None,
 }
@@ -73,7 +74,6 @@ impl Sends for uverbs_rxe::Sq {
     }
 }
 
-#[cfg(feature = "any-siw")]
 impl Sends for uverbs_siw::Sq {
     #[inline(always)]
     fn own_ah(ah: &AnyAh) -> Option<&Self::Ah> {
@@ -86,13 +86,38 @@ impl Sends for uverbs_siw::Sq {
     }
 }
 
+impl Sends for uverbs_rdmavt::Sq {
+    #[inline(always)]
+    fn own_ah(ah: &AnyAh) -> Option<&Self::Ah> {
+        if let AnyAh::Rdmavt(ah) = ah { Some(ah) } else { None }
+    }
+
+    #[inline(always)]
+    fn side(side: &mut SendSide) -> Option<&mut Side<Self>> {
+        if let SendSide::Rdmavt(side) = side { Some(side) } else { None }
+    }
+}
+
+impl Sends for uverbs_efa::Sq {
+    #[inline(always)]
+    fn own_ah(ah: &AnyAh) -> Option<&Self::Ah> {
+        if let AnyAh::Efa(ah) = ah { Some(ah) } else { None }
+    }
+
+    #[inline(always)]
+    fn side(side: &mut SendSide) -> Option<&mut Side<Self>> {
+        if let SendSide::Efa(side) = side { Some(side) } else { None }
+    }
+}
+
 impl SendSide {
     pub(crate) fn new(sq: AnySq) -> Self {
         match sq {
             AnySq::Mlx5(sq) => Self::Mlx5(Side::new(sq)),
             AnySq::Rxe(sq) => Self::Rxe(Side::new(sq)),
-            #[cfg(feature = "any-siw")]
             AnySq::Siw(sq) => Self::Siw(Side::new(sq)),
+            AnySq::Rdmavt(sq) => Self::Rdmavt(Side::new(sq)),
+            AnySq::Efa(sq) => Self::Efa(Side::new(sq)),
         }
     }
 
@@ -100,8 +125,9 @@ impl SendSide {
         match self {
             Self::Mlx5(side) => side.sq.enable(on),
             Self::Rxe(side) => side.sq.enable(on),
-            #[cfg(feature = "any-siw")]
             Self::Siw(side) => side.sq.enable(on),
+            Self::Rdmavt(side) => side.sq.enable(on),
+            Self::Efa(side) => side.sq.enable(on),
             Self::None => {}
         }
     }
@@ -117,8 +143,9 @@ impl SendSide {
             match self {
                 Self::Mlx5(side) => side.sq.reset(),
                 Self::Rxe(side) => side.sq.reset(),
-                #[cfg(feature = "any-siw")]
                 Self::Siw(side) => side.sq.reset(),
+                Self::Rdmavt(side) => side.sq.reset(),
+                Self::Efa(side) => side.sq.reset(),
                 Self::None => {}
             }
         }
@@ -132,8 +159,9 @@ impl Stays for SendSide {
             match self {
                 Self::Mlx5(side) => side.sq.stay(),
                 Self::Rxe(side) => side.sq.stay(),
-                #[cfg(feature = "any-siw")]
                 Self::Siw(side) => side.sq.stay(),
+                Self::Rdmavt(side) => side.sq.stay(),
+                Self::Efa(side) => side.sq.stay(),
                 Self::None => {}
             }
         }
@@ -143,8 +171,9 @@ impl Stays for SendSide {
         match self {
             Self::Mlx5(side) => side.sq.leave(),
             Self::Rxe(side) => side.sq.leave(),
-            #[cfg(feature = "any-siw")]
             Self::Siw(side) => side.sq.leave(),
+            Self::Rdmavt(side) => side.sq.leave(),
+            Self::Efa(side) => side.sq.leave(),
             Self::None => {}
         }
     }

@@ -13,7 +13,7 @@ use uverbs_core::Errno;
 use uverbs_core::queues::work::{PostError, SendOp, Target, Wr};
 
 use crate::base::answer::refuse;
-use crate::post::chains::{Chain, Link};
+use crate::post::chains::{Chain, ChainWr};
 use crate::post::recv::refused;
 use crate::post::request::{
     checksums, destination, errno, flags, key_opcode, other_op, rekey, with_data,
@@ -119,8 +119,8 @@ pub(crate) unsafe extern "C" fn single<
         let Side { sq, .. } = unsafe { S::side(&mut side).unwrap_unchecked() };
         // SAFETY: C's contract; the queue pair is not destroyed.
         unsafe {
-            if sq.post_alone::<UD>(Link::<S, OPCODE, SHAPE>::new(qp.signal(), &*wr)) {
-                return sq.doorbell_error().map_or(0, Errno::raw);
+            if sq.post_alone::<UD>(ChainWr::<S, OPCODE, SHAPE>::new(qp.signal(), &*wr)) {
+                return rung(sq, wr, bad);
             }
         }
     }
@@ -155,12 +155,12 @@ pub(crate) unsafe extern "C" fn list<
         sq.post_list::<UD, _>(&mut at, &mut chain);
         let left = chain.left();
         if !left.is_null() {
-            return rest(qp, sq, at, left, bad);
+            return rest(qp, sq, at, (wr, left), bad);
         }
         // Ringing relies on the queue pair not being destroyed: C's contract.
         sq.ring(at);
+        rung(sq, wr, bad)
     }
-    sq.doorbell_error().map_or(0, Errno::raw)
 }
 
 /// Posts a list of any work requests.
@@ -182,10 +182,52 @@ pub(crate) unsafe extern "C" fn slow<S: Sends>(
     };
     let at = sq.begin();
     // SAFETY: C's contract.
-    unsafe { rest(qp, sq, at, wr, bad) }
+    unsafe { rest(qp, sq, at, (wr, wr), bad) }
 }
 
-/// Posts the rest of a list of any work requests, and rings.
+/// Result of a ring: the doorbell's errno, or 0. Reports the first work request that the kernel
+/// refused in `bad`; the list from `wr` on was rung.
+///
+/// # Safety
+///
+/// C's contract.
+#[inline(always)]
+unsafe fn rung<S: Sends>(sq: &S, wr: *const ibv_send_wr, bad: *mut *const ibv_send_wr) -> c_int {
+    match sq.doorbell_error() {
+        None => 0,
+        // SAFETY: by the contract of `rung`.
+        Some(errno) => unsafe { turned_away(sq.returned(), wr, bad, errno) },
+    }
+}
+
+/// [`rung`] of a refused doorbell, of whose work requests the last `returned` came back.
+///
+/// # Safety
+///
+/// C's contract.
+#[cold]
+#[inline(never)]
+unsafe fn turned_away(
+    returned: u32,
+    mut wr: *const ibv_send_wr,
+    bad: *mut *const ibv_send_wr,
+    errno: Errno,
+) -> c_int {
+    // SAFETY: C's contract, and no more steps than the list has work requests.
+    unsafe {
+        if returned == 0 {
+            return errno.raw();
+        }
+        for _ in returned..left(wr) {
+            wr = (*wr).next;
+        }
+        *bad = wr;
+    }
+    errno.raw()
+}
+
+/// Posts the rest of a list of any work requests, and rings. The list begins at `head`, its rest at
+/// `wr`.
 ///
 /// # Safety
 ///
@@ -195,7 +237,7 @@ unsafe fn rest<S: Sends>(
     qp: &Qp,
     sq: &mut S,
     mut at: S::Cursor,
-    mut wr: *const ibv_send_wr,
+    (head, mut wr): (*const ibv_send_wr, *const ibv_send_wr),
     bad: *mut *const ibv_send_wr,
 ) -> c_int {
     // SAFETY: C's contract: null, or the next work request.
@@ -203,13 +245,15 @@ unsafe fn rest<S: Sends>(
         // SAFETY: C's contract; the cursor is of this queue.
         if let Err(error) = unsafe { post_one(qp, sq, &mut at, one) } {
             // SAFETY: C's contract; the cursor is of this queue.
-            return unsafe { stop(sq, at, wr, error, bad) };
+            return unsafe { stop(sq, at, (head, wr), error, bad) };
         }
         wr = one.next;
     }
     // SAFETY: C's contract; the cursor is of this queue.
-    unsafe { sq.ring(at) };
-    sq.doorbell_error().map_or(0, Errno::raw)
+    unsafe {
+        sq.ring(at);
+        rung(sq, head, bad)
+    }
 }
 
 /// Rings the work requests before a refused one, and reports it in `bad`.
@@ -222,7 +266,7 @@ unsafe fn rest<S: Sends>(
 unsafe fn stop<S: Sends>(
     sq: &mut S,
     at: S::Cursor,
-    wr: *const ibv_send_wr,
+    (head, wr): (*const ibv_send_wr, *const ibv_send_wr),
     error: PostError,
     bad: *mut *const ibv_send_wr,
 ) -> c_int {
@@ -230,8 +274,26 @@ unsafe fn stop<S: Sends>(
     unsafe {
         sq.ring(at);
         *bad = wr;
+        // The kernel refused an earlier one.
+        match (sq.doorbell_error(), sq.returned()) {
+            (None, _) | (_, 0) => errno(error),
+            (Some(errno), returned) => turned_away(returned + left(wr), head, bad, errno),
+        }
     }
-    errno(error)
+}
+
+/// Work requests of the list from `wr` on.
+///
+/// # Safety
+///
+/// C's contract.
+unsafe fn left(mut wr: *const ibv_send_wr) -> u32 {
+    let mut count = 0;
+    // SAFETY: C's contract: null, or the next work request.
+    while let Some(one) = unsafe { wr.as_ref() } {
+        (wr, count) = (one.next, count + 1);
+    }
+    count
 }
 
 /// Posts one work request.

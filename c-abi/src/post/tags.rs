@@ -66,9 +66,11 @@ unsafe fn change(
     let op = match wr.opcode {
         IBV_WR_TAG_ADD => {
             let add = &wr.tm.add;
-            // SAFETY: by C's contract, null or a list; C's provider uses the first SGE only.
-            let piece = unsafe { add.sg_list.as_ref() }.filter(|_| add.num_sge != 0);
-            let into = piece.copied().unwrap_or(Sge { addr: 0, len: 0, lkey: 0 });
+            let into = match add.sg_list.is_null() || add.num_sge == 0 {
+                true => Sge { addr: 0, len: 0, lkey: 0 },
+                // SAFETY: by C's contract a list; C's provider uses the first SGE only.
+                false => unsafe { add.sg_list.read_unaligned() },
+            };
             TagOp::Add { tag: Tag::masked(add.tag, add.mask), recv_id: add.recv_wr_id, into }
         }
         IBV_WR_TAG_DEL => {

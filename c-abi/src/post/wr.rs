@@ -22,18 +22,21 @@ use uverbs_core::queues::work::{Data, PostError, Rekey, Remote, SendOp, Sge, Wr}
 
 use crate::memory::mw;
 use crate::post::pending::{direct, post_waiting};
-use crate::post::request::{checksums, flags, key_opcode, memory, pieces};
-use crate::post::send::{Datagram, Kept, Sends, Side, To};
+use crate::post::request::{checksums, flags, key_opcode, memory, pieces, with_list};
+use crate::post::send::{Datagram, Kept, SendSide, Sends, Side, To};
 use crate::queues::ah::Ah;
 use crate::queues::qp::{DRIVER, Qp, RAW_PACKET, UD, XRC_SEND};
 use crate::sys::{ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_sge};
 
-/// Groups of queue pair types: connected and UD, written in place; and, written when complete,
-/// connected, other sends that name a destination, and raw packets.
+/// Group of queue pairs: connected, work requests written in place.
 const CONNECTED: u8 = 0;
+/// UD, written in place.
 const DATAGRAMS: u8 = 1;
+/// Connected, written when complete.
 const WHOLE: u8 = 2;
+/// Other sends that name a destination, written when complete.
 const DIRECTED: u8 = 3;
+/// Raw packets, written when complete.
 const PACKETS: u8 = 4;
 
 /// Tests for a group whose work requests are written only when complete.
@@ -41,8 +44,19 @@ const fn waits(kind: u8) -> bool {
     matches!(kind, WHOLE | DIRECTED | PACKETS)
 }
 
-/// `ibv_qp_ex` with the functions for a queue pair of this provider and type.
-pub(crate) fn functions<S: Sends>(qp_base: ibv_qp) -> ibv_qp_ex {
+/// `ibv_qp_ex` with the functions for a queue pair with this send queue.
+pub(crate) fn functions(side: &SendSide, base: ibv_qp) -> ibv_qp_ex {
+    match side {
+        SendSide::Mlx5(_) => of_provider::<uverbs_mlx5::Sq>(base),
+        SendSide::Rxe(_) => of_provider::<uverbs_rxe::Sq>(base),
+        SendSide::Siw(_) => of_provider::<uverbs_siw::Sq>(base),
+        SendSide::Rdmavt(_) => of_provider::<uverbs_rdmavt::Sq>(base),
+        SendSide::Efa(_) => of_provider::<uverbs_efa::Sq>(base),
+        SendSide::None => none(base),
+    }
+}
+
+fn of_provider<S: Sends>(qp_base: ibv_qp) -> ibv_qp_ex {
     match qp_base.qp_type {
         UD if S::IN_PLACE => table::<S, DATAGRAMS>(qp_base),
         UD | XRC_SEND | DRIVER => table::<S, DIRECTED>(qp_base),
@@ -86,7 +100,7 @@ fn table<S: Sends, const TO: u8>(qp_base: ibv_qp) -> ibv_qp_ex {
 }
 
 /// `ibv_qp_ex` without functions, for a queue pair without a send queue.
-pub(crate) fn none(qp_base: ibv_qp) -> ibv_qp_ex {
+fn none(qp_base: ibv_qp) -> ibv_qp_ex {
     ibv_qp_ex {
         qp_base,
         comp_mask: 0,
@@ -432,9 +446,10 @@ unsafe extern "C" fn set_sge_list<S: Sends, const TO: u8>(
 ) {
     // SAFETY: C's contract.
     unsafe {
-        // `pieces` makes this test, too. Made here, its empty slice costs no instructions.
-        let ended =
-            count as c_int > 0 && set_at_once::<S, TO>(q, Data::List(pieces(list, count as c_int)));
+        // `pieces` tests the count, too. Tested here, its empty slice costs no instructions.
+        let ended = count as c_int > 0
+            && list.is_aligned()
+            && set_at_once::<S, TO>(q, Data::List(pieces(list, count as c_int)));
         if !ended {
             set_rare_list::<S, TO>(q, count, list);
         }
@@ -448,7 +463,7 @@ unsafe extern "C" fn set_rare_list<S: Sends, const TO: u8>(
     list: *const ibv_sge,
 ) {
     // SAFETY: C's contract.
-    unsafe { set::<S, TO>(q, Data::List(pieces(list, count as c_int))) }
+    unsafe { with_list(list, count as c_int, |list| set::<S, TO>(q, Data::List(list))) }
 }
 
 unsafe extern "C" fn set_inline_data<S: Sends, const TO: u8>(

@@ -321,8 +321,9 @@ pub(crate) unsafe extern "C" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int 
         let entries = match &*poll {
             AnyCq::Mlx5(poll) => (poll.raw_parts().bytes / poll.raw_parts().stride) as c_int - 1,
             AnyCq::Rxe(_) => of.entries(),
-            #[cfg(feature = "any-siw")]
             AnyCq::Siw(_) => of.entries(),
+            AnyCq::Rdmavt(_) => of.entries(),
+            AnyCq::Efa(_) => of.entries(),
         };
         // SAFETY: by C's contract; programs read it between their calls.
         unsafe { (*of.c()).base.cqe = entries };

@@ -99,8 +99,9 @@ unsafe fn take(cq: &Cq) -> c_int {
         match cq.poll().held() {
             AnyCq::Mlx5(poll) => next(poll, cq),
             AnyCq::Rxe(poll) => next(poll, cq),
-            #[cfg(feature = "any-siw")]
             AnyCq::Siw(poll) => next(poll, cq),
+            AnyCq::Rdmavt(poll) => next(poll, cq),
+            AnyCq::Efa(poll) => next(poll, cq),
         }
     };
     if !found {
@@ -189,8 +190,9 @@ unsafe fn publish(cq: &Cq) {
     match unsafe { cq.poll().held() } {
         AnyCq::Mlx5(poll) => poll.publish(),
         AnyCq::Rxe(poll) => poll.publish(),
-        #[cfg(feature = "any-siw")]
         AnyCq::Siw(poll) => poll.publish(),
+        AnyCq::Rdmavt(poll) => poll.publish(),
+        AnyCq::Efa(poll) => poll.publish(),
     }
     // SAFETY: this thread holds the lock.
     unsafe { (*cq.shown()).left = step(cq.core()) };
@@ -240,8 +242,9 @@ unsafe fn start_locked(cq: &Cq) -> c_int {
     match unsafe { cq.poll().held() } {
         AnyCq::Mlx5(poll) => settle(poll, cq.core()),
         AnyCq::Rxe(poll) => settle(poll, cq.core()),
-        #[cfg(feature = "any-siw")]
         AnyCq::Siw(poll) => settle(poll, cq.core()),
+        AnyCq::Rdmavt(poll) => settle(poll, cq.core()),
+        AnyCq::Efa(poll) => settle(poll, cq.core()),
     }
     // SAFETY: by the contract of `start_locked`.
     let found = unsafe { take(cq) };

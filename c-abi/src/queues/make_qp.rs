@@ -23,8 +23,9 @@ use crate::base::live::Kind;
 use crate::base::object::Named;
 use crate::memory::pd::Pd;
 use crate::post::copies::Copies;
-use crate::post::recv::RecvSide;
+use crate::post::recv_side::RecvSide;
 use crate::post::send::SendSide;
+use crate::post::table;
 use crate::post::wr;
 use crate::queues::cq::Cq;
 use crate::queues::qp::{DRIVER, Qp, RAW_PACKET, UD, XRC_RECV, XRC_SEND, granted};
@@ -175,15 +176,11 @@ unsafe fn create(
     };
     let (id, shared) = (made.core.event_id(), Arc::clone(made.core.shared()));
     let send = SendSide::new(made.sq);
-    let c = match &send {
-        SendSide::Mlx5(_) => wr::functions::<uverbs_mlx5::Sq>(base),
-        SendSide::Rxe(_) => wr::functions::<uverbs_rxe::Sq>(base),
-        #[cfg(feature = "any-siw")]
-        SendSide::Siw(_) => wr::functions::<uverbs_siw::Sq>(base),
-        SendSide::None => wr::none(base),
-    };
+    let c = wr::functions(&send, base);
     let recv = RecvSide::new(made.rq);
-    let mut qp = Qp::new(c, made.core, send, recv, init.sq_sig_all != 0, send_ops.is_some());
+    let functions = table::functions(&send, init.qp_type);
+    let (all, extended) = (init.sq_sig_all != 0, send_ops.is_some());
+    let mut qp = Qp::new(c, made.core, send, recv, functions, all, extended);
     qp.set_parent(of.parent().cloned());
     qp.set_dc_target(qp_type == QpType::Dct);
     if qp_type == QpType::RawPacket {
@@ -206,7 +203,7 @@ pub(crate) unsafe extern "C" fn create_qp(
 
 /// `IBV_QP_INIT_ATTR_*`.
 const ATTR_PD: u32 = 1;
-const ATTR_XRCD: u32 = 2;
+pub(crate) const ATTR_XRCD: u32 = 2;
 const ATTR_CREATE_FLAGS: u32 = 4;
 const ATTR_IND_TABLE: u32 = 16;
 const ATTR_RX_HASH: u32 = 32;

@@ -25,13 +25,14 @@ use crate::base::live::Kind;
 use crate::base::lock::Lock;
 use crate::base::object::Acks;
 use crate::device::context::Context;
+use crate::memory::mkey::Building;
 use crate::memory::parent_domain::Parent;
 use crate::post::copies::Copies;
-use crate::post::extended::Extended;
-use crate::post::recv::RecvSide;
-use crate::post::send::SendSide;
+use crate::post::extended::{Ex, Extended, Mlx5QpEx};
+use crate::post::posts::Posts;
+use crate::post::recv_side::RecvSide;
+use crate::post::send::{SendSide, Side};
 use crate::post::sent_kinds::SentKinds;
-use crate::post::table::Posts;
 use crate::queues::cq::Cq;
 use crate::sys::{IBV_SEND_SIGNALED, ibv_gid, ibv_qp, ibv_qp_cap, ibv_qp_ex};
 
@@ -53,6 +54,12 @@ enum Core {
     Target(Target),
     /// Receives over an indirection table of work queues (RSS).
     Spread(Arc<RssCore>),
+}
+
+/// Functions of a queue pair that C programs call through it.
+pub(crate) struct Functions {
+    pub(crate) posts: &'static Posts,
+    pub(crate) mlx5: Mlx5QpEx,
 }
 
 #[repr(C)]
@@ -84,11 +91,12 @@ impl Qp {
         core: Arc<QpCore>,
         send: SendSide,
         recv: RecvSide,
+        functions: Functions,
         all: bool,
         extended: bool,
     ) -> Box<Self> {
         Box::new(Self {
-            posts: Posts::new(&send, c.qp_base.qp_type),
+            posts: functions.posts,
             c: UnsafeCell::new(c),
             send: Lock::new(send),
             recv: Lock::new(recv),
@@ -99,24 +107,24 @@ impl Qp {
             acks: Acks::default(),
             dc_target: false,
             parent: None,
-            mlx5: Extended::default(),
+            mlx5: Extended::new(functions.mlx5),
         })
     }
 
     /// Creates an XRC target.
-    pub(crate) fn target(c: ibv_qp_ex, target: Target) -> Box<Self> {
-        Self::without_queues(c, Core::Target(target))
+    pub(crate) fn target(c: ibv_qp_ex, functions: Functions, target: Target) -> Box<Self> {
+        Self::without_queues(c, functions, Core::Target(target))
     }
 
     /// Creates a queue pair over an indirection table.
-    pub(crate) fn spread(c: ibv_qp_ex, core: Arc<RssCore>) -> Box<Self> {
-        Self::without_queues(c, Core::Spread(core))
+    pub(crate) fn spread(c: ibv_qp_ex, functions: Functions, core: Arc<RssCore>) -> Box<Self> {
+        Self::without_queues(c, functions, Core::Spread(core))
     }
 
-    fn without_queues(c: ibv_qp_ex, core: Core) -> Box<Self> {
+    fn without_queues(c: ibv_qp_ex, functions: Functions, core: Core) -> Box<Self> {
         Box::new(Self {
             c: UnsafeCell::new(c),
-            posts: Posts::none(),
+            posts: functions.posts,
             send: Lock::new(SendSide::None),
             recv: Lock::new(RecvSide::None),
             core,
@@ -126,7 +134,7 @@ impl Qp {
             acks: Acks::default(),
             dc_target: false,
             parent: None,
-            mlx5: Extended::default(),
+            mlx5: Extended::new(functions.mlx5),
         })
     }
 
@@ -200,6 +208,24 @@ impl Qp {
     pub(crate) unsafe fn of_mlx5<'a>(extended: *const Extended) -> &'a Self {
         // SAFETY: by the contract of `of_mlx5`.
         unsafe { &*extended.byte_sub(offset_of!(Self, mlx5)).cast() }
+    }
+
+    /// Queue pair, send side and unfinished mkey layout; `None` after a failed post.
+    ///
+    /// # Safety
+    ///
+    /// C's contract: a post is being built, by this thread.
+    pub(crate) unsafe fn of_extended<'a>(
+        ex: Ex,
+    ) -> Option<(&'a Self, &'a mut Side<uverbs_mlx5::Sq>, &'a mut Option<Building>)> {
+        // SAFETY: C's contract.
+        let qp = unsafe { Self::of_mlx5(ex.cast()) };
+        // SAFETY: by C's contract this thread holds the lock.
+        let (side, building) = unsafe { (qp.send().held(), &mut *qp.mlx5.building()) };
+        match side {
+            SendSide::Mlx5(side) if side.build.failed.is_none() => Some((qp, side, building)),
+            _ => None,
+        }
     }
 
     /// Marks a target of dynamic connections.

@@ -24,6 +24,8 @@ use crate::base::live::Kind;
 use crate::base::object::Named;
 use crate::device::context::Context;
 use crate::memory::pd::Pd;
+use crate::post::send::SendSide;
+use crate::post::table;
 use crate::post::wr;
 use crate::queues::qp::{Qp, RAW_PACKET};
 use crate::queues::wq::Wq;
@@ -145,7 +147,9 @@ pub(crate) unsafe fn create_qp(attr: &ibv_qp_init_attr_ex) -> Result<*mut ibv_qp
         events_completed: 0,
     };
     let id = object.event_id();
-    let qp = of.context().left().give(Kind::Qp, Qp::spread(wr::none(base), core));
+    let functions = table::functions(&SendSide::None, attr.qp_type);
+    let qp = Qp::spread(wr::functions(&SendSide::None, base), functions, core);
+    let qp = of.context().left().give(Kind::Qp, qp);
     of.context().names().add(id, Named::Qp(qp.expose_provenance()));
     Ok(qp.cast())
 }

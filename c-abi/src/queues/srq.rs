@@ -39,15 +39,15 @@ use crate::sys::{
 const MAX_WR: c_int = 1;
 const LIMIT: c_int = 2;
 /// `IBV_SRQ_INIT_ATTR_TYPE`, `IBV_SRQ_INIT_ATTR_PD`, and all members of the header.
-const ATTR_TYPE: u32 = 1;
+pub(crate) const ATTR_TYPE: u32 = 1;
 const ATTR_PD: u32 = 2;
-const ATTR_XRCD: u32 = 4;
-const ATTR_CQ: u32 = 8;
+pub(crate) const ATTR_XRCD: u32 = 4;
+pub(crate) const ATTR_CQ: u32 = 8;
 const ATTR_ALL: u32 = 31;
 const ATTR_TM: u32 = 16;
 /// `IBV_SRQT_BASIC`, `IBV_SRQT_XRC`, `IBV_SRQT_TM`.
 const BASIC: u32 = 0;
-const XRC: u32 = 1;
+pub(crate) const XRC: u32 = 1;
 const TM: u32 = 2;
 
 impl Stays for AnySrq {}
@@ -141,6 +141,14 @@ unsafe fn create(
     let srq = Box::new(Srq { c, queue, core: made.core, max_wr, acks, tags, _parent });
     let srq = of.context().left().give(Kind::Srq, srq);
     of.context().names().add(id, Named::Srq(srq.expose_provenance()));
+    let at = srq.expose_provenance();
+    let repost = move |index| {
+        // SAFETY: `destroy_srq` takes this function away before the object ends. By C's contract a
+        // receive's memory stays registered until its completion, which the program did not see.
+        unsafe { (*std::ptr::with_exposed_provenance::<Srq>(at)).queue.lock().repost(index) }
+    };
+    // SAFETY: the object was just made.
+    unsafe { (*srq).core.shared().set_reposter(Some(Box::new(repost))) };
     Ok(srq.cast())
 }
 
@@ -256,6 +264,7 @@ pub(crate) unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
         return code(Err(error));
     }
     context.names().remove(of.core.event_id());
+    of.core.shared().set_reposter(None);
     of.acks.wait();
     // SAFETY: the object was kept as a box of this type, and is destroyed.
     drop(unsafe { context.left().take::<Srq>(Kind::Srq, srq.cast()) });

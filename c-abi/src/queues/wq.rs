@@ -27,7 +27,8 @@ use crate::base::lock::Lock;
 use crate::base::object::{Acks, Named};
 use crate::device::context::Context;
 use crate::memory::pd::Pd;
-use crate::post::recv::{self, RecvSide};
+use crate::post::recv;
+use crate::post::recv_side::RecvSide;
 use crate::queues::cq::Cq;
 use crate::sys::{Cond, Mutex, ibv_context, ibv_recv_wr, ibv_wq, ibv_wq_attr, ibv_wq_init_attr};
 
@@ -57,6 +58,10 @@ impl Wq {
 
     pub(crate) fn core(&self) -> &Arc<WqCore> {
         &self.core
+    }
+
+    pub(crate) fn queue(&self) -> &Lock<RecvSide> {
+        &self.queue
     }
 
     pub(crate) fn acks(&self) -> &Acks {

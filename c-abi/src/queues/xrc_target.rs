@@ -22,6 +22,8 @@ use crate::base::answer::{given, null};
 use crate::base::live::Kind;
 use crate::base::object::Named;
 use crate::device::context::Context;
+use crate::post::send::SendSide;
+use crate::post::table;
 use crate::post::wr;
 use crate::queues::qp::{Qp, Target, XRC_RECV};
 use crate::queues::xrcd::Xrcd;
@@ -54,7 +56,11 @@ fn target(of: &Xrcd, created: QpCreated, id: u64, qp_context: *mut c_void) -> *m
     let (core, number) = (Arc::clone(of.core().context()), (created.handle, created.qpn));
     // SAFETY: the kernel just returned the handle, and this object alone ends it.
     let object = unsafe { QpObject::new(core, number, id, QpState::Reset) };
-    let qp = Qp::target(wr::none(base), Target { object, _domain: Arc::clone(of.core()) });
+    let qp = Qp::target(
+        wr::functions(&SendSide::None, base),
+        table::functions(&SendSide::None, XRC_RECV),
+        Target { object, _domain: Arc::clone(of.core()) },
+    );
     let qp = of.context().left().give(Kind::Qp, qp);
     of.context().names().add(id, Named::Qp(qp.expose_provenance()));
     qp.cast()

@@ -21,7 +21,7 @@ use crate::device::context::Context;
 use crate::sys::{ibv_context, ibv_xrcd, ibv_xrcd_init_attr};
 
 /// `IBV_XRCD_INIT_ATTR_FD` and `IBV_XRCD_INIT_ATTR_OFLAGS`: both are required.
-const ATTR_BOTH: u32 = 1 | 2;
+pub(crate) const ATTR_BOTH: u32 = 1 | 2;
 
 #[repr(C)]
 pub(crate) struct Xrcd {

@@ -78,15 +78,11 @@ pub(crate) unsafe extern "C" fn rlisten(socket: c_int, backlog: c_int) -> c_int 
         let mut state = socket.state();
         let own = match state.phase {
             Phase::New(own) => own.unwrap_or_else(|| any(socket.family)),
-            Phase::Listening(_) => return Ok(()),
+            Phase::Listening(_) | Phase::Inherited(_) => return Ok(()),
             _ => return Err(Errno::EINVAL),
         };
         state.options.backlog = backlog.max(0).unsigned_abs();
-        let listening = state.options.of_streams()?.listen(own).map_err(|error| errno(&error))?;
-        let waits = state.status & O_NONBLOCK == 0;
-        listening.set_nonblocking(!waits).map_err(|error| errno(&error))?;
-        state.phase = Phase::Listening(Arc::new(listening));
-        Ok(())
+        state.listen(own).map(drop)
     }))
 }
 
@@ -98,7 +94,7 @@ pub(crate) unsafe extern "C-unwind" fn raccept(
     // SAFETY: a cancellation here leaves no value undropped and no lock held.
     unsafe { poll::before(socket, POLLIN, 0) };
     let accepted = of(socket).and_then(|socket| {
-        let Phase::Listening(listener) = socket.phase() else { return Err(Errno::EBADF) };
+        let listener = socket.listener()?;
         // Current options of the listener: the program may have changed them since `rlisten`.
         let options = socket.state().options.clone();
         let streams = options.of_streams()?;
@@ -158,6 +154,7 @@ pub(crate) unsafe extern "C" fn rgetsockname(
             Phase::Connected(stream) => stream.local_addr(),
             Phase::Datagrams(datagrams) => datagrams.local_addr(),
             Phase::New(own) => Ok(own.unwrap_or_else(|| any(socket.family))),
+            Phase::Inherited(own) => Ok(own),
             Phase::Connecting | Phase::Failed(_) => Ok(any(socket.family)),
         };
         let own = own.map_err(|error| errno(&error))?;

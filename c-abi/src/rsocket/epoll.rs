@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_int;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -42,10 +43,13 @@ struct Member {
 }
 
 /// A set. Its number is an eventfd, which is readable while waiting threads must look at the
-/// members again.
+/// members again: redis changes members for each message.
 struct Set {
     changed: EventFd,
     members: Mutex<BTreeMap<RawFd, Member>>,
+    /// Threads that wait, changed with `members` locked. A thread that was cancelled in a wait
+    /// stays counted: then changes write to the eventfd in vain.
+    waits: AtomicU32,
 }
 
 static SETS: RwLock<Option<HashMap<RawFd, Arc<Set>>>> = RwLock::new(None);
@@ -84,22 +88,26 @@ impl Set {
         let _ = self.changed.write(1);
     }
 
-    /// Files that a wait watches: the set's eventfd and its members.
-    fn files(&self) -> Vec<pollfd> {
+    /// Begins a wait, and returns the files that it watches: the set's eventfd and its members.
+    fn begin(&self) -> Vec<pollfd> {
         let own = self.changed.as_fd().as_raw_fd();
         let mut files = vec![pollfd { fd: own, events: POLLIN, revents: 0 }];
-        for (&fd, member) in self.members().iter().filter(|(_, member)| !member.is_spent) {
+        let members = self.members();
+        self.waits.fetch_add(1, Ordering::Relaxed);
+        for (&fd, member) in members.iter().filter(|(_, member)| !member.is_spent) {
             files.push(pollfd { fd, events: (member.events & WAITED) as i16, revents: 0 });
         }
         files
     }
 
-    /// Events to report, of members that are still in the set with this interest.
-    fn found(&self, files: &[pollfd], most: usize) -> Vec<epoll_event> {
+    /// Ends a wait, and returns the events to report, of members that are still in the set with
+    /// this interest.
+    fn end(&self, files: &[pollfd], most: usize) -> Vec<epoll_event> {
         if files[0].revents != 0 {
             let _ = self.changed.read();
         }
         let mut members = self.members();
+        self.waits.fetch_sub(1, Ordering::Relaxed);
         let mut found = Vec::new();
         for file in files[1..].iter().filter(|file| file.revents != 0) {
             if file.revents & CLOSED != 0 {
@@ -134,13 +142,16 @@ unsafe fn wait(
     loop {
         // The thread may be cancelled here, so it holds neither a reference to the set nor a list
         // to drop. Closing the set meanwhile wakes it by the eventfd.
-        let mut files = ManuallyDrop::new(set_of(number)?.files());
+        let mut files = ManuallyDrop::new(set_of(number)?.begin());
         let left = limit.map(|limit| limit.saturating_sub(start.elapsed()));
         // SAFETY: by the contract of `wait`.
         let seen = unsafe { poll(&mut files, left) };
-        let files = ManuallyDrop::into_inner(files);
+        let mut files = ManuallyDrop::into_inner(files);
+        if seen.is_err() {
+            files.iter_mut().for_each(|file| file.revents = 0);
+        }
+        let found = set_of(number)?.end(&files, most);
         seen?;
-        let found = set_of(number)?.found(&files, most);
         if !found.is_empty() || left.is_some_and(|left| left.is_zero()) {
             return Ok(found);
         }
@@ -155,7 +166,7 @@ fn create(flags: c_int) -> Result<c_int, Errno> {
     let changed = EventFd::from_flags(flags | EfdFlags::EFD_NONBLOCK);
     let changed = changed.map_err(|errno| Errno::from_raw(errno as i32))?;
     let number = changed.as_fd().as_raw_fd();
-    let set = Arc::new(Set { changed, members: Mutex::default() });
+    let set = Arc::new(Set { changed, members: Mutex::default(), waits: AtomicU32::new(0) });
     let mut sets = SETS.write().unwrap_or_else(PoisonError::into_inner);
     sets.get_or_insert_default().insert(number, set);
     Ok(number)
@@ -183,7 +194,9 @@ fn control(number: c_int, what: c_int, fd: c_int, event: Option<epoll_event>) ->
         }
         _ => return Err(Errno::EINVAL),
     }
-    set.wake();
+    if set.waits.load(Ordering::Relaxed) > 0 {
+        set.wake();
+    }
     Ok(())
 }
 

@@ -12,12 +12,13 @@
 //! | `options` | options and flags |
 //! | `mapping` | memory that the peer writes by offsets |
 //!
-//! A forked child must not use a socket, as with C's library.
+//! A forked child can only close its parent's connections: other calls answer ENOTCONN.
 
 mod address;
 pub(crate) mod connect;
 mod datagrams;
 pub(crate) mod epoll;
+pub(crate) mod forks;
 pub(crate) mod mapping;
 pub(crate) mod options;
 pub(crate) mod poll;

@@ -107,7 +107,10 @@ impl Options {
 impl State {
     fn set(&mut self, level: c_int, name: c_int, value: c_int) -> Result<(), Errno> {
         let (on, number) = (value != 0, value as u32);
-        let is_new = matches!(self.phase, Phase::New(_) | Phase::Listening(_) | Phase::Failed(_));
+        let is_new = matches!(
+            self.phase,
+            Phase::New(_) | Phase::Listening(_) | Phase::Inherited(_) | Phase::Failed(_)
+        );
         let options = &mut self.options;
         match (level, name) {
             (SOL_SOCKET, SO_REUSEADDR) => options.reuse_addr = on,

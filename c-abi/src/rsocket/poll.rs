@@ -8,6 +8,7 @@
 
 use std::ffi::c_int;
 use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, fd_set, nfds_t, pollfd, timeval};
@@ -22,6 +23,10 @@ const SPIN: Duration = Duration::from_micros(10);
 /// Maximum sleep (`wake_up_interval`): another thread may have consumed the notification of an
 /// event.
 const DOZE: Duration = Duration::from_millis(500);
+
+/// Passes over sockets after which busy ones are looked at with their files, too: a process that
+/// ended is noticed by these alone.
+const GLANCES: u32 = 64;
 
 /// Polls files without waiting. Returns the number of ready files, or -1.
 pub(super) fn glance(files: &mut [pollfd]) -> c_int {
@@ -43,6 +48,9 @@ pub(super) unsafe fn poll(files: &mut [pollfd], limit: Option<Duration>) -> Resu
     answer
 }
 
+/// Entry that poll(2) ignores.
+const NONE: pollfd = pollfd { fd: -1, events: 0, revents: 0 };
+
 /// Lists of one call of `poll`.
 #[derive(Default)]
 struct Lists {
@@ -51,37 +59,65 @@ struct Lists {
     is_socket: Vec<bool>,
 }
 
+impl Lists {
+    /// Fills in the files of idle sockets, and asks with one system call which became readable.
+    fn ask(&mut self, files: &[pollfd]) {
+        self.watched.clear();
+        let idle = |file: &pollfd| find(file.fd)?.idle(file.events);
+        self.watched.extend(files.iter().map(|file| idle(file).unwrap_or(NONE)));
+        if self.watched.iter().any(|file| file.fd >= 0) && glance(&mut self.watched) < 0 {
+            self.watched.fill(NONE);
+        }
+    }
+}
+
 /// # Safety
 ///
 /// As [`poll`].
 unsafe fn poll_with(
-    Lists { watched, is_socket }: &mut Lists,
+    lists: &mut Lists,
     files: &mut [pollfd],
     limit: Option<Duration>,
 ) -> Result<c_int, Errno> {
+    static PASSES: AtomicU32 = AtomicU32::new(0);
     let start = Instant::now();
     // SAFETY: by the contract of `poll`. poll(2) is a cancellation point, also when it does not
     // wait.
     unsafe { cancel::point() };
+    // After a long sleep all sockets are looked at.
+    let mut is_long = false;
     loop {
-        watched.clear();
+        match is_long {
+            true => lists.watched.splice(.., files.iter().map(|_| NONE)).for_each(drop),
+            false => lists.ask(files),
+        }
+        let Lists { watched, is_socket } = lists;
         is_socket.clear();
+        let spent = start.elapsed();
+        // Arming and draining costs system calls. Busy sockets are armed only before a sleep.
+        let arms = spent >= SPIN || PASSES.fetch_add(1, Ordering::Relaxed).is_multiple_of(GLANCES);
         let mut count = 0;
-        for file in files.iter_mut() {
+        for (file, watched) in files.iter_mut().zip(watched.iter_mut()) {
             // Looked up each time, and released before the wait: another thread may close it.
             let socket = find(file.fd);
             is_socket.push(socket.is_some());
             let Some(socket) = socket else {
-                watched.push(pollfd { revents: 0, ..*file });
+                *watched = pollfd { revents: 0, ..*file };
                 continue;
             };
-            let (seen, wait) = socket.look(file.events);
-            file.revents = seen;
-            count += c_int::from(seen != 0);
-            watched.push(wait);
+            if watched.fd >= 0 && watched.revents == 0 {
+                file.revents = 0;
+                continue;
+            }
+            let is_busy = watched.fd < 0 && !arms;
+            let glanced = if is_busy { socket.glance(file.events) } else { None };
+            (file.revents, *watched) = match glanced {
+                Some(events) => (events, NONE),
+                None => socket.look(file.events),
+            };
+            count += c_int::from(file.revents != 0);
         }
         let sockets_alone = is_socket.iter().all(|is| *is);
-        let spent = start.elapsed();
         let left = limit.map_or(DOZE, |limit| limit.saturating_sub(spent).min(DOZE));
         let now = count > 0 || left.is_zero();
         if now && sockets_alone {
@@ -94,6 +130,7 @@ unsafe fn poll_with(
             // SAFETY: by the contract of `poll`; the list has that many entries.
             false => unsafe { cancel::poll(watched.as_mut_ptr(), watched.len(), doze) },
         };
+        is_long = seen == 0 && !now && !spins;
         if seen < 0 {
             return Err(Errno::of(&std::io::Error::last_os_error()));
         }

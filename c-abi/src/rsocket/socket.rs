@@ -8,6 +8,7 @@ use std::ffi::c_int;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use libc::{O_NONBLOCK, POLLERR, POLLHUP, POLLIN, POLLOUT, SOCK_DGRAM, pollfd};
@@ -25,12 +26,24 @@ pub(super) enum Phase {
     /// Created; with the address of `rbind`, if bound.
     New(Option<SocketAddr>),
     Listening(Arc<RdmaListener>),
+    /// Listens from the first wait on, in the process that waits (`forks.rs`).
+    Inherited(SocketAddr),
     Connecting,
     Connected(Arc<RdmaStream>),
     /// A bound or connected socket of datagrams.
     Datagrams(Arc<RdmaDatagram>),
     /// The connect failed; with the address of `rbind`, if bound.
     Failed(Option<SocketAddr>),
+}
+
+/// Sockets that were idle when a wait last looked at them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Idle {
+    /// Events that the wait looked for.
+    events: i16,
+    /// Calls on the socket, and the stream's activity, before that look.
+    calls: u64,
+    activity: u64,
 }
 
 /// Program memory of `riomap`, offered to the peer or only registered.
@@ -49,6 +62,7 @@ pub(super) struct State {
     /// `SO_ERROR`: the reason of a failed connect.
     pub(super) error: c_int,
     pub(super) mapped: Vec<Mapped>,
+    idle: Option<Idle>,
 }
 
 pub(super) struct Socket {
@@ -57,13 +71,19 @@ pub(super) struct Socket {
     /// `SOCK_STREAM` or `SOCK_DGRAM`.
     pub(super) kind: c_int,
     state: Mutex<State>,
+    /// Calls of the program: each may change what a wait finds.
+    calls: AtomicU64,
+    /// This process has waited for connections.
+    waited: AtomicBool,
 }
 
 static SOCKETS: RwLock<Option<HashMap<RawFd, Arc<Socket>>>> = RwLock::new(None);
 
 /// Returns the socket with this number.
 pub(super) fn of(number: c_int) -> Result<Arc<Socket>, Errno> {
-    find(number).ok_or(Errno::EBADF)
+    let socket = find(number).ok_or(Errno::EBADF)?;
+    socket.calls.fetch_add(1, Ordering::Relaxed);
+    Ok(socket)
 }
 
 pub(super) fn find(number: c_int) -> Option<Arc<Socket>> {
@@ -86,8 +106,11 @@ impl Socket {
         let file = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK);
         let file = file.map_err(|errno| Errno::from_raw(errno as i32))?;
         let (number, mapped) = (file.as_fd().as_raw_fd(), Vec::new());
-        let state = State { options, status: 0, descriptor: 0, phase, error: 0, mapped };
-        let socket = Arc::new(Self { file, family, kind, state: Mutex::new(state) });
+        let state =
+            State { options, status: 0, descriptor: 0, phase, error: 0, mapped, idle: None };
+        let (state, calls) = (Mutex::new(state), AtomicU64::new(0));
+        let waited = AtomicBool::new(false);
+        let socket = Arc::new(Self { file, family, kind, state, calls, waited });
         let mut sockets = SOCKETS.write().unwrap_or_else(PoisonError::into_inner);
         sockets.get_or_insert_default().insert(number, socket);
         Ok(number)
@@ -108,9 +131,45 @@ impl Socket {
 
     /// Returns true if a call with these flags may wait for the peer.
     pub(super) fn may_wait(&self, flags: c_int) -> bool {
-        let is_begun =
-            matches!(self.phase(), Phase::Listening(_) | Phase::Connected(_) | Phase::Datagrams(_));
-        is_begun && !self.is_nonblocking(flags)
+        let phase = self.phase();
+        let is_begun = matches!(phase, Phase::Connected(_) | Phase::Datagrams(_));
+        let listens = matches!(phase, Phase::Listening(_) | Phase::Inherited(_));
+        (is_begun || listens) && !self.is_nonblocking(flags)
+    }
+
+    /// The listener, for a wait. An inherited one begins to listen.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF` for other sockets; `EAGAIN` while another process has the address; the error of
+    /// listening.
+    pub(super) fn listener(&self) -> Result<Arc<RdmaListener>, Errno> {
+        self.waited.store(true, Ordering::Relaxed);
+        let mut state = self.state();
+        match state.phase {
+            Phase::Listening(ref listener) => Ok(Arc::clone(listener)),
+            Phase::Inherited(own) => {
+                let begun = state.listen(own);
+                drop(state);
+                // A device at another address (`softhca@loopback`) would be used next time.
+                begun.inspect_err(|_| list::forget_unused()).map_err(|errno| match errno {
+                    Errno::EADDRINUSE | Errno::EADDRNOTAVAIL => Errno::EAGAIN,
+                    errno => errno,
+                })
+            }
+            _ => Err(Errno::EBADF),
+        }
+    }
+
+    /// Stops listening until the first wait, unless this process has waited.
+    pub(super) fn hand_on(&self) {
+        let mut state = self.state();
+        if let Phase::Listening(listener) = &state.phase
+            && !self.waited.load(Ordering::Relaxed)
+            && let Ok(own) = listener.local_addr()
+        {
+            state.phase = Phase::Inherited(own);
+        }
     }
 
     /// The stream of a connected socket.
@@ -162,7 +221,9 @@ impl Socket {
             Phase::New(own) | Phase::Failed(own) => own,
             Phase::Connecting => return Err(Errno::EALREADY),
             Phase::Connected(_) => return Err(Errno::EISCONN),
-            Phase::Listening(_) | Phase::Datagrams(_) => return Err(Errno::EINVAL),
+            Phase::Listening(_) | Phase::Inherited(_) | Phase::Datagrams(_) => {
+                return Err(Errno::EINVAL);
+            }
         };
         let options = state.options.of_streams()?;
         let options = match own {
@@ -220,18 +281,57 @@ impl Socket {
         }
     }
 
+    /// File whose readability ends the idleness of a stream that had none of these events when it
+    /// was last looked at. Saves looks at many idle streams.
+    pub(super) fn idle(&self, events: i16) -> Option<pollfd> {
+        let state = self.state();
+        let (idle, Phase::Connected(stream)) = (state.idle?, &state.phase) else { return None };
+        let is_unchanged = events & !idle.events == 0
+            && idle.calls == self.calls.load(Ordering::Relaxed)
+            && idle.activity == stream.activity();
+        let fd = stream.as_fd().as_raw_fd();
+        is_unchanged.then_some(pollfd { fd, events: POLLIN, revents: 0 })
+    }
+
+    /// Current events of a busy stream, which is not armed ([`RdmaStream::glance`]); `None` of
+    /// other sockets.
+    pub(super) fn glance(&self, events: i16) -> Option<i16> {
+        let Phase::Connected(stream) = self.phase() else { return None };
+        let Ok(ready) = stream.glance(wanted(events)) else { return Some(over(events)) };
+        Some(seen(ready, stream.is_ended()))
+    }
+
+    /// [`look_at`](Self::look_at), which notes whether a stream is idle.
+    pub(super) fn look(&self, events: i16) -> (i16, pollfd) {
+        let calls = self.calls.load(Ordering::Relaxed);
+        let before = match &self.state().phase {
+            Phase::Connected(stream) => Some(stream.activity()),
+            _ => None,
+        };
+        let found = self.look_at(events);
+        // A look that handled events is repeated.
+        let idle = before.filter(|_| found.0 == 0);
+        self.state().idle = idle.map(|activity| Idle { events, calls, activity });
+        found
+    }
+
     /// Current events among `events` (`POLL*`), and the file and events to wait for until one
     /// occurs.
-    pub(super) fn look(&self, events: i16) -> (i16, pollfd) {
+    fn look_at(&self, events: i16) -> (i16, pollfd) {
         let watched = |fd: RawFd, events| pollfd { fd, events, revents: 0 };
-        let bit = |is: bool, bit: i16| if is { bit } else { 0 };
         let own = watched(self.file.as_fd().as_raw_fd(), POLLIN);
-        let over = events & (POLLIN | POLLOUT) | POLLERR;
+        let over = over(events);
         // Read once: another thread may connect the socket meanwhile.
         match self.phase() {
             Phase::New(_) | Phase::Connecting => (0, own),
             Phase::Failed(_) => (over, own),
-            Phase::Listening(listener) => {
+            Phase::Listening(_) | Phase::Inherited(_) => {
+                let listener = match self.listener() {
+                    Ok(listener) => listener,
+                    Err(Errno::EAGAIN) => return (0, own),
+                    // `accept` returns the error.
+                    Err(_) => return (over, own),
+                };
                 let file = watched(listener.as_fd().as_raw_fd(), events & POLLIN);
                 let mut seen = file;
                 super::poll::glance(std::slice::from_mut(&mut seen));
@@ -239,22 +339,51 @@ impl Socket {
             }
             Phase::Datagrams(datagrams) => {
                 let file = watched(datagrams.as_fd().as_raw_fd(), POLLIN);
-                let wanted = Ready { read: events & POLLIN != 0, write: events & POLLOUT != 0 };
-                let Ok(ready) = datagrams.ready(wanted) else { return (over, file) };
-                (bit(ready.read, POLLIN) | bit(ready.write, POLLOUT), file)
+                let Ok(ready) = datagrams.ready(wanted(events)) else { return (over, file) };
+                (seen(ready, false), file)
             }
             Phase::Connected(stream) => {
                 let file = watched(stream.as_fd().as_raw_fd(), POLLIN);
-                let wanted = Ready { read: events & POLLIN != 0, write: events & POLLOUT != 0 };
-                let Ok(ready) = stream.ready(wanted) else { return (over, file) };
-                // `POLLHUP` comes after all bytes were read: a program that stops at `POLLHUP`
-                // (rstream's `do_poll`) would lose the rest.
-                let ended = stream.is_ended();
-                let seen = bit(ready.read, POLLIN) | bit(ready.write, POLLOUT);
-                (seen | bit(ended, POLLHUP), file)
+                let Ok(ready) = stream.ready(wanted(events)) else { return (over, file) };
+                (seen(ready, stream.is_ended()), file)
             }
         }
     }
+}
+
+impl State {
+    /// Listens at an address.
+    pub(super) fn listen(&mut self, own: SocketAddr) -> Result<Arc<RdmaListener>, Errno> {
+        let listener = self.options.of_streams()?.listen(own).map_err(|error| errno(&error))?;
+        let waits = self.status & O_NONBLOCK == 0;
+        listener.set_nonblocking(!waits).map_err(|error| errno(&error))?;
+        let listener = Arc::new(listener);
+        self.phase = Phase::Listening(Arc::clone(&listener));
+        Ok(listener)
+    }
+}
+
+/// Directions that a program asks for.
+fn wanted(events: i16) -> Ready {
+    Ready { read: events & POLLIN != 0, write: events & POLLOUT != 0 }
+}
+
+/// Events of ready directions. `POLLHUP` comes after all bytes were read: a program that stops at
+/// `POLLHUP` (rstream's `do_poll`) would lose the rest.
+fn seen(ready: Ready, ended: bool) -> i16 {
+    let bit = |is: bool, bit: i16| if is { bit } else { 0 };
+    bit(ready.read, POLLIN) | bit(ready.write, POLLOUT) | bit(ended, POLLHUP)
+}
+
+/// Events of a socket that can't be used any more.
+fn over(events: i16) -> i16 {
+    events & (POLLIN | POLLOUT) | POLLERR
+}
+
+/// All sockets.
+pub(super) fn all() -> Vec<Arc<Socket>> {
+    let sockets = SOCKETS.read().unwrap_or_else(PoisonError::into_inner);
+    sockets.iter().flat_map(HashMap::values).cloned().collect()
 }
 
 /// The unspecified address of a family.

@@ -2,25 +2,21 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use uverbs::cm::{Connection, ConnectionErrorKind};
 use uverbs::{
-    Completed, CompletionChannel, CompletionQueue, Context, Error, ExposedMemory, Notify,
-    ProtectionDomain, Remote, Slab, Status, WorkCompletion, Wr,
+    Completed, CompletionChannel, CompletionQueue, Error, ExposedMemory, Notify, Remote, Slab,
+    Status, WorkCompletion, Wr,
 };
 
-use super::endpoint::{MESSAGE_LEN, Parts, expect};
+use super::endpoint::{BURST, CONTROLS, Domain, MESSAGE_LEN, Parts, expect};
 use super::files::Engine as Waited;
 use super::incoming::Incoming;
 use super::outgoing::{Copied, Outgoing, Piece};
-use super::wire::{Hello, Message, PLACE_LEN, Place, SLOTS};
+use super::wire::{Hello, Message, PLACE_LEN, RemoteMemory, SLOTS};
 use super::{Ready, StreamError, mapping};
-
-/// Work requests that are kept for credits, shutdown and keep-alives (`RS_QP_CTRL_SIZE`).
-pub(super) const CONTROLS: u32 = 4;
-/// Completions that are looked at in one go.
-pub(super) const BURST: usize = 16;
 
 /// Kind of a work request: the upper half of its id; the lower half counts bytes of the ring.
 const DATA: u64 = 1 << 32;
@@ -43,7 +39,7 @@ fn said(completion: &WorkCompletion) -> Result<Message, StreamError> {
 /// Message of the peer about its memory.
 #[derive(Debug)]
 pub(super) struct Peer {
-    list: Place,
+    list: RemoteMemory,
     /// The entry of its list that is written next.
     slot: u32,
     /// The peer has the other byte order.
@@ -101,10 +97,9 @@ struct Phase {
 pub(super) struct Engine {
     // First: memory that the peer reaches is freed behind the queue pair.
     connection: Connection,
-    context: Context,
+    pub(super) domain: Arc<Domain>,
     cq: CompletionQueue,
     channel: CompletionChannel,
-    pub(super) pd: ProtectionDomain,
     ring: ExposedMemory,
     buffer: ExposedMemory,
     /// This end's list of places, which the peer writes, and behind it the peer's mappings.
@@ -128,8 +123,7 @@ pub(super) struct Engine {
 impl Engine {
     pub(super) fn new(parts: Parts, connection: Connection, hello: &Hello) -> Self {
         let Parts {
-            context,
-            pd,
+            domain,
             cq,
             channel,
             ring,
@@ -151,10 +145,9 @@ impl Engine {
             Phase { established, tells, readable: true, writable: true, ..Phase::default() };
         Self {
             connection,
-            context,
+            domain,
             cq,
             channel,
-            pd,
             ring,
             buffer,
             list,
@@ -240,7 +233,7 @@ impl Engine {
         phase.farewell = None;
     }
 
-    /// The first failure that says something counts.
+    /// Notes a failure; the first one with a cause stays.
     fn fail(&mut self, error: StreamError) {
         let known = self.phase.error.is_some();
         if self.phase.closed && !(known && self.phase.error == Some(StreamError::Lost)) {
@@ -273,7 +266,7 @@ impl Engine {
                 continue;
             };
             let at = self.buffer.remote(span.at as usize);
-            let place = Place { addr: at.addr, key: at.rkey, len: span.len };
+            let place = RemoteMemory { addr: at.addr, key: at.rkey, len: span.len };
             let to = self.peer.next_slot();
             self.control(CONTROL, &place.to_bytes(self.peer.swap), to, imm)?;
         }
@@ -448,7 +441,7 @@ impl Engine {
         let at = self.slot * PLACE_LEN;
         let key_len = self.list.load(at + 8).map_err(Error::from)?;
         let addr = self.list.load(at).map_err(Error::from)?;
-        let place = Place::from_words(addr, key_len);
+        let place = RemoteMemory::from_words(addr, key_len);
         if place.len == 0 {
             self.look = false;
             return Ok(());
@@ -489,9 +482,10 @@ impl Engine {
         self.phase.closed || (idle && self.phase.farewell.is_none())
     }
 
-    /// Takes the events out of the completion channel.
+    /// Takes the event of the completion channel. There is one at most, since the queue is armed
+    /// once it was taken; a further one would leave the file readable.
     fn drain_channel(&mut self) -> io::Result<()> {
-        while self.channel.try_next()?.is_some() {
+        if self.channel.try_next()?.is_some() {
             self.armed = false;
             self.activity += 1;
         }
@@ -576,7 +570,7 @@ impl Waited for Engine {
     }
 
     fn look_at_device(&mut self) {
-        if self.context.is_gone() {
+        if self.domain.context.is_gone() {
             self.fail(StreamError::DeviceRemoved);
         }
     }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -10,7 +11,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 /// Object that threads wait on: an end of a stream, or a datagram socket. Its methods never wait.
 pub(super) trait Engine {
-    /// Changes whenever something was seen.
+    /// Counter that changes with each processed event.
     fn activity(&self) -> u64;
 
     /// Looks at what completed, and answers it.
@@ -37,22 +38,20 @@ const BELL: u64 = u64::MAX;
 #[derive(Debug)]
 pub(super) struct Files {
     all: Epoll,
-    /// Wakes the thread that sleeps on `all`, when another took away what it waits for.
-    bell: EventFd,
+    /// Wakes the thread that sleeps on `all`, when another took away what it waits for. Made when
+    /// it first rings, since most streams have one thread.
+    bell: OnceLock<EventFd>,
 }
 
 impl Files {
     pub(super) fn new(engine: &impl Engine) -> io::Result<Self> {
         let all = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
-        let readable = |what| EpollEvent::new(EpollFlags::EPOLLIN, what);
         let mut number = 0;
         while let Some(file) = engine.source(number) {
-            all.add(file, readable(number as u64))?;
+            all.add(file, EpollEvent::new(EpollFlags::EPOLLIN, number as u64))?;
             number += 1;
         }
-        all.add(bell.as_fd(), readable(BELL))?;
-        Ok(Self { all, bell })
+        Ok(Self { all, bell: OnceLock::new() })
     }
 
     /// Sleeps until one is readable, or for so long.
@@ -67,10 +66,23 @@ impl Files {
         }
     }
 
-    /// Wakes the thread that sleeps.
+    /// Wakes the thread that sleeps. Called with the engine's lock held. Without a descriptor for
+    /// the bell the thread sleeps to the end of its limit.
     pub(super) fn ring(&self) {
+        let bell = match self.bell.get() {
+            Some(bell) => bell,
+            None => {
+                let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+                let Ok(new) = EventFd::from_flags(flags) else { return };
+                let readable = EpollEvent::new(EpollFlags::EPOLLIN, BELL);
+                if self.all.add(new.as_fd(), readable).is_err() {
+                    return;
+                }
+                self.bell.get_or_init(|| new)
+            }
+        };
         // It can fail only where the bell rings already.
-        let _ = self.bell.write(1);
+        let _ = bell.write(1);
     }
 
     /// Takes out all events. Returns true if there were any. With `bell`, takes the bell's ringing,
@@ -86,7 +98,7 @@ impl Files {
         for event in &events[..count] {
             match event.data() {
                 BELL if bell => {
-                    let _ = self.bell.read();
+                    let _ = self.bell.get().map(EventFd::read);
                 }
                 BELL => continue,
                 number => {

@@ -4,14 +4,15 @@ use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use uverbs::Error;
 use uverbs::cm::{ConnectionRequest, Listener};
 
+use super::RdmaStream;
 use super::endpoint::{Domain, Parts, hello};
-use super::{RdmaStream, StreamOptions};
+use super::options::{StreamOptions, no_address};
 
 /// Waits for streams at an address, as [`std::net::TcpListener`] does.
 ///
@@ -22,11 +23,33 @@ pub struct RdmaListener {
     options: StreamOptions,
     nonblocking: AtomicBool,
     /// The device that the last request came by.
-    domain: Mutex<Option<Domain>>,
+    domain: Mutex<Option<Arc<Domain>>>,
+}
+
+impl StreamOptions {
+    /// Listens at the first of these addresses that can be.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::AddrInUse`], [`io::ErrorKind::AddrNotAvailable`] and others that sockets
+    /// have; [`io::ErrorKind::InvalidInput`] for options over their limits.
+    pub fn listen(&self, addr: impl ToSocketAddrs) -> io::Result<RdmaListener> {
+        self.check()?;
+        let mut last = None;
+        for addr in addr.to_socket_addrs()? {
+            let builder = Listener::builder(addr).backlog(self.backlog).limit(self.limit);
+            let builder = if self.v6_only { builder.v6_only() } else { builder };
+            match self.channel().and_then(|channel| builder.listen_on(channel)) {
+                Ok(listener) => return Ok(RdmaListener::new(listener, self.clone())),
+                Err(error) => last = Some(error.into()),
+            }
+        }
+        Err(last.unwrap_or_else(no_address))
+    }
 }
 
 impl RdmaListener {
-    pub(super) fn new(listener: Listener, options: StreamOptions) -> Self {
+    fn new(listener: Listener, options: StreamOptions) -> Self {
         let (nonblocking, domain) = Default::default();
         Self { listener, options, nonblocking, domain }
     }
@@ -89,7 +112,7 @@ impl RdmaListener {
         let Ok(hello) = hello(request.private_data()) else { return Ok(None) };
         // A request that fails here or below belongs to a peer that is gone, so it isn't an error.
         let Some(domain) = self.domain(&request)? else { return Ok(None) };
-        let (parts, mut qp) = Parts::new(&domain, options)?;
+        let (parts, mut qp) = Parts::new(&domain, &options.sizes)?;
         if request.init(&mut qp).is_err() {
             return Ok(None);
         }
@@ -100,16 +123,15 @@ impl RdmaListener {
         }
     }
 
-    /// The device that the request came by; `None` where the request fails.
-    fn domain(&self, request: &ConnectionRequest) -> io::Result<Option<Domain>> {
-        let mut known = self.domain.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(domain) = &*known
-            && request.id().is_of(domain.context.device()).unwrap_or(false)
-        {
-            return Ok(Some(domain.clone()));
+    /// The device that the request came by, which stays open; `None` where the request fails.
+    fn domain(&self, request: &ConnectionRequest) -> io::Result<Option<Arc<Domain>>> {
+        // A request without a device belongs to a peer that is gone.
+        if request.device().is_err() {
+            return Ok(None);
         }
-        let Ok(device) = request.device() else { return Ok(None) };
-        Ok(Some(known.insert(Domain::open(device)?).clone()))
+        let domain = Domain::of(request.id())?;
+        let mut last = self.domain.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(Some(Arc::clone(last.insert(domain))))
     }
 
     /// The streams that come, one after the other, without end.

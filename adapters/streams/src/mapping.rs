@@ -7,7 +7,7 @@ use uverbs::{ExposedMemory, MemoryRegion, Remote};
 
 use super::engine::Engine;
 use super::outgoing::{Copied, Piece};
-use super::wire::{MAPPING_LEN, Message, PLACE_LEN, Place, SLOTS};
+use super::wire::{MAPPING_LEN, Message, PLACE_LEN, RemoteMemory, SLOTS};
 
 /// Memory that the peer writes.
 #[derive(Debug)]
@@ -18,10 +18,14 @@ pub(super) enum Mapped {
 }
 
 impl Mapped {
-    fn place(&self) -> Place {
+    fn place(&self) -> RemoteMemory {
         match self {
-            Self::Exposed(it) => Place { addr: it.addr(), key: it.rkey(), len: it.len() as u32 },
-            Self::Region(it) => Place { addr: it.addr(), key: it.rkey(), len: it.len() as u32 },
+            Self::Exposed(it) => {
+                RemoteMemory { addr: it.addr(), key: it.rkey(), len: it.len() as u32 }
+            }
+            Self::Region(it) => {
+                RemoteMemory { addr: it.addr(), key: it.rkey(), len: it.len() as u32 }
+            }
         }
     }
 }
@@ -31,14 +35,14 @@ impl Mapped {
 pub(super) struct Offered {
     /// Offset and place of each of the peer's entries, copied when its message came; empty before.
     /// In memory an entry may be half written at any other time.
-    theirs: Vec<(u64, Place)>,
+    theirs: Vec<(u64, RemoteMemory)>,
     /// An entry of the peer's each; one that was taken back is filled again.
     memories: Vec<Option<Mapped>>,
 }
 
 impl Offered {
     pub(super) fn new(room: u16) -> Self {
-        Self { theirs: vec![(0, Place::default()); room.into()], memories: Vec::new() }
+        Self { theirs: vec![(0, RemoteMemory::default()); room.into()], memories: Vec::new() }
     }
 }
 
@@ -125,22 +129,22 @@ impl Engine {
         // The list has room for all entries, so no load fails. An index beyond them is ignored.
         let word = |at| self.list.load(at).unwrap_or_default();
         if let Some(entry) = self.offered.theirs.get_mut(usize::from(index)) {
-            *entry = (word(at), Place::from_words(word(at + 8), word(at + 16)));
+            *entry = (word(at), RemoteMemory::from_words(word(at + 8), word(at + 16)));
         }
     }
 
     /// The peer's memory from this offset on. Its entries are the peer's word: the device checks
     /// addresses.
-    fn mapped(&self, offset: u64) -> Option<Place> {
+    fn mapped(&self, offset: u64) -> Option<RemoteMemory> {
         self.offered.theirs.iter().find_map(|&(start, place)| part(start, place, offset))
     }
 }
 
 /// Part of `place`, which is mapped at `start`, from `offset` on.
-fn part(start: u64, place: Place, offset: u64) -> Option<Place> {
+fn part(start: u64, place: RemoteMemory, offset: u64) -> Option<RemoteMemory> {
     let skip = u32::try_from(offset.checked_sub(start)?).ok()?;
     let len = place.len.checked_sub(skip).filter(|len| *len > 0)?;
-    Some(Place { addr: place.addr.wrapping_add(skip.into()), key: place.key, len })
+    Some(RemoteMemory { addr: place.addr.wrapping_add(skip.into()), key: place.key, len })
 }
 
 #[cfg(test)]
@@ -151,16 +155,16 @@ mod tests {
 
     #[test]
     fn a_part_is_within_its_place() {
-        let place = Place { addr: 0x1000, key: 5, len: 100 };
+        let place = RemoteMemory { addr: 0x1000, key: 5, len: 100 };
         assert_eq!(part(50, place, 50), Some(place));
-        assert_eq!(part(50, place, 149), Some(Place { addr: 0x1063, key: 5, len: 1 }));
+        assert_eq!(part(50, place, 149), Some(RemoteMemory { addr: 0x1063, key: 5, len: 1 }));
         assert_eq!([part(50, place, 49), part(50, place, 150)], [None, None]);
     }
 
     proptest! {
         #[test]
         fn any_entry_gives_a_part_or_none(start: u64, addr: u64, len: u32, offset: u64) {
-            if let Some(found) = part(start, Place { addr, key: 0, len }, offset) {
+            if let Some(found) = part(start, RemoteMemory { addr, key: 0, len }, offset) {
                 let end = u128::from(start) + u128::from(len);
                 prop_assert_eq!(u128::from(offset) + u128::from(found.len), end);
             }

@@ -1,17 +1,16 @@
 //! Options of streams and of sockets of datagrams.
 
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use uverbs::cm::{Connector, EventChannel, Listener};
-use uverbs::{Device, Error, Refused};
+use uverbs::cm::EventChannel;
+use uverbs::{Device, Error};
 
-use super::endpoint::{Domain, Parts, hello};
+use super::endpoint::Sizes;
 use super::keep_alive::KeepAlives;
 use super::wire::{MOST_DATA, MOST_MAPPINGS};
-use super::{RdmaDatagram, RdmaListener, RdmaStream};
 
 /// Keep-alives don't come oftener.
 const SHORTEST_KEEP_ALIVE: Duration = Duration::from_millis(1);
@@ -37,29 +36,26 @@ const LONGEST_KEEP_ALIVE: Duration = Duration::from_secs(u32::MAX as u64);
 /// ```
 #[derive(Clone, Debug)]
 pub struct StreamOptions {
-    pub(super) send_buffer: u32,
-    pub(super) recv_buffer: u32,
-    pub(super) sends: u16,
-    pub(super) recvs: u16,
-    pub(super) inline: u32,
-    pub(super) mappings: u16,
+    pub(super) sizes: Sizes,
     pub(super) limit: Duration,
     pub(super) keep_alive: Option<Arc<KeepAlives>>,
-    backlog: u32,
-    device: Option<Device>,
-    from: Option<SocketAddr>,
-    v6_only: bool,
+    pub(super) backlog: u32,
+    pub(super) device: Option<Device>,
+    pub(super) from: Option<SocketAddr>,
+    pub(super) v6_only: bool,
 }
 
 impl Default for StreamOptions {
     fn default() -> Self {
         Self {
-            send_buffer: 128 << 10,
-            recv_buffer: 128 << 10,
-            sends: 384,
-            recvs: 384,
-            inline: 64,
-            mappings: 0,
+            sizes: Sizes {
+                send_buffer: 128 << 10,
+                recv_buffer: 128 << 10,
+                sends: 384,
+                recvs: 384,
+                inline: 64,
+                mappings: 0,
+            },
             limit: Duration::from_secs(10),
             keep_alive: None,
             backlog: 0,
@@ -82,7 +78,7 @@ impl StreamOptions {
     #[must_use]
     #[doc(alias = "SO_SNDBUF")]
     pub fn send_buffer(mut self, bytes: u32) -> Self {
-        self.send_buffer = bytes;
+        self.sizes.send_buffer = bytes;
         self
     }
 
@@ -90,7 +86,7 @@ impl StreamOptions {
     #[must_use]
     #[doc(alias = "SO_RCVBUF")]
     pub fn recv_buffer(mut self, bytes: u32) -> Self {
-        self.recv_buffer = bytes;
+        self.sizes.recv_buffer = bytes;
         self
     }
 
@@ -98,7 +94,7 @@ impl StreamOptions {
     #[must_use]
     #[doc(alias = "RDMA_SQSIZE")]
     pub fn sends(mut self, count: u16) -> Self {
-        self.sends = count;
+        self.sizes.sends = count;
         self
     }
 
@@ -106,7 +102,7 @@ impl StreamOptions {
     #[must_use]
     #[doc(alias = "RDMA_RQSIZE")]
     pub fn recvs(mut self, count: u16) -> Self {
-        self.recvs = count;
+        self.sizes.recvs = count;
         self
     }
 
@@ -114,15 +110,16 @@ impl StreamOptions {
     #[must_use]
     #[doc(alias = "RDMA_INLINE")]
     pub fn inline(mut self, bytes: u32) -> Self {
-        self.inline = bytes;
+        self.sizes.inline = bytes;
         self
     }
 
-    /// Mappings that the peer may offer for [`RdmaStream::write_at`]: none, and 128 at most.
+    /// Mappings that the peer may offer for
+    /// [`RdmaStream::write_at`](super::RdmaStream::write_at): none, and 128 at most.
     #[must_use]
     #[doc(alias = "RDMA_IOMAPSIZE")]
     pub fn mappings(mut self, count: u16) -> Self {
-        self.mappings = count;
+        self.sizes.mappings = count;
         self
     }
 
@@ -177,13 +174,14 @@ impl StreamOptions {
         self
     }
 
-    fn channel(&self) -> Result<EventChannel, Error> {
+    pub(super) fn channel(&self) -> Result<EventChannel, Error> {
         self.device.as_ref().map_or_else(EventChannel::open, EventChannel::of)
     }
 
     /// Refuses values that the protocol's fields can't hold.
     pub(super) fn check(&self) -> Result<(), Error> {
-        for (what, value) in [("send_buffer", self.send_buffer), ("recv_buffer", self.recv_buffer)]
+        for (what, value) in
+            [("send_buffer", self.sizes.send_buffer), ("recv_buffer", self.sizes.recv_buffer)]
         {
             let fits = value.clamp(2 << 10, MOST_DATA);
             if fits != value {
@@ -202,97 +200,7 @@ impl StreamOptions {
                 return Err(Error::Limit { verb: "stream", what: "keep_alive", value, limit });
             }
         }
-        Error::limit("stream", "mappings", u32::from(self.mappings), u32::from(MOST_MAPPINGS))
-    }
-
-    /// Connects to the first of these addresses that answers.
-    ///
-    /// # Errors
-    ///
-    /// [`io::ErrorKind::ConnectionRefused`], [`io::ErrorKind::TimedOut`] and others that sockets
-    /// have; [`io::ErrorKind::InvalidInput`] for options over their limits;
-    /// [`io::ErrorKind::InvalidData`] with a [`StreamError`](super::StreamError) where another kind
-    /// of program accepted.
-    pub fn connect(&self, addr: impl ToSocketAddrs) -> io::Result<RdmaStream> {
-        self.check()?;
-        let mut last = None;
-        for addr in addr.to_socket_addrs()? {
-            match self.connect_to(addr) {
-                Ok(stream) => return Ok(stream),
-                Err(error) => last = Some(error),
-            }
-        }
-        Err(last.unwrap_or_else(no_address))
-    }
-
-    fn connect_to(&self, addr: SocketAddr) -> io::Result<RdmaStream> {
-        let connector = Connector::new(addr).limit(self.limit);
-        let connector = match self.from {
-            Some(from) => connector.from(from),
-            None => connector,
-        };
-        let route = connector.resolve_on(self.channel()?)?;
-        let domain = Domain::open(route.device()?)?;
-        let (parts, mut qp) = Parts::new(&domain, self)?;
-        route.init(&mut qp)?;
-        parts.expect(&mut qp)?;
-        let connection = route.connect(qp, &parts.param()).map_err(Refused::into_error)?;
-        let hello = hello(connection.private_data())?;
-        RdmaStream::new(parts, connection, &hello, self)
-    }
-
-    /// Listens at the first of these addresses that can be.
-    ///
-    /// # Errors
-    ///
-    /// [`io::ErrorKind::AddrInUse`], [`io::ErrorKind::AddrNotAvailable`] and others that sockets
-    /// have; [`io::ErrorKind::InvalidInput`] for options over their limits.
-    pub fn listen(&self, addr: impl ToSocketAddrs) -> io::Result<RdmaListener> {
-        self.check()?;
-        let mut last = None;
-        for addr in addr.to_socket_addrs()? {
-            let builder = Listener::builder(addr).backlog(self.backlog).limit(self.limit);
-            let builder = if self.v6_only { builder.v6_only() } else { builder };
-            match self.channel().and_then(|channel| builder.listen_on(channel)) {
-                Ok(listener) => return Ok(RdmaListener::new(listener, self.clone())),
-                Err(error) => last = Some(error.into()),
-            }
-        }
-        Err(last.unwrap_or_else(no_address))
-    }
-
-    /// A socket of datagrams at the first of these addresses that can be; a port of 0 is one that
-    /// the system chooses. Of a device on the loopback network, which no route leads to, an
-    /// unspecified address is the device's own. The buffers and queues count for each own address;
-    /// each datagram takes 2 KiB of a buffer.
-    ///
-    /// # Errors
-    ///
-    /// [`io::ErrorKind::AddrInUse`], [`io::ErrorKind::AddrNotAvailable`] and others that sockets
-    /// have, also where no RDMA device has the address; [`io::ErrorKind::InvalidInput`] for options
-    /// over their limits; [`Error::Unsupported`] for a device that has no datagrams (iWARP).
-    #[doc(alias = "SOCK_DGRAM")]
-    pub fn datagrams(&self, addr: impl ToSocketAddrs) -> io::Result<RdmaDatagram> {
-        self.check()?;
-        let mut last = None;
-        for addr in addr.to_socket_addrs()? {
-            let addr = self.on_loopback(addr)?;
-            match RdmaDatagram::at(self.channel()?, addr, self) {
-                Ok(socket) => return Ok(socket),
-                Err(error) => last = Some(error),
-            }
-        }
-        Err(last.unwrap_or_else(no_address))
-    }
-
-    /// The address of a device on the loopback network in place of an unspecified one.
-    fn on_loopback(&self, addr: SocketAddr) -> Result<SocketAddr, Error> {
-        let Some(device) = self.device.as_ref().filter(|_| addr.ip().is_unspecified()) else {
-            return Ok(addr);
-        };
-        let mut own = device.addresses()?.into_iter();
-        let own = own.find(|ip| ip.is_loopback() && ip.is_ipv4() == addr.is_ipv4());
-        Ok(own.map_or(addr, |ip| SocketAddr::new(ip, addr.port())))
+        Error::limit("stream", "mappings", u32::from(self.sizes.mappings), u32::from(MOST_MAPPINGS))
     }
 }
 

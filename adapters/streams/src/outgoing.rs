@@ -1,9 +1,9 @@
 //! Bytes that go: where the peer takes them, and which of this end's memory is still in use.
 
-use super::wire::Place;
+use super::wire::RemoteMemory;
 
-/// Bytes that must be free in the ring before a write that needs more waits no longer: pieces
-/// don't become ever smaller (`RS_SNDLOWAT`).
+/// Minimum free bytes of the ring for a piece of a longer write, so that pieces don't become ever
+/// smaller (`RS_SNDLOWAT`).
 const LOW_WATER: u32 = 2048;
 /// Length of the first piece of a long write, and the longest one: while the first is sent the
 /// next, twice as long, is copied.
@@ -16,7 +16,7 @@ pub(super) struct Outgoing {
     sent: u16,
     limit: u16,
     /// The peer's memory for the next bytes.
-    place: Place,
+    place: RemoteMemory,
     /// Work requests that may be posted, less those that are kept for control messages.
     slots: u32,
     /// Bytes of the ring, the next one to be used, and those in use.
@@ -51,7 +51,7 @@ impl Piece {
 
 impl Outgoing {
     /// `slots` work requests, a ring of `len` bytes, and the peer's first words.
-    pub(super) fn new(slots: u32, len: u32, inline: u32, limit: u16, place: Place) -> Self {
+    pub(super) fn new(slots: u32, len: u32, inline: u32, limit: u16, place: RemoteMemory) -> Self {
         Self { sent: 0, limit, place, slots, len, at: 0, used: 0, inline }
     }
 
@@ -65,7 +65,7 @@ impl Outgoing {
         self.place.len == 0
     }
 
-    pub(super) fn set_place(&mut self, place: Place) {
+    pub(super) fn set_place(&mut self, place: RemoteMemory) {
         self.place = place;
     }
 
@@ -102,8 +102,8 @@ impl Outgoing {
         Some(Piece { len, copied: Copied::At(self.at) })
     }
 
-    /// A piece of the stream goes: where to.
-    pub(super) fn send(&mut self, piece: Piece) -> Place {
+    /// Counts a piece of the stream as posted, and returns its destination.
+    pub(super) fn send(&mut self, piece: Piece) -> RemoteMemory {
         let to = self.place;
         self.sent = self.sent.wrapping_add(1);
         self.place.addr = to.addr.wrapping_add(piece.len.into());
@@ -112,7 +112,7 @@ impl Outgoing {
         to
     }
 
-    /// Another WRITE goes.
+    /// Counts a WRITE as posted.
     pub(super) fn post(&mut self, piece: Piece) {
         self.slots -= 1;
         self.used += piece.ring_bytes();
@@ -154,7 +154,7 @@ mod tests {
 
     use super::*;
 
-    const PLACE: Place = Place { addr: 0x1000, key: 7, len: 100_000 };
+    const PLACE: RemoteMemory = RemoteMemory { addr: 0x1000, key: 7, len: 100_000 };
 
     #[test]
     fn pieces_grow_and_end_where_the_ring_does() {
@@ -185,9 +185,9 @@ mod tests {
         outgoing.send(piece);
         assert_eq!(outgoing.piece(10, 0), None, "no message more");
         outgoing.allow(2);
-        outgoing.set_place(Place { len: 3, ..PLACE });
+        outgoing.set_place(RemoteMemory { len: 3, ..PLACE });
         assert_eq!(outgoing.piece(10, 0).unwrap().len, 3);
-        outgoing.set_place(Place::default());
+        outgoing.set_place(RemoteMemory::default());
         assert!(outgoing.needs_place() && outgoing.piece(10, 0).is_none());
     }
 
@@ -202,7 +202,7 @@ mod tests {
                 1..200,
             ),
         ) {
-            let mut outgoing = Outgoing::new(slots, len, 64, 0, Place::default());
+            let mut outgoing = Outgoing::new(slots, len, 64, 0, RemoteMemory::default());
             let mut posted: VecDeque<Piece> = VecDeque::new();
             for (what, count, limit, room) in steps {
                 match what {
@@ -226,7 +226,7 @@ mod tests {
                     }
                     _ => {
                         outgoing.allow(limit);
-                        outgoing.set_place(Place { addr: u64::MAX, key: 0, len: room });
+                        outgoing.set_place(RemoteMemory { addr: u64::MAX, key: 0, len: room });
                     }
                 }
                 prop_assert_eq!(outgoing.free_slots() as usize, slots as usize - posted.len());

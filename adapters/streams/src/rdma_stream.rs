@@ -11,28 +11,23 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use uverbs::cm::Connection;
-use uverbs::process::Process;
+use uverbs::cm::{Connection, Connector};
 use uverbs::{AccessFlags, Error, ExposedMemory, Refused};
 
-use super::StreamOptions;
-use super::endpoint::Parts;
+use super::Ready;
+use super::endpoint::{Domain, Parts, hello};
 use super::engine::Engine;
 use super::files::Engine as _;
 use super::keep_alive::{KeepAlives, Kept};
 use super::mapping::Mapped;
+use super::options::{StreamOptions, no_address};
 use super::timeouts::Timeouts;
 use super::waiting::{Limit, Waiting};
 use super::wire::Hello;
 
-/// Directions of a stream that are waited for ([`RdmaStream::ready`]), or worth a try.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ready {
-    /// Bytes are there, or the end.
-    pub read: bool,
-    /// Bytes may go, or never again.
-    pub write: bool,
-}
+/// Time that a peer, which has been accepted, may take to confirm before the stream is dropped. A
+/// live one takes a round trip.
+const CONFIRMATION: Duration = Duration::from_secs(1);
 
 /// A stream of bytes between two programs, as [`std::net::TcpStream`] is.
 ///
@@ -56,9 +51,46 @@ pub struct RdmaStream {
     local: Option<SocketAddr>,
     peer: Option<SocketAddr>,
     timeouts: Timeouts,
-    /// Time limit of the farewell, which only the process that made the stream sends.
+    /// Time limit of the farewell. A forked child sends none.
     limit: Duration,
-    process: Process,
+}
+
+impl StreamOptions {
+    /// Connects to the first of these addresses that answers.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::ConnectionRefused`], [`io::ErrorKind::TimedOut`] and others that sockets
+    /// have; [`io::ErrorKind::InvalidInput`] for options over their limits;
+    /// [`io::ErrorKind::InvalidData`] with a [`StreamError`](super::StreamError) where another kind
+    /// of program accepted.
+    pub fn connect(&self, addr: impl ToSocketAddrs) -> io::Result<RdmaStream> {
+        self.check()?;
+        let mut last = None;
+        for addr in addr.to_socket_addrs()? {
+            match self.connect_to(addr) {
+                Ok(stream) => return Ok(stream),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or_else(no_address))
+    }
+
+    fn connect_to(&self, addr: SocketAddr) -> io::Result<RdmaStream> {
+        let connector = Connector::new(addr).limit(self.limit);
+        let connector = match self.from {
+            Some(from) => connector.from(from),
+            None => connector,
+        };
+        let route = connector.resolve_on(self.channel()?)?;
+        let domain = Domain::of(route.id())?;
+        let (parts, mut qp) = Parts::new(&domain, &self.sizes)?;
+        route.init(&mut qp)?;
+        parts.expect(&mut qp)?;
+        let connection = route.connect(qp, &parts.param()).map_err(Refused::into_error)?;
+        let hello = hello(connection.private_data())?;
+        RdmaStream::new(parts, connection, &hello, self)
+    }
 }
 
 impl RdmaStream {
@@ -75,16 +107,8 @@ impl RdmaStream {
         let waiting = Arc::new(Waiting::new(engine)?);
         let kept = options.keep_alive.as_ref().map(|all| all.keep(&waiting)).transpose()?;
         let limit = options.limit;
-        let process = Process::current();
-        Ok(Self {
-            waiting,
-            kept: Mutex::new(kept),
-            local,
-            peer,
-            timeouts: Timeouts::default(),
-            limit,
-            process,
-        })
+        let (kept, timeouts) = (Mutex::new(kept), Timeouts::default());
+        Ok(Self { waiting, kept, local, peer, timeouts, limit })
     }
 
     /// Connects to the first of these addresses that answers. [`StreamOptions::connect`] has
@@ -264,6 +288,18 @@ impl RdmaStream {
         }
     }
 
+    /// Ready directions as of [`ready`](Self::ready), by a look at completions alone: without a
+    /// system call, and without arming. The file stays as it is, so a program that finds no stream
+    /// ready calls `ready` before it sleeps. A peer whose process or host is gone is noticed by
+    /// `ready` alone.
+    ///
+    /// # Errors
+    ///
+    /// As [`ready`](Self::ready).
+    pub fn glance(&self, wanted: Ready) -> io::Result<Ready> {
+        self.waiting.glance(|engine| engine.ready(wanted)).map(Option::unwrap_or_default)
+    }
+
     /// True if both directions have ended, and all received bytes were read.
     #[must_use]
     pub fn is_ended(&self) -> bool {
@@ -313,7 +349,7 @@ impl RdmaStream {
             let (value, limit) = (len as u64, u32::MAX.into());
             return Err(Error::Limit { verb: "map", what: "length", value, limit }.into());
         }
-        let pd = self.waiting.look(|engine| engine.pd.clone());
+        let pd = self.waiting.look(|engine| engine.domain.pd.clone());
         let memory = pd.expose(len, AccessFlags::REMOTE_WRITE)?;
         let mut offered = Some(Mapped::Exposed(memory.clone()));
         self.waiting
@@ -333,7 +369,7 @@ impl RdmaStream {
     /// As [`map`](Self::map); as registering memory.
     #[doc(alias = "riomap")]
     pub unsafe fn map_at(&self, addr: *mut u8, len: usize, offset: u64) -> io::Result<()> {
-        let pd = self.waiting.look(|engine| engine.pd.clone());
+        let pd = self.waiting.look(|engine| engine.domain.pd.clone());
         let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
         if u32::try_from(len).is_err() {
             let (value, limit) = (len as u64, u32::MAX.into());
@@ -357,7 +393,7 @@ impl RdmaStream {
     pub fn unmap(&self, addr: u64, len: usize) -> io::Result<()> {
         match self.waiting.look(|engine| engine.take_back(addr, len)) {
             Some(Mapped::Region(region)) => region.deregister().map_err(|refused| {
-                let Refused { error, object } = refused;
+                let (error, object) = refused.into_parts();
                 self.waiting.look(|engine| engine.keep_offered(Mapped::Region(object)));
                 error.into()
             }),
@@ -427,6 +463,10 @@ impl AsFd for RdmaStream {
 impl RdmaStream {
     /// Sends the farewell to a connected peer.
     fn part(&self) {
+        // A peer that has yet to confirm would take the end for a refusal.
+        let _ = self.waiting.run(Limit::Within(self.limit.min(CONFIRMATION)), |engine| {
+            Ok((engine.is_closed() || engine.is_established()).then_some(()))
+        });
         // An unconfirmed peer was sent no bytes.
         if self.waiting.look(|engine| engine.is_closed() || !engine.is_established()) {
             return;
@@ -441,7 +481,7 @@ impl RdmaStream {
 impl Drop for RdmaStream {
     fn drop(&mut self) {
         // A forked child has copies of the queues, and must not touch them.
-        if !self.process.is_current() {
+        if !self.waiting.is_own() {
             return;
         }
         self.part();

@@ -9,6 +9,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use uverbs::process::Process;
+
 use super::files::{Engine, Files};
 
 /// Polled for so long before a thread sleeps, as rsocket does (`polling_time`).
@@ -49,20 +51,35 @@ pub(super) struct Waiting<E> {
     state: Mutex<State<E>>,
     files: Files,
     awake: Condvar,
+    /// Process that made the engine: its queues aren't in a forked child's memory.
+    process: Process,
 }
 
 impl<E: Engine> Waiting<E> {
     pub(super) fn new(engine: E) -> io::Result<Self> {
         let files = Files::new(&engine)?;
         let state = Mutex::new(State { engine, asleep: false, behind: 0 });
-        Ok(Self { state, files, awake: Condvar::new() })
+        Ok(Self { state, files, awake: Condvar::new(), process: Process::current() })
+    }
+
+    fn check_own(&self) -> io::Result<()> {
+        if self.is_own() {
+            return Ok(());
+        }
+        let why = "the connection is the parent's: a forked child can only close it";
+        Err(io::Error::new(io::ErrorKind::NotConnected, why))
+    }
+
+    /// True in the process that made the engine, false in its forked children.
+    pub(super) fn is_own(&self) -> bool {
+        self.process.is_current()
     }
 
     fn lock(&self) -> Guard<'_, E> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at the engine, which is as the last operation left it.
+    /// Calls `at` with the engine, without processing new events.
     pub(super) fn look<T>(&self, at: impl FnOnce(&mut E) -> T) -> T {
         at(&mut self.lock().engine)
     }
@@ -72,16 +89,19 @@ impl<E: Engine> Waiting<E> {
     /// # Errors
     ///
     /// Errors of `attempt` or of the device; [`io::ErrorKind::WouldBlock`],
-    /// [`io::ErrorKind::TimedOut`].
+    /// [`io::ErrorKind::TimedOut`]; [`io::ErrorKind::NotConnected`] in a forked child.
     pub(super) fn run<T>(
         &self,
         limit: Limit,
         mut attempt: impl FnMut(&mut E) -> io::Result<Option<T>>,
     ) -> io::Result<T> {
+        self.check_own()?;
         let mut state = self.lock();
         let mut before = state.engine.activity();
         // The clock is asked only if there is something to wait for.
         let mut started = None;
+        // The files were drained under the lock that is still held.
+        let mut drained = false;
         let done = loop {
             let engine = &mut state.engine;
             match engine.progress().and_then(|()| attempt(engine)) {
@@ -102,6 +122,7 @@ impl<E: Engine> Waiting<E> {
                 drop(state);
                 std::thread::yield_now();
                 state = self.lock();
+                drained = false;
                 continue;
             }
             // This thread may have consumed the event that another one sleeps for.
@@ -109,7 +130,7 @@ impl<E: Engine> Waiting<E> {
                 before = state.engine.activity();
                 self.wake(&state);
             }
-            match self.sleep(state, left) {
+            match self.sleep(state, left, &mut drained) {
                 Ok(woken) => state = woken,
                 Err((woken, error)) => {
                     state = woken;
@@ -117,6 +138,27 @@ impl<E: Engine> Waiting<E> {
                 }
             }
         };
+        if state.engine.activity() != before {
+            self.wake(&state);
+        }
+        done
+    }
+
+    /// Runs `attempt` once. Unlike [`run`](Self::run), it arms nothing and leaves events in the
+    /// files.
+    ///
+    /// # Errors
+    ///
+    /// Errors of `attempt` or of the device; [`io::ErrorKind::NotConnected`] in a forked child.
+    pub(super) fn glance<T>(
+        &self,
+        attempt: impl FnOnce(&mut E) -> io::Result<Option<T>>,
+    ) -> io::Result<Option<T>> {
+        self.check_own()?;
+        let mut state = self.lock();
+        let engine = &mut state.engine;
+        let before = engine.activity();
+        let done = engine.progress().and_then(|()| attempt(engine));
         if state.engine.activity() != before {
             self.wake(&state);
         }
@@ -137,18 +179,21 @@ impl<E: Engine> Waiting<E> {
         &'s self,
         mut state: Guard<'s, E>,
         most: Duration,
+        drained: &mut bool,
     ) -> Result<Guard<'s, E>, (Guard<'s, E>, io::Error)> {
         let bell = !state.asleep;
         // Drains the files, then arms the completion queue. If either finds an event, the caller
-        // looks again before it sleeps.
-        match self.files.drain(&mut state.engine, bell) {
-            Ok(false) => {}
-            Ok(true) => return Ok(state),
-            Err(error) => return Err((state, error)),
-        }
-        match state.engine.arm() {
-            Ok(false) => {}
-            Ok(true) => return Ok(state),
+        // looks again before it sleeps. An event after that look makes a file readable.
+        let found = match *drained {
+            true => Ok(false),
+            false => self.files.drain(&mut state.engine, bell),
+        };
+        match found.and_then(|found| Ok(state.engine.arm()? || found)) {
+            Ok(false) => *drained = false,
+            Ok(true) => {
+                *drained = true;
+                return Ok(state);
+            }
             Err(error) => return Err((state, error)),
         }
         if most.is_zero() {

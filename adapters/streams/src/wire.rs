@@ -22,13 +22,13 @@ const IOMAP: u8 = 2;
 
 /// Memory of the other end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct RemoteMemory {
     pub(super) addr: u64,
     pub(super) key: u32,
     pub(super) len: u32,
 }
 
-impl Place {
+impl RemoteMemory {
     /// As two words of memory, as the end that reads them has its words: the writer swaps if the
     /// other's order isn't its own.
     pub(super) fn to_bytes(self, swap: bool) -> [u8; PLACE_LEN] {
@@ -74,9 +74,9 @@ pub(super) struct Hello {
     /// Mappings that it has room for.
     pub(super) mappings: u16,
     /// Its list of places; the length counts entries.
-    pub(super) list: Place,
+    pub(super) list: RemoteMemory,
     /// Memory for the first bytes.
-    pub(super) data: Place,
+    pub(super) data: RemoteMemory,
 }
 
 impl Hello {
@@ -104,8 +104,9 @@ impl Hello {
         if *version != VERSION {
             return Err(StreamError::Hello { what: "version", value: u64::from(*version) });
         }
-        let place =
-            |at: usize| places[at..].first_chunk().map_or_else(Place::default, Place::from_net);
+        let place = |at: usize| {
+            places[at..].first_chunk().map_or_else(RemoteMemory::default, RemoteMemory::from_net)
+        };
         let (list, data) = (place(0), place(PLACE_LEN));
         // An end writes into entry after entry: without any there is nowhere to write.
         if list.len == 0 {
@@ -189,8 +190,8 @@ mod tests {
 
     use super::*;
 
-    fn place() -> impl Strategy<Value = Place> {
-        any::<(u64, u32, u32)>().prop_map(|(addr, key, len)| Place { addr, key, len })
+    fn place() -> impl Strategy<Value = RemoteMemory> {
+        any::<(u64, u32, u32)>().prop_map(|(addr, key, len)| RemoteMemory { addr, key, len })
     }
 
     proptest! {
@@ -199,7 +200,7 @@ mod tests {
             big_endian: bool, credits: u16, mappings in 0..=MOST_MAPPINGS, list in place(),
             data in place(), padding in 0..160usize,
         ) {
-            let list = Place { len: list.len.max(1), ..list };
+            let list = RemoteMemory { len: list.len.max(1), ..list };
             let hello = Hello { big_endian, credits, mappings, list, data };
             let mut bytes = hello.to_bytes().to_vec();
             bytes.resize(HELLO_LEN + padding, 0);
@@ -229,7 +230,7 @@ mod tests {
         fn a_place_is_read_in_the_readers_order(place in place()) {
             let bytes = place.to_bytes(false);
             let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap());
-            prop_assert_eq!(Place::from_words(word(0), word(8)), place);
+            prop_assert_eq!(RemoteMemory::from_words(word(0), word(8)), place);
             let swapped = place.to_bytes(true);
             let word = |at: usize| {
                 let mut word: [u8; 8] = swapped[at..at + 8].try_into().unwrap();
@@ -246,8 +247,8 @@ mod tests {
             big_endian: false,
             credits: 384,
             mappings: 1,
-            list: Place { addr: 0x0102_0304_0506_0708, key: 0x1112_1314, len: 2 },
-            data: Place { addr: 0x2122_2324_2526_2728, key: 0x3132_3334, len: 0x1_0000 },
+            list: RemoteMemory { addr: 0x0102_0304_0506_0708, key: 0x1112_1314, len: 2 },
+            data: RemoteMemory { addr: 0x2122_2324_2526_2728, key: 0x3132_3334, len: 0x1_0000 },
         };
         #[rustfmt::skip]
         let wanted = [

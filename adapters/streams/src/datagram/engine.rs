@@ -16,8 +16,9 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use uverbs::Error;
 use uverbs::cm::{Event, EventChannel, EventKind, Id, PortSpace};
 
+use super::super::endpoint::Sizes;
 use super::super::files::Engine as Waited;
-use super::super::{Ready, StreamError, StreamOptions};
+use super::super::{Ready, StreamError};
 use super::local::{Bytes, Came, Local};
 use super::peers::{Peers, Way};
 use super::wire::{Notice, Purpose, ROOM, for_family, plain};
@@ -50,9 +51,9 @@ pub(super) struct Engine {
     inbox: VecDeque<Came>,
     /// Datagrams in the inbox that came by UDP.
     copied: usize,
-    /// Whom `send` reaches.
+    /// Destination of `send`.
     peer: Option<SocketAddr>,
-    options: StreamOptions,
+    sizes: Sizes,
     error: Option<StreamError>,
     turns: u32,
     activity: u64,
@@ -71,11 +72,7 @@ fn source_for(to: SocketAddr) -> io::Result<SocketAddr> {
 
 impl Engine {
     /// A socket at this address.
-    pub(super) fn new(
-        cm: EventChannel,
-        at: SocketAddr,
-        options: &StreamOptions,
-    ) -> io::Result<Self> {
+    pub(super) fn new(cm: EventChannel, at: SocketAddr, sizes: Sizes) -> io::Result<Self> {
         let control = UdpSocket::bind(at)?;
         control.set_nonblocking(true)?;
         let bound = control.local_addr()?;
@@ -91,7 +88,7 @@ impl Engine {
             inbox: VecDeque::new(),
             copied: 0,
             peer: None,
-            options: options.clone(),
+            sizes,
             error: None,
             turns: 0,
             activity: 0,
@@ -115,7 +112,7 @@ impl Engine {
         if let Some(known) = self.locals.iter().position(|local| local.ip == at.ip()) {
             return Ok(known);
         }
-        let local = Local::open(&self.cm, at, &self.options)?;
+        let local = Local::open(&self.cm, at, self.sizes)?;
         let event = EpollEvent::new(EpollFlags::EPOLLIN, self.locals.len() as u64);
         self.channels.add(local.channel(), event)?;
         self.locals.push(local);
@@ -253,7 +250,7 @@ impl Engine {
             if notice.purpose == Purpose::Data {
                 // Lost, it is answered the next time.
                 let _ = self.notify(local, from, Purpose::Control, &[]);
-                if self.copied < usize::from(self.options.recvs) {
+                if self.copied < usize::from(self.sizes.recvs) {
                     self.copied += 1;
                     let bytes = Bytes::Copied(data.to_vec());
                     self.inbox.push_back(Came { from, bytes });
@@ -263,7 +260,7 @@ impl Engine {
         }
     }
 
-    /// A peer says which queue pair it has: the way there is looked for, unless it is known.
+    /// Resolves the path to the queue pair that a peer announced, unless it is known.
     fn learn(&mut self, from: SocketAddr, local: usize, told: u32) {
         let Some(peer) = self.peers.get_mut(from) else { return };
         match &mut peer.way {
@@ -288,7 +285,7 @@ impl Engine {
         peer.way = begin().map_or(Way::Udp, |id| Way::Resolving { id, qpn: told });
     }
 
-    /// The connection manager says how far the way to a peer is, or that a device is gone.
+    /// Handles an event of the connection manager: a step of a path, or the removal of a device.
     fn heard(&mut self, event: &Event) {
         let kind = event.kind();
         let is_own = self.locals.iter().any(|local| local.key() == event.key());
@@ -308,7 +305,7 @@ impl Engine {
         }
     }
 
-    /// The first failure counts.
+    /// Notes a failure; the first one stays.
     fn fail(&mut self, error: StreamError) {
         self.error.get_or_insert(error);
     }

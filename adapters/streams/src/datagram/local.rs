@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 use uverbs::attr::{GlobalRoute, Path};
 use uverbs::cm::{EventChannel, Id, PortSpace};
@@ -13,8 +14,8 @@ use uverbs::{
     GidEntry, GidType, LinkLayer, Notify, QueuePair, Slab, WorkCompletion,
 };
 
-use super::super::endpoint::Domain;
-use super::super::{StreamError, StreamOptions};
+use super::super::StreamError;
+use super::super::endpoint::{Domain, Sizes};
 use super::wire::{Head, ROOM, notice_len};
 
 /// Q_Key of the port space (`rdma_cm.h`, `RDMA_UDP_QKEY`).
@@ -69,7 +70,7 @@ pub(super) struct Local {
     most: usize,
     port: u8,
     ethernet: bool,
-    domain: Domain,
+    domain: Arc<Domain>,
     id: Id,
     pub(super) ip: IpAddr,
 }
@@ -80,24 +81,20 @@ impl Local {
     /// # Errors
     ///
     /// `EADDRNOTAVAIL` or `ENODEV` if no device has the address; errors of making queues.
-    pub(super) fn open(
-        cm: &EventChannel,
-        own: SocketAddr,
-        options: &StreamOptions,
-    ) -> io::Result<Self> {
+    pub(super) fn open(cm: &EventChannel, own: SocketAddr, sizes: Sizes) -> io::Result<Self> {
         let id = cm.create_id(PortSpace::Udp)?;
         let mut any_port = own;
         any_port.set_port(0);
         id.bind(any_port)?;
-        let (domain, port) = (Domain::open(id.device()?)?, id.port()?);
-        let Domain { context, pd } = &domain;
+        let (domain, port) = (Domain::of(&id)?, id.port()?);
+        let Domain { context, pd, .. } = &*domain;
         let attr = context.query_port(port)?;
         let most = context.query_device()?.max_qp_wr.clamp(FEWEST, 0xfffe);
         // As many as there are bytes for (`ds_set_qp_size`).
         let within =
             |count: u16, bytes: u32| u32::from(count).min(bytes / ROOM as u32).clamp(FEWEST, most);
-        let slots = within(options.sends, options.send_buffer);
-        let recvs = within(options.recvs, options.recv_buffer);
+        let slots = within(sizes.sends, sizes.send_buffer);
+        let recvs = within(sizes.recvs, sizes.recv_buffer);
         let channel = context.create_comp_channel()?;
         let send_cq = context.completion_queue(slots).channel(&channel).build()?;
         let recv_cq = context.completion_queue(recvs).channel(&channel).build()?;
@@ -107,7 +104,7 @@ impl Local {
             .recv_cq(&recv_cq)
             .max_send_wr(slots)
             .max_recv_wr(recvs)
-            .max_inline_data(options.inline.min(INLINE as u32))
+            .max_inline_data(sizes.inline.min(INLINE as u32))
             .build()?;
         id.bring_up_datagrams(&mut qp)?;
         let head = Head::new(own);
@@ -149,7 +146,7 @@ impl Local {
         self.id.key()
     }
 
-    /// Refuses what one packet, or a peer's receive, has no room for.
+    /// Refuses datagrams that one packet or a peer's receive has no room for.
     pub(super) fn check(&self, bytes: &[u8]) -> Result<(), Error> {
         let (value, limit) = (bytes.len() as u64, self.most as u64);
         if value > limit {
@@ -178,7 +175,7 @@ impl Local {
         Ok(())
     }
 
-    /// Sends a datagram, which fits. False where no work request is free.
+    /// Sends a datagram of a checked length. False if no work request is free.
     pub(super) fn send(&mut self, bytes: &[u8], to: &Destination) -> io::Result<bool> {
         if self.free == 0 {
             return Ok(false);
@@ -264,7 +261,7 @@ impl Local {
         Ok(true)
     }
 
-    /// Takes the events out of the completion channel. Whether there were some.
+    /// Takes the events out of the completion channel; true if there were some.
     pub(super) fn drain_channel(&mut self) -> io::Result<bool> {
         let mut some = false;
         while self.channel.try_next()?.is_some() {

@@ -17,13 +17,14 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
+use uverbs::Error;
 use uverbs::cm::EventChannel;
-use uverbs::process::Process;
 
 use self::engine::Engine;
+use super::Ready;
+use super::options::{StreamOptions, no_address};
 use super::timeouts::Timeouts;
 use super::waiting::{Limit, Waiting};
-use super::{Ready, StreamOptions};
 
 /// A datagram socket between programs, like [`std::net::UdpSocket`], over RDMA's unreliable
 /// datagrams, by rsocket's protocol (`SOCK_DGRAM`).
@@ -62,18 +63,48 @@ pub struct RdmaDatagram {
     timeouts: Timeouts,
     /// Time limit for sent datagrams when the socket is dropped.
     limit: Duration,
-    process: Process,
+}
+
+impl StreamOptions {
+    /// A socket of datagrams at the first of these addresses that can be; a port of 0 is one that
+    /// the system chooses. Of a device on the loopback network, which no route leads to, an
+    /// unspecified address is the device's own. The buffers and queues count for each own address;
+    /// each datagram takes 2 KiB of a buffer.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::AddrInUse`], [`io::ErrorKind::AddrNotAvailable`] and others that sockets
+    /// have, also where no RDMA device has the address; [`io::ErrorKind::InvalidInput`] for options
+    /// over their limits; [`Error::Unsupported`] for a device that has no datagrams (iWARP).
+    #[doc(alias = "SOCK_DGRAM")]
+    pub fn datagrams(&self, addr: impl ToSocketAddrs) -> io::Result<RdmaDatagram> {
+        self.check()?;
+        let mut last = None;
+        for addr in addr.to_socket_addrs()? {
+            let addr = self.on_loopback(addr)?;
+            match RdmaDatagram::at(self.channel()?, addr, self) {
+                Ok(socket) => return Ok(socket),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or_else(no_address))
+    }
+
+    /// The address of a device on the loopback network in place of an unspecified one.
+    fn on_loopback(&self, addr: SocketAddr) -> Result<SocketAddr, Error> {
+        let Some(device) = self.device.as_ref().filter(|_| addr.ip().is_unspecified()) else {
+            return Ok(addr);
+        };
+        let mut own = device.addresses()?.into_iter();
+        let own = own.find(|ip| ip.is_loopback() && ip.is_ipv4() == addr.is_ipv4());
+        Ok(own.map_or(addr, |ip| SocketAddr::new(ip, addr.port())))
+    }
 }
 
 impl RdmaDatagram {
-    pub(super) fn at(
-        channel: EventChannel,
-        addr: SocketAddr,
-        options: &StreamOptions,
-    ) -> io::Result<Self> {
-        let waiting = Waiting::new(Engine::new(channel, addr, options)?)?;
-        let (limit, process) = (options.limit, Process::current());
-        Ok(Self { waiting, timeouts: Timeouts::default(), limit, process })
+    fn at(channel: EventChannel, addr: SocketAddr, options: &StreamOptions) -> io::Result<Self> {
+        let waiting = Waiting::new(Engine::new(channel, addr, options.sizes)?)?;
+        Ok(Self { waiting, timeouts: Timeouts::default(), limit: options.limit })
     }
 
     /// A socket at the first of these addresses that can be. [`StreamOptions::datagrams`] has
@@ -110,7 +141,7 @@ impl RdmaDatagram {
                 Err(error) => last = Some(error),
             }
         }
-        Err(last.unwrap_or_else(super::options::no_address))
+        Err(last.unwrap_or_else(no_address))
     }
 
     /// Sends a datagram to the first of these addresses. Waits for a free work request as long as
@@ -125,7 +156,7 @@ impl RdmaDatagram {
     /// queue pair broke.
     #[doc(alias = "rsendto")]
     pub fn send_to(&self, bytes: &[u8], to: impl ToSocketAddrs) -> io::Result<()> {
-        let to = to.to_socket_addrs()?.next().ok_or_else(super::options::no_address)?;
+        let to = to.to_socket_addrs()?.next().ok_or_else(no_address)?;
         self.send_within(bytes, to, self.timeouts.write_limit())
     }
 
@@ -291,7 +322,7 @@ impl AsFd for RdmaDatagram {
 impl Drop for RdmaDatagram {
     fn drop(&mut self) {
         // A forked child has copies of the queues, and must not touch them.
-        if self.process.is_current() {
+        if self.waiting.is_own() {
             // Sent datagrams leave before the queue pair is destroyed (`ds_shutdown`).
             let limit = Limit::Within(self.limit);
             let _ = self.waiting.run(limit, |engine| Ok(engine.is_flushed().then_some(())));

@@ -22,13 +22,13 @@ pub(super) enum Way {
         /// The queue pair's number.
         qpn: u32,
     },
-    /// By the peer's queue pair.
+    /// By RDMA, to the peer's queue pair.
     Known(Destination),
 }
 
 #[derive(Debug)]
 pub(super) struct Peer {
-    /// The own address that it is reached from.
+    /// Index of the local address that reaches the peer.
     pub(super) local: usize,
     pub(super) way: Way,
 }

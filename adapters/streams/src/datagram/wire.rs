@@ -85,7 +85,7 @@ pub(super) struct Notice {
     pub(super) ip: IpAddr,
 }
 
-/// Bytes of a notice that says such an address.
+/// Length of a notice with an address of this family.
 pub(super) fn notice_len(ip: IpAddr) -> usize {
     match ip {
         IpAddr::V4(_) => 16,

@@ -2,7 +2,7 @@
 //! gone.
 
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -59,7 +59,7 @@ fn a_peer_whose_host_vanishes_is_noticed() {
         return skip("no socket on the loopback network");
     };
     let here = SoftHca::builder().udp(Udp::loopback()).build().unwrap();
-    let ip = Ipv6Addr::from(there.gids()[0].gid).to_canonical();
+    let ip = common::soft(&there).addresses().unwrap()[0];
     let [stream, peer] = pair(&common::soft(&here), &common::soft(&there), ip);
     talk(&stream, &peer);
     talk(&peer, &stream);

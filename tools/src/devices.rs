@@ -1,29 +1,36 @@
 //! `uverbs devices`: lists devices like `ibv_devices`, with more columns.
 
-use std::fmt::Write;
-
 use serde::Serialize;
-use uverbs::Device;
+use uverbs::place::PortPlace;
+use uverbs::{Device, PortAttr, PortState};
+use uverbs_mlx5_vfio::discovery::PciFunction;
 
 use crate::base::error::Error;
 use crate::base::output;
+use crate::base::place::DeviceFacts;
 use crate::base::select;
+use crate::base::sysfs;
+use crate::base::table::Table;
 
 /// List the RDMA devices.
 ///
 /// One line for each port: the device's name and node GUID, as ibv_devices(1) prints them, the
-/// kernel driver, the port, its state and its link layer. State and link layer are `?` for a device
-/// that can't be opened, with the reason on stderr.
+/// kernel driver, the port, its state and its link layer. A second table tells where each device
+/// is: PCI address, NUMA node, network interface; its speed and firmware; and if uverbs can use it,
+/// with the reason on stderr if not. `*` marks the device that commands use without -d. A field
+/// that the kernel doesn't tell is `-`.
+///
+/// ConnectX functions that are bound to vfio-pci, for `uverbs vfio`, have a third table.
 ///
 /// Where there is no RDMA device, a line on stderr says so, and the embedded software HCA is
 /// listed, on which the other commands then work.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "EXAMPLES:\n  \
     uverbs devices\n  \
-    uverbs devices --json | jq -r '.devices[].name'\n\n\
+    uverbs devices --json | jq -r '.devices[] | select(.usable) | .name'\n\n\
     EXIT STATUS: 0, or 1 when the devices can't be listed.")]
 pub(crate) struct Args {
-    /// Print one JSON object: {"devices": [...]}
+    /// Print one JSON object: {"devices": [...], "functions": [...]}
     #[arg(long)]
     json: bool,
 }
@@ -31,6 +38,17 @@ pub(crate) struct Args {
 #[derive(Debug, Serialize)]
 struct Listing {
     devices: Vec<Row>,
+    /// Functions that are bound to vfio-pci.
+    functions: Vec<Function>,
+}
+
+#[derive(Debug, Serialize)]
+struct Function {
+    pci_address: String,
+    /// PCI vendor and device number.
+    part: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    iommu_group: Option<u32>,
 }
 
 #[derive(Debug, Serialize)]
@@ -41,90 +59,160 @@ struct Row {
     driver: String,
     /// True for a device of this program.
     embedded: bool,
+    #[serde(flatten)]
+    place: DeviceFacts,
+    /// True if this program can open it.
+    usable: bool,
+    /// Reason that it can't be opened.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+    /// True for the device that commands use without `-d`.
+    default: bool,
     ports: Vec<Port>,
 }
 
 #[derive(Debug, Serialize)]
 struct Port {
-    port: u8,
+    port: u32,
     state: String,
     link_layer: String,
+    interfaces: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gbps: Option<f64>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Error> {
     let (devices, embedded) = select::all()?;
-    let devices = devices.iter().map(|device| row(device, embedded)).collect();
-    let listing = Listing { devices };
-    if args.json { output::json(&listing) } else { output::print(&listing.table(output::width())) }
+    let mut rows: Vec<_> = devices.iter().map(|device| row(device, embedded)).collect();
+    mark_default(&mut rows);
+    let functions = PciFunction::bound(&sysfs::root()).into_iter().map(|function| Function {
+        part: format!("15b3:{:04x}", function.part),
+        iommu_group: function.group,
+        pci_address: function.address,
+    });
+    let listing = Listing { devices: rows, functions: functions.collect() };
+    if args.json { output::json(&listing) } else { output::print(&listing.tables(output::width())) }
+}
+
+/// Marks the first device with an active port, else the first usable one, as [`uverbs::choose`].
+fn mark_default(rows: &mut [Row]) {
+    let active = |row: &Row| row.ports.iter().any(|port| port.state == "PORT_ACTIVE");
+    let first = rows.iter().position(|row| row.usable && active(row));
+    if let Some(at) = first.or_else(|| rows.iter().position(|row| row.usable)) {
+        rows[at].default = true;
+    }
 }
 
 fn row(device: &Device, embedded: bool) -> Row {
-    let ports = ports(device).unwrap_or_else(|error| {
-        output::complain(&format!("{}: {error}", device.name()));
-        Vec::new()
-    });
+    let opened = device.open().and_then(|context| Ok((context.query_device()?, context)));
+    let why = opened.as_ref().err().map(ToString::to_string);
+    if let Some(why) = &why {
+        output::complain(&format!("{}: {why}", device.name()));
+    }
+    let mut place = DeviceFacts::of(device);
+    let mut ports: Vec<_> = device.source().ports().iter().map(Port::closed).collect();
+    if let Ok((attr, context)) = &opened {
+        place.firmware = Some(attr.firmware().to_owned()).filter(|text| !text.is_empty());
+        for number in 1..=attr.phys_port_count {
+            let Ok(open) = context.query_port(number) else { continue };
+            match ports.iter_mut().find(|port| port.port == u32::from(number)) {
+                Some(port) => port.fill(&open),
+                None => {
+                    let mut port = Port::closed(&PortPlace::new(number.into()));
+                    port.fill(&open);
+                    ports.push(port);
+                }
+            }
+        }
+    }
     Row {
         name: device.name().to_owned(),
         node_guid: format!("{:016x}", device.node_guid()),
         driver: select::driver(device),
         embedded,
+        place,
+        usable: why.is_none(),
+        why,
+        default: false,
         ports,
     }
 }
 
-fn ports(device: &Device) -> Result<Vec<Port>, uverbs::Error> {
-    let context = device.open()?;
-    let count = context.query_device()?.phys_port_count;
-    let port = |port| {
-        let attr = context.query_port(port)?;
-        Ok(Port { port, state: attr.state.to_string(), link_layer: attr.link_layer.to_string() })
-    };
-    (1..=count).map(port).collect()
+impl Port {
+    /// A port as it is known without opening the device.
+    fn closed(place: &PortPlace) -> Self {
+        let state = place.state.map(|raw| PortState::from_raw(raw).to_string());
+        Self {
+            port: place.port,
+            state: state.unwrap_or_else(|| "?".to_owned()),
+            link_layer: "?".to_owned(),
+            interfaces: place.interfaces.clone(),
+            gbps: None,
+        }
+    }
+
+    fn fill(&mut self, attr: &PortAttr) {
+        self.state = attr.state.to_string();
+        self.link_layer = attr.link_layer.to_string();
+        self.gbps = attr.gbps();
+    }
 }
 
 impl Listing {
-    /// Formats a line per port. On a narrow terminal, columns are as wide as their contents.
-    fn table(&self, width: usize) -> String {
+    /// Formats both tables: a line per port in each.
+    fn tables(&self, width: usize) -> String {
         // Wide columns as in ibv_devices(1), if there is room.
         let wide = width >= 80;
         let link = if wide { "link layer" } else { "link" };
         let heads = ["device", "node GUID", "driver", "port", "state", link, ""];
-        let mut rows = vec![heads.map(str::to_owned)];
+        let mut names = Table::new(&heads, &[3]);
+        let heads = ["device", "PCI address", "NUMA", "port", "interface", "Gb/s", "firmware", ""];
+        let mut places = Table::new(&heads, &[2, 3, 5]);
+        let dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
         for row in &self.devices {
-            let unknown = Port { port: 1, state: "?".to_owned(), link_layer: "?".to_owned() };
+            let unknown = Port::closed(&PortPlace::new(1));
             let ports = if row.ports.is_empty() { &[unknown] } else { &row.ports[..] };
-            let embedded = if row.embedded && wide { "(embedded)" } else { "" };
-            rows.extend(ports.iter().map(|port| {
-                let Port { port, state, link_layer } = port;
-                let (name, guid, driver) =
-                    (row.name.clone(), row.node_guid.clone(), row.driver.clone());
-                let (state, link_layer) = (state.clone(), link_layer.clone());
-                [name, guid, driver, port.to_string(), state, link_layer, embedded.to_owned()]
-            }));
-        }
-        let (indent, gap, least) = match wide {
-            false => ("", " ", [0; 7]),
-            true => ("    ", "  ", [8, 16, 10, 4, 12, 10, 0]),
-        };
-        let longest = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-        let widths: [usize; 7] = std::array::from_fn(|column| longest(column).max(least[column]));
-        let rule: [String; 7] = std::array::from_fn(|column| match column {
-            6 => String::new(),
-            _ => "-".repeat(widths[column]),
-        });
-        rows.insert(1, rule);
-        let mut text = String::new();
-        for row in &rows {
-            let mut line = indent.to_owned();
-            for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
-                // Writing to a string cannot fail, here and below.
-                let _ = match column {
-                    3 => write!(line, "{cell:>width$}{gap}"),
-                    _ => write!(line, "{cell:width$}{gap}"),
+            for port in ports {
+                let embedded = if row.embedded && wide { "(embedded)" } else { "" };
+                names.row([
+                    row.name.clone(),
+                    row.node_guid.clone(),
+                    row.driver.clone(),
+                    port.port.to_string(),
+                    port.state.clone(),
+                    port.link_layer.clone(),
+                    embedded.to_owned(),
+                ]);
+                let interfaces = Some(port.interfaces.join(",")).filter(|text| !text.is_empty());
+                let usable = match (row.usable, row.default) {
+                    (true, true) => "usable *",
+                    (true, false) => "usable",
+                    (false, _) => "not usable",
                 };
+                places.row([
+                    row.name.clone(),
+                    dash(row.place.pci_address.clone()),
+                    dash(row.place.numa_node.map(|node| node.to_string())),
+                    port.port.to_string(),
+                    dash(interfaces),
+                    dash(port.gbps.map(|gbps| gbps.to_string())),
+                    dash(row.place.firmware.clone()),
+                    usable.to_owned(),
+                ]);
             }
-            let _ = writeln!(text, "{}", line.trim_end());
         }
-        text
+        let least: &[usize] = if wide { &[8, 16, 10, 4, 12, 10] } else { &[] };
+        let (indent, gap) = if wide { ("    ", "  ") } else { ("", " ") };
+        let names = names.text(indent, gap, least);
+        let places = places.text(indent, gap, if wide { &[8] } else { &[] });
+        if self.functions.is_empty() {
+            return format!("{names}\n{places}");
+        }
+        let mut functions = Table::new(&["function", "part", "IOMMU group"], &[2]);
+        for function in &self.functions {
+            let group = dash(function.iommu_group.map(|group| group.to_string()));
+            functions.row([format!("vfio:{}", function.pci_address), function.part.clone(), group]);
+        }
+        format!("{names}\n{places}\n{}", functions.text(indent, gap, &[]))
     }
 }

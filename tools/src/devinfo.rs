@@ -8,6 +8,7 @@ use uverbs::{Context, Device, DeviceAttr, PortAttr};
 
 use crate::base::error::{BecauseOf, Error};
 use crate::base::output;
+use crate::base::place::DeviceFacts;
 use crate::base::select;
 
 /// Show what devices and their ports are and can do.
@@ -75,20 +76,41 @@ struct Gid {
 
 pub(crate) fn run(args: &Args) -> Result<(), Error> {
     let devices = select::named_or_all(args.device.as_deref())?;
-    let infos: Result<Vec<_>, _> = devices.iter().map(|device| info(device, args)).collect();
-    let infos = infos?;
-    if args.json {
-        return output::json(
-            &json!({ "devices": infos.iter().map(Info::json).collect::<Vec<_>>() }),
-        );
+    let mut failed = Ok(());
+    let mut infos = Vec::new();
+    for device in &devices {
+        match info(device, args.ib_port, args.verbose) {
+            Ok(info) => infos.push(info),
+            // A device that is named must be shown whole. Of all devices, the rest goes on.
+            Err(error) if args.device.is_some() => return Err(error),
+            Err(error) => {
+                infos.push(Info::unusable(device, &error));
+                failed = failed.and(Err(error));
+            }
+        }
     }
-    output::print(&infos.iter().map(Info::text).collect::<String>())
+    if args.json {
+        output::json(&json!({ "devices": infos.iter().map(Info::json).collect::<Vec<_>>() }))?;
+    } else {
+        output::print(&infos.iter().map(Info::text).collect::<String>())?;
+    }
+    failed
 }
 
-fn info(device: &Device, args: &Args) -> Result<Info, Error> {
+/// Text that `uverbs devinfo -v` prints of a device and one of its ports.
+pub(crate) fn text_of(device: &Device, port: u8) -> Result<String, Error> {
+    info(device, Some(port), true).map(|info| info.text())
+}
+
+/// All that `uverbs devinfo -v --json` has of a device.
+pub(crate) fn json_of(device: &Device) -> Result<Value, Error> {
+    info(device, None, true).map(|info| info.json())
+}
+
+fn info(device: &Device, port: Option<u8>, verbose: bool) -> Result<Info, Error> {
     let context = device.open()?;
     let attr = context.query_device()?;
-    let wanted = match args.ib_port {
+    let wanted = match port {
         Some(port) if port == 0 || port > attr.phys_port_count => {
             return Err(Error::Argument {
                 option: "--port",
@@ -100,14 +122,12 @@ fn info(device: &Device, args: &Args) -> Result<Info, Error> {
         None => 1..=attr.phys_port_count,
     };
     let mut fields = device_fields(device, &attr);
-    if args.verbose {
+    if verbose {
         fields.extend(device_limits(&attr));
     }
-    let ports = wanted.map(|number| port_info(&context, number, args.verbose));
+    let ports = wanted.map(|number| port_info(&context, number, verbose));
     let mut ports = ports.collect::<Result<Vec<_>, _>>()?;
-    if args.verbose
-        && let Some(device) = select::software(device)
-    {
+    if verbose && let Some(device) = select::software(device) {
         ports.iter_mut().for_each(|port| port.counters = counters(&device));
     }
     Ok(Info { name: device.name().to_owned(), fields, ports })
@@ -192,8 +212,10 @@ macro_rules! bit_names {
 fn device_fields(device: &Device, attr: &DeviceAttr) -> Vec<Field> {
     // The kernel's InfiniBand includes RoCE.
     let (transport, number) = if device.is_iwarp() { ("iWARP", 1) } else { ("InfiniBand", 0) };
-    vec![
-        plain("driver", select::driver(device)),
+    let mut fields = vec![plain("driver", select::driver(device))];
+    fields.push(Field { json: true.into(), ..plain("usable", "yes") });
+    fields.extend(place_fields(device));
+    fields.extend([
         named("transport", transport, number),
         plain("fw_ver", attr.firmware()),
         guid("node_guid", attr.node_guid),
@@ -202,7 +224,22 @@ fn device_fields(device: &Device, attr: &DeviceAttr) -> Vec<Field> {
         plain("vendor_part_id", attr.vendor_part_id),
         hex("hw_ver", attr.hw_ver),
         plain("phys_port_cnt", attr.phys_port_count),
-    ]
+    ]);
+    fields
+}
+
+/// Place of the device in the machine; fields that the kernel doesn't tell are left out.
+fn place_fields(device: &Device) -> Vec<Field> {
+    let place = DeviceFacts::of(device);
+    let mut fields = Vec::new();
+    fields.extend(place.pci_address.map(|address| plain("pci_address", address)));
+    fields.extend(place.numa_node.map(|node| plain("numa_node", node)));
+    let interfaces = device.net_interfaces();
+    if !interfaces.is_empty() {
+        let text = interfaces.join(", ");
+        fields.push(Field { json: interfaces.into(), ..plain("interfaces", text) });
+    }
+    fields
 }
 
 fn device_limits(attr: &DeviceAttr) -> Vec<Field> {
@@ -279,6 +316,10 @@ fn port_fields(attr: &PortAttr) -> Vec<Field> {
         plain("port_lid", attr.lid),
         Field { text: format!("{:#04x}", attr.lmc), ..hex("port_lmc", attr.lmc) },
         plain("link_layer", attr.link_layer.to_string()),
+        match attr.gbps() {
+            Some(gbps) => Field { text: format!("{gbps} Gb/s"), ..plain("speed", gbps) },
+            None => Field { json: Value::Null, ..plain("speed", "unknown") },
+        },
     ]
 }
 
@@ -308,6 +349,15 @@ fn port_limits(attr: &PortAttr) -> Vec<Field> {
 }
 
 impl Info {
+    /// Fields of a device that can't be opened or asked.
+    fn unusable(device: &Device, error: &Error) -> Self {
+        let why = Field { json: false.into(), ..plain("usable", format!("no: {error}")) };
+        let mut fields = vec![plain("driver", select::driver(device)), why];
+        fields.extend(place_fields(device));
+        fields.extend(DeviceFacts::of(device).firmware.map(|firmware| plain("fw_ver", firmware)));
+        Self { name: device.name().to_owned(), fields, ports: Vec::new() }
+    }
+
     fn text(&self) -> String {
         let mut text = format!("hca_id:\t{}\n", self.name);
         lines(&mut text, "\t", &self.fields);

@@ -3,6 +3,7 @@
 
 mod base;
 mod capture;
+mod check;
 mod cm;
 mod devices;
 mod devinfo;
@@ -10,6 +11,7 @@ mod explain;
 mod files;
 #[cfg(test)]
 mod fuzzing;
+mod inspect;
 mod link;
 mod manual;
 mod multicast;
@@ -19,7 +21,9 @@ mod rping;
 mod rstream;
 mod run;
 mod softhca;
+mod topology;
 mod trace;
+mod vfio;
 
 use std::process::ExitCode;
 
@@ -41,9 +45,10 @@ use crate::base::error::{Error, USAGE};
     1  a failure at run time: data that arrived changed, a silent peer, a refused call\n  \
     2  bad arguments, or no device of that name\n\n\
     ENVIRONMENT:\n  \
-    SYSFS_PATH  where sysfs is mounted, if not on /sys\n  \
-    COLUMNS     columns of a report that doesn't go to a terminal\n  \
-    LANG        a UTF-8 locale gives finer bars; LC_ALL and LC_CTYPE come first")]
+    UVERBS_DEVICE  device of commands without -d\n  \
+    SYSFS_PATH     where sysfs is mounted, if not on /sys\n  \
+    COLUMNS        columns of a report that doesn't go to a terminal\n  \
+    LANG           a UTF-8 locale gives finer bars; LC_ALL and LC_CTYPE come first")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -53,6 +58,11 @@ struct Cli {
 enum Command {
     Devices(devices::Args),
     Devinfo(devinfo::Args),
+    Counters(inspect::counters::Args),
+    Resources(inspect::resources::Args),
+    Check(check::Args),
+    Topology(topology::Args),
+    Top(inspect::top::Args),
     Pingpong(pingpong::Args),
     Softhca(softhca::Args),
     Perf(Box<perf::Args>),
@@ -68,6 +78,7 @@ enum Command {
     Completions(manual::CompletionsArgs),
     Multicast(multicast::Args),
     Cm(cm::Args),
+    Vfio(vfio::Args),
 }
 
 fn main() -> ExitCode {
@@ -78,6 +89,11 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Devices(args) => devices::run(&args),
         Command::Devinfo(args) => devinfo::run(&args),
+        Command::Counters(args) => inspect::counters::run(&args),
+        Command::Resources(args) => inspect::resources::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Topology(args) => topology::run(&args),
+        Command::Top(args) => inspect::top::run(&args),
         Command::Pingpong(args) => pingpong::run(&args),
         Command::Softhca(args) => softhca::run(&args),
         Command::Perf(args) => perf::run(&args),
@@ -93,6 +109,7 @@ fn main() -> ExitCode {
         Command::Completions(args) => manual::completions(&args),
         Command::Multicast(args) => multicast::run(&args),
         Command::Cm(args) => cm::run(&args),
+        Command::Vfio(args) => vfio::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -15,7 +15,7 @@ use crate::base::output;
 use crate::base::peer_text::shown;
 use crate::base::units::parse_size;
 use crate::link::meet::MeetArgs;
-use crate::link::queue::Link;
+use crate::link::polled::PolledConnection;
 
 /// Port of `rping`.
 const PORT: u16 = 7174;
@@ -228,7 +228,7 @@ struct Made {
 
 /// A connected side.
 struct End {
-    link: Link,
+    link: PolledConnection,
     source: ExposedMemory,
     sink: ExposedMemory,
     /// Messages that came during another wait.
@@ -258,7 +258,7 @@ impl Made {
 
     fn connected(self, connection: Connection) -> End {
         let Self { cq, source, sink, timeout, .. } = self;
-        let link = Link::new(connection, cq, timeout);
+        let link = PolledConnection::new(connection, cq, timeout);
         End { link, source, sink, early: Default::default() }
     }
 }

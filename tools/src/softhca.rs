@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use uverbs::softhca::LinkLayer;
 use uverbs::softhca::pci::{PciOptions, Sink};
 use uverbs::softhca::vfio_user::Server;
 use uverbs::softhca::wire::Fabric;
+use uverbs::softhca::{Card, LinkLayer};
 
 use crate::base::error::Error;
 use crate::base::output;
@@ -63,6 +63,10 @@ struct Serve {
         value_parser = clap::value_parser!(u16).range(1..=i64::from(LAST))
     )]
     number: u16,
+    /// Card whose capabilities and PCI number it has: connectx-4, connectx-4lx, connectx-5,
+    /// connectx-6dx, connectx-7, bluefield-2, vf, sf, future
+    #[arg(long, value_name = "CARD", default_value_t = Card::ConnectX6Dx)]
+    profile: Card,
     /// Write a line for every command, doorbell and interrupt to this file; - is standard error.
     /// With several devices each line begins with the device's number
     #[arg(long, value_name = "FILE")]
@@ -102,7 +106,7 @@ fn serve(args: &Serve) -> Result<(), Error> {
     let fabric = Fabric::default();
     let mut devices = Vec::new();
     for (number, path) in (args.number..).zip(&args.socket) {
-        let options = PciOptions { number, link, ..PciOptions::default() };
+        let options = PciOptions { number, link, card: args.profile, ..PciOptions::default() };
         let server = Server::on(&fabric, &options);
         let mut server = server.map_err(|error| failed(path, error))?;
         if let Some(log) = &log {

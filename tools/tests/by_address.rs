@@ -137,17 +137,45 @@ fn whoever_asks_is_watched_and_refused() {
     assert!(kinds.iter().all(|kind| way.stdout.contains(kind)), "{}", way.stdout);
 }
 
-/// The network between processes carries no multicast: the test sees the send, and a receiver that
-/// gets nothing.
+/// Starts a member of a group, and returns when it has joined.
+fn member(group: &str, device: &str, count: &str) -> Child {
+    let words = ["multicast", group, "-n", count, "-d", device, "--timeout", "20", "--json"];
+    let mut child = command(&words).spawn().unwrap();
+    let mut errors = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    errors.read_line(&mut line).unwrap();
+    assert!(line.contains("joined"), "{line}");
+    child.stderr = Some(errors.into_inner());
+    child
+}
+
+/// Two members and a sender are three processes. Each member receives what the sender sends, by
+/// each carrier.
 #[test]
-fn a_group_is_joined_and_sent_to() {
-    let [one, _] = addresses();
-    let device = format!("softhca@{one}");
-    let sent = uverbs(&["multicast", "239.1.2.3", "--send", "-n", "7", "-d", &device, "--json"]);
-    assert_eq!(sent.ok().json()["datagrams"], 7);
-    let heard = uverbs(&["multicast", "239.1.2.3", "-d", &device, "--timeout", "0.2"]);
-    assert_eq!(heard.status, Some(1));
-    assert!(heard.stderr.contains("a datagram did not come"), "{}", heard.stderr);
+fn a_group_reaches_every_process_that_joined() {
+    let group = format!("239.78.{}.{}", std::process::id() >> 8 & 0xff, std::process::id() & 0xff);
+    for carrier in ["", ",udp", ",shm"] {
+        let ([one, two], [from, _]) = (addresses(), addresses());
+        let [one, two, from] = [one, two, from].map(|at| format!("softhca@{at}{carrier}"));
+        let (early, late) = (member(&group, &one, "14"), member(&group, &two, "14"));
+        for _ in 0..2 {
+            let words = ["multicast", &group, "--send", "-n", "7", "-d", &from, "--json"];
+            assert_eq!(uverbs(&words).ok().json()["datagrams"], 7);
+        }
+        for heard in [ended(early), ended(late)] {
+            let heard = heard.ok().json();
+            assert_eq!((&heard["datagrams"], &heard["bytes"]), (&14.into(), &1400.into()));
+        }
+        let words = ["multicast", &group, "-d", &one, "--timeout", "0.2"];
+        let heard = uverbs(&words);
+        assert_eq!(heard.status, Some(1));
+        assert!(heard.stderr.contains("a datagram did not come"), "{}", heard.stderr);
+    }
+}
+
+#[test]
+fn an_address_that_is_no_group_is_refused() {
+    let device = format!("softhca@{}", addresses()[0]);
     let wrong = uverbs(&["multicast", "10.0.0.1", "-d", &device]);
     assert_eq!(wrong.status, Some(2));
 }

@@ -23,7 +23,12 @@ fn without_a_device_the_embedded_one_is_listed() {
     let rows: Vec<Vec<_>> =
         run.stdout.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(rows[0], ["device", "node", "GUID", "driver", "port", "state", "link", "layer"]);
-    assert_eq!(rows.len(), 3, "{run:?}");
+    assert_eq!(rows.len(), 7, "{run:?}");
+    let heads = ["device", "PCI", "address", "NUMA", "port", "interface", "Gb/s", "firmware"];
+    assert_eq!(rows[4], heads);
+    assert_eq!(rows[6][..6], ["softhca0", "-", "-", "1", "-", "100"], "{run:?}");
+    assert_eq!(rows[6][7..], ["usable", "*"], "{run:?}");
+    assert!(run.stdout.lines().skip(4).all(|line| line.len() <= 80), "{run:?}");
     assert_eq!(rows[2][0], "softhca0");
     assert_eq!(rows[2][1].len(), 16);
     assert_eq!(rows[2][2..], ["mlx5", "1", "PORT_ACTIVE", "Ethernet", "(embedded)"]);
@@ -32,6 +37,10 @@ fn without_a_device_the_embedded_one_is_listed() {
     assert_eq!(device["name"], "softhca0");
     assert_eq!(device["node_guid"], rows[2][1]);
     assert_eq!(device["embedded"], true);
+    assert_eq!((&device["usable"], &device["default"]), (&true.into(), &true.into()));
+    assert_eq!(device["firmware"], rows[6][6]);
+    assert_eq!(device["pci_address"], serde_json::Value::Null, "absent");
+    assert_eq!(device["ports"][0]["gbps"], 100.0);
     assert_eq!(device["ports"][0]["state"], "PORT_ACTIVE");
 }
 
@@ -43,9 +52,9 @@ fn devinfo_has_the_fields_of_ibv_devinfo() {
     let names: Vec<_> = run.stdout.lines().filter(|line| !line.is_empty()).map(name).collect();
     #[rustfmt::skip]
     assert_eq!(names, [
-        "hca_id", "driver", "transport", "fw_ver", "node_guid", "sys_image_guid", "vendor_id", "vendor_part_id",
+        "hca_id", "driver", "usable", "transport", "fw_ver", "node_guid", "sys_image_guid", "vendor_id", "vendor_part_id",
         "hw_ver", "phys_port_cnt", "port", "state", "max_mtu", "active_mtu", "sm_lid", "port_lid", "port_lmc",
-        "link_layer",
+        "link_layer", "speed",
     ]);
     for part in ["hca_id:\tsofthca0\n", "PORT_ACTIVE (4)", "0x02c9", "4096 (5)"] {
         assert!(run.stdout.contains(part), "{part:?} is missing:\n{}", run.stdout);

@@ -6,12 +6,30 @@ use std::path::PathBuf;
 
 use common::{command, run};
 
-/// Directory in the layout of our libraries. A shell loads none of its files.
+/// Directory in the layout of our libraries. libc stands for the library, which the loader loads
+/// first.
 fn folder(name: &str) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::create_dir_all(&folder).unwrap();
-    std::fs::write(folder.join("libibverbs.so.1"), "").unwrap();
+    let library = folder.join("libibverbs.so.1");
+    // A file of another version of this test.
+    if library.symlink_metadata().is_ok_and(|found| found.is_file()) {
+        let _ = std::fs::remove_file(&library);
+    }
+    // Another test may use this folder at the same time.
+    match std::os::unix::fs::symlink(libc(), library) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => panic!("{error}"),
+        _ => {}
+    }
     folder.canonicalize().unwrap()
+}
+
+/// File of the libc that this program has mapped.
+fn libc() -> PathBuf {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let paths = maps.lines().filter_map(|line| line.split_whitespace().nth(5));
+    let mut libraries = paths.filter(|path| path.contains("libc.so") || path.contains("libc-2."));
+    libraries.next().expect("libc among the mappings").into()
 }
 
 #[test]

@@ -14,6 +14,8 @@ use crate::link::verify::{Mismatch, WrongWord};
 pub(crate) const FAILED: u8 = 1;
 /// Exit status of bad arguments, as in clap.
 pub(crate) const USAGE: u8 = 2;
+/// Exit status of a check of which parts could not be tried.
+const UNTRIED: u8 = 3;
 
 /// Reason that a command ended early.
 #[derive(Debug)]
@@ -56,6 +58,10 @@ pub(crate) enum Error {
     Plot(String),
     /// The system refused a call that is no verb.
     System { what: &'static str, errno: uverbs::Errno },
+    /// End of a check in which something failed, or could not be tried.
+    Checked { failed: usize, untried: usize },
+    /// The driver of a function failed.
+    Vfio(uverbs_mlx5_vfio::Error),
     /// The report could not be written.
     Output(io::Error),
 }
@@ -66,6 +72,7 @@ impl Error {
         match self {
             Self::Argument { .. } | Self::Refused { .. } => USAGE,
             Self::Verb(uverbs::Error::NoSuchDevice { .. }) => USAGE,
+            Self::Checked { failed: 0, .. } => UNTRIED,
             _ => FAILED,
         }
     }
@@ -101,6 +108,11 @@ impl fmt::Display for Error {
             Self::Program { name, end } => write!(f, "{name}: {end}"),
             Self::Plot(why) => write!(f, "drawing the plot: {why}"),
             Self::System { what, errno } => write!(f, "{what}: {}", errno.desc()),
+            Self::Checked { failed: 0, untried } => {
+                write!(f, "{untried} parts of the check could not be tried")
+            }
+            Self::Checked { failed, .. } => write!(f, "{failed} parts of the check failed"),
+            Self::Vfio(error) => error.fmt(f),
             Self::Output(error) => write!(f, "writing the report: {error}"),
         }
     }
@@ -111,6 +123,12 @@ impl std::error::Error for Error {}
 impl From<uverbs::Error> for Error {
     fn from(error: uverbs::Error) -> Self {
         Self::Verb(error)
+    }
+}
+
+impl From<uverbs_mlx5_vfio::Error> for Error {
+    fn from(error: uverbs_mlx5_vfio::Error) -> Self {
+        Self::Vfio(error)
     }
 }
 

@@ -16,8 +16,15 @@ const SHARED: &str = "softhca";
 /// The names of the software HCAs that no other process reaches.
 const EMBEDDED: [&str; 2] = ["softhca0", "softhca1"];
 
-/// Prefix of the name of a software HCA on the network; its address follows.
-const ON_UDP: &str = "softhca@";
+/// The names of software devices of Omni-Path that no other process reaches.
+const OMNI_PATH: [&str; 2] = ["softhfi0", "softhfi1"];
+
+/// Prefixes of the name of a software device on the network; its address follows.
+const ON_UDP: [&str; 2] = ["softhca@", "softhfi@"];
+
+/// Message printed once when devices are there, and none can be opened.
+const NONE_USABLE: &str = "no RDMA device here can be opened, using the embedded software HCA \
+                           (softhca)";
 
 /// Message printed once when the embedded software HCA is used.
 const NONE_HERE: &str = "no RDMA device here, using the embedded software HCA (softhca)";
@@ -27,8 +34,11 @@ const NONE_HERE: &str = "no RDMA device here, using the embedded software HCA (s
 pub(crate) struct PortArgs {
     /// Device, as `uverbs devices` names it. `softhca` is the software HCA, for this user's
     /// processes on this host. `softhca@ADDRESS` or `softhca@loopback` is one for all users and
-    /// hosts: over shared memory where possible, else over UDP (`,udp` behind it: UDP alone)
-    /// [default: the first; `softhca` without any]
+    /// hosts: over shared memory where possible, else over UDP (`,udp` behind it: UDP alone).
+    /// `softhfi0` and `softhfi@ADDRESS` are devices of Omni-Path.
+    /// `near:PLACE` is the device nearest to an interface (near:eth0), a processor (near:cpu:3), a
+    /// NUMA node (near:node:1) or a PCI function such as a GPU (near:0000:17:00.0)
+    /// [default: UVERBS_DEVICE; else the first with an active port; `softhca` without any]
     #[arg(short, long, visible_alias = "ib-dev", value_name = "NAME")]
     pub(crate) device: Option<String>,
 
@@ -67,6 +77,43 @@ pub(crate) fn all() -> Result<(Vec<Device>, bool), Error> {
     Ok((vec![embedded(EMBEDDED[0])?], true))
 }
 
+/// The device of [`uverbs::choose`], with a message on stderr if it isn't simply the first. `None`
+/// on a machine without a device that can be opened, with a message; `none` is the message without
+/// any device.
+fn chosen(quiet: bool, none: Option<&str>) -> Result<Option<Device>, Error> {
+    match uverbs::choose() {
+        Ok(choice) => {
+            if !quiet && !choice.passed.is_empty() {
+                output::complain(&choice);
+            }
+            if let Some(warning) = choice.warning() {
+                output::complain(&warning);
+            }
+            Ok(Some(choice.device))
+        }
+        Err(uverbs::Error::NoSuchDevice { name, .. }) if name.is_empty() => {
+            if let Some(none) = none.filter(|_| !quiet) {
+                output::complain(&none);
+            }
+            Ok(None)
+        }
+        Err(uverbs::Error::NoUsableDevice { passed, .. }) => {
+            let reasons = passed.iter().map(|(name, why)| format!("{name}: {why}"));
+            let reasons = reasons.collect::<Vec<_>>().join("; ");
+            output::complain(&format!("{NONE_USABLE}; {reasons}"));
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The name that an option has, or that `UVERBS_DEVICE` has if it holds one name.
+fn wanted(option: Option<&str>) -> Option<String> {
+    let variable = || std::env::var("UVERBS_DEVICE").ok();
+    let single = |names: &String| !names.is_empty() && !names.contains(',');
+    option.map(str::to_owned).or_else(|| variable().filter(single))
+}
+
 /// Devices that `devinfo` shows: the named one, or all.
 pub(crate) fn named_or_all(name: Option<&str>) -> Result<Vec<Device>, Error> {
     match name {
@@ -75,31 +122,33 @@ pub(crate) fn named_or_all(name: Option<&str>) -> Result<Vec<Device>, Error> {
     }
 }
 
-/// Devices of the two sides: the named device (default: the machine's first) for both, or two
-/// software HCAs on one fabric.
+/// Devices of the two sides: the named device (default: the machine's, by [`uverbs::choose`]) for
+/// both, or two software HCAs on one fabric.
 pub(crate) fn two(name: Option<&str>, quiet: bool) -> Result<Two, Error> {
-    if let Some(name) = name {
-        return named(name);
+    if let Some(name) = wanted(name) {
+        return named(&name);
     }
-    if let Some(device) = uverbs::devices()?.into_iter().next() {
-        return Ok(loopback(device));
+    match chosen(quiet, Some(NONE_HERE))? {
+        Some(device) => Ok(loopback(device)),
+        None => two_embedded(),
     }
-    if !quiet {
-        output::complain(&NONE_HERE);
-    }
-    two_embedded()
 }
 
-/// A device that another process can reach: the one named, the machine's first, or `softhca`.
+/// A device that another process can reach: the one named, the machine's by [`uverbs::choose`], or
+/// `softhca`.
 pub(crate) fn reachable(name: Option<&str>) -> Result<Two, Error> {
-    let device = match name {
-        None => uverbs::device_or_softhca()?,
+    let name = wanted(name);
+    let device = match name.as_deref() {
+        None => match chosen(false, None)? {
+            Some(device) => device,
+            None => uverbs::device(SHARED)?,
+        },
         // `named` takes two embedded ones for both sides.
         Some(SHARED) => uverbs::device(SHARED)?,
         Some(name) => named(name)?.client,
     };
-    if EMBEDDED.contains(&device.name()) && software(&device).is_some() {
-        let why = match name {
+    if is_of_process(device.name()) && software(&device).is_some() {
+        let why = match name.as_deref() {
             None | Some(SHARED) => {
                 "no address of 127.0.0.0/8 is free here, so no other process reaches it"
             }
@@ -108,10 +157,20 @@ pub(crate) fn reachable(name: Option<&str>) -> Result<Two, Error> {
                  softhca@ADDRESS; without --server and HOST both sides are in this process"
             }
         };
-        let (value, why) = (name.unwrap_or(SHARED).to_owned(), why.to_owned());
+        let value = name.unwrap_or_else(|| SHARED.to_owned());
+        let why = why.to_owned();
         return Err(Error::Argument { option: "--device", value, why });
     }
     Ok(loopback(device))
+}
+
+/// Returns true if no other process reaches the device.
+fn is_of_process(name: &str) -> bool {
+    EMBEDDED.contains(&name) || OMNI_PATH.contains(&name)
+}
+
+fn is_on_udp(name: &str) -> bool {
+    ON_UDP.iter().any(|prefix| name.starts_with(prefix))
 }
 
 fn named(name: &str) -> Result<Two, Error> {
@@ -119,9 +178,7 @@ fn named(name: &str) -> Result<Two, Error> {
         Ok(device) => Ok(loopback(device)),
         // A device of the machine comes first, should one have that name.
         Err(uverbs::Error::NoSuchDevice { .. }) if name == SHARED => two_embedded(),
-        Err(uverbs::Error::NoSuchDevice { .. })
-            if name.starts_with(ON_UDP) || EMBEDDED.contains(&name) =>
-        {
+        Err(uverbs::Error::NoSuchDevice { .. }) if is_on_udp(name) || is_of_process(name) => {
             Ok(loopback(embedded(name)?))
         }
         Err(error) => Err(error.into()),
@@ -130,7 +187,7 @@ fn named(name: &str) -> Result<Two, Error> {
 
 fn loopback(device: Device) -> Two {
     let name = device.name();
-    let embedded = EMBEDDED.contains(&name) || name == SHARED || name.starts_with(ON_UDP);
+    let embedded = is_of_process(name) || name == SHARED || is_on_udp(name);
     Two { client: device.clone(), server: device, embedded }
 }
 
@@ -145,8 +202,13 @@ fn embedded(name: &str) -> Result<Device, Error> {
     made.map(Device::from).map_err(Error::Embedded)
 }
 
-/// The machine's device of that name; never an embedded one.
+/// The machine's device of that name, or near that place; never an embedded one.
 fn of_kernel(name: &str) -> Result<Device, uverbs::Error> {
+    if let Some(place) = name.strip_prefix("near:") {
+        let choice = uverbs::near(place)?;
+        output::complain(&choice);
+        return Ok(choice.device);
+    }
     let devices = uverbs::devices()?;
     devices.iter().find(|device| device.name() == name).cloned().ok_or_else(|| {
         let available = devices.iter().map(|device| device.name().to_owned()).collect();
@@ -165,7 +227,7 @@ pub(crate) fn software(device: &Device) -> Option<SoftHca> {
 
 /// The kernel driver's name, by `enum rdma_driver_id` (`rdma/ib_user_ioctl_verbs.h`).
 pub(crate) fn driver(device: &Device) -> String {
-    const NAMES: [&str; 20] = [
+    const NAMES: [&str; 22] = [
         "unknown",
         "mlx5",
         "mlx4",
@@ -186,6 +248,8 @@ pub(crate) fn driver(device: &Device) -> String {
         "efa",
         "siw",
         "erdma",
+        "mana",
+        "ionic",
     ];
     let id = device.record().driver_id;
     NAMES.get(id as usize).map_or_else(|| format!("driver {id}"), |name| (*name).to_owned())

@@ -2,11 +2,11 @@
 //! description in reports.
 
 use serde::{Deserialize, Serialize};
+use uverbs::any_transport::TransportName;
 use uverbs::{AckTimeout, Context, Mtu, PortState};
 
 use crate::base::error::{BecauseOf, Error};
 use crate::base::select;
-use crate::link::transport::Connection;
 
 /// Requirements of the options on a device.
 #[derive(Clone, Copy, Debug)]
@@ -17,12 +17,12 @@ pub(crate) struct Wanted {
     /// Bytes of a message.
     pub(crate) size: u32,
     pub(crate) atomics: bool,
-    pub(crate) connection: Connection,
+    pub(crate) connection: TransportName,
 }
 
 /// Description of a device and its port in a report.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Place {
+pub(crate) struct DeviceSummary {
     pub(crate) device: String,
     pub(crate) driver: String,
     pub(crate) firmware: String,
@@ -35,7 +35,7 @@ pub(crate) struct Place {
     pub(crate) mtu: Option<u32>,
 }
 
-impl Place {
+impl DeviceSummary {
     /// Text for people: device, port and its address.
     pub(crate) fn line(&self) -> String {
         let Self { device, port, link_layer, .. } = self;
@@ -58,7 +58,7 @@ pub(crate) fn ack_timeout(embedded: bool) -> AckTimeout {
 }
 
 /// Index of the GID to use, if the port needs one, and the description.
-pub(crate) type Found = (Option<u32>, Place);
+pub(crate) type Found = (Option<u32>, DeviceSummary);
 
 impl Wanted {
     /// Refuses options that the device or its port does not support.
@@ -87,7 +87,7 @@ impl Wanted {
             let why = format!("a message of {name} has at most {} bytes", port.max_message_size);
             return refuse("--size", self.size.to_string(), why);
         }
-        let longest = port.active_mtu.bytes().filter(|_| self.connection == Connection::Ud);
+        let longest = port.active_mtu.bytes().filter(|_| self.connection == TransportName::Ud);
         if let Some(longest) = longest.filter(|longest| self.size > *longest) {
             let why = format!("a datagram is one packet, and the port's MTU is {longest} bytes");
             return refuse("--size", self.size.to_string(), why);
@@ -107,7 +107,7 @@ impl Wanted {
             }
             None => context.best_gid(self.port)?,
         };
-        let place = Place {
+        let place = DeviceSummary {
             device: name.to_owned(),
             driver: select::driver(context.device()),
             firmware: device.firmware(),

@@ -17,7 +17,7 @@ use uverbs::{
 use crate::base::error::Error;
 use crate::base::units::parse_size;
 use crate::link::meet::{ByArgs, Waits};
-use crate::link::queue::Link;
+use crate::link::polled::PolledConnection;
 use message::{MOST, Message};
 
 pub(crate) use receiver::receive;
@@ -112,7 +112,7 @@ pub(crate) struct RecvArgs {
 
 /// A connected side: messages, and completions of pieces.
 struct Side {
-    link: Link,
+    link: PolledConnection,
     /// Buffers of outgoing messages. They are not sent inline, since siw takes only 80 inline
     /// bytes.
     out: Slab,
@@ -162,7 +162,7 @@ impl Side {
         timeout: Duration,
     ) -> Result<Self, Error> {
         let out = pd.slab(MOST, SENDS as usize)?;
-        Ok(Self { link: Link::new(connection, cq, timeout), out, timeout })
+        Ok(Self { link: PolledConnection::new(connection, cq, timeout), out, timeout })
     }
 
     fn say(&mut self, message: &Message) -> Result<(), Error> {

@@ -3,8 +3,7 @@
 pub(crate) mod doorbell;
 pub(crate) mod meet;
 pub(crate) mod operation;
-pub(crate) mod queue;
-pub(crate) mod receives;
+pub(crate) mod polled;
 pub(crate) mod tcp;
-pub(crate) mod transport;
+pub(crate) mod transports;
 pub(crate) mod verify;

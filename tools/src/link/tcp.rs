@@ -122,9 +122,9 @@ impl Listener {
         self.socket.local_addr().map_or(0, |address| address.port())
     }
 
-    /// Accepts the first client within `wait`. `limit` is the time limit of later messages.
+    /// Accepts the next client within `wait`. `limit` is the time limit of later messages.
     pub(crate) fn accept(
-        self,
+        &self,
         wait: Duration,
         limit: Duration,
         stop: &AtomicBool,

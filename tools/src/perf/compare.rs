@@ -8,10 +8,11 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::chart::Chart;
-use super::record::{Keeper, Latency, Measured, Record};
+use super::record::{Latency, Measured, Record};
 use super::{draw, plot};
 use crate::base::error::Error;
 use crate::base::histogram::{duration, three};
+use crate::base::keeper::Keeper;
 use crate::base::output;
 
 /// Compare two recorded runs.

@@ -27,6 +27,7 @@ use nix::unistd::Pid;
 
 use crate::base::error::Error;
 use crate::base::interrupt;
+use crate::base::keeper::Keeper;
 use crate::base::output;
 use crate::base::select;
 use crate::link::tcp::{Listener, Stream};
@@ -36,7 +37,7 @@ use clock::Clock;
 use ends::{Bench, Ends};
 use exchange::Control;
 use options::Options;
-use record::{Keeper, Measured, Record};
+use record::{Measured, Record};
 use shape::{Family, Plan, Role, Test};
 
 /// Measure latency, bandwidth and message rate, record them, and compare recordings.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use uverbs::Mtu;
+use uverbs::any_transport::TransportName;
 
 use super::shape::{Family, Plan, Role, Shape, Test};
 use crate::base::error::Error;
@@ -13,8 +14,7 @@ use crate::base::select::PortArgs;
 use crate::base::units::{parse_bytes, parse_mtu, parse_size, parse_timeout};
 use crate::link::doorbell::Doorbell;
 use crate::link::operation::Operation;
-use crate::link::tcp;
-use crate::link::transport::Connection;
+use crate::link::{tcp, transports};
 
 /// Maximum memory for receives.
 const RECEIVE_BYTES_MAX: u64 = 4 << 30;
@@ -182,10 +182,11 @@ pub(crate) struct Options {
     traffic_class: u8,
 
     /// Transport. UC supports write and send, UD send of one packet. XRC and DC (ConnectX only)
-    /// support all, with one shared receive queue for all queue pairs
-    #[arg(short = 'c', long, value_name = "TYPE", value_enum, ignore_case = true)]
-    #[arg(default_value_t = Connection::Rc)]
-    connection: Connection,
+    /// support all, with one shared receive queue for all queue pairs. SRD (EFA only) lacks atomics
+    #[arg(short = 'c', long, value_name = "TYPE", ignore_case = true)]
+    #[arg(value_parser = transports::parser())]
+    #[arg(default_value_t = TransportName::Rc)]
+    connection: TransportName,
 
     /// send: one shared receive queue for all queue pairs, with as many receives as theirs together
     #[arg(long = "use-srq")]
@@ -359,26 +360,27 @@ impl Options {
     /// Refuses operations that the transport lacks (IBTA vol 1, 9.6 and table 36).
     fn refuse_for_transport(&self, op: Operation) -> Result<(), Error> {
         let connection = self.connection;
-        if connection.is_reliable() {
-            return Ok(());
-        }
-        if op.is_one_sided() {
-            let why = format!("{op} has an answer, and only RC, XRC and DC have answers");
+        if !connection.is_reliable() && op.is_one_sided() {
+            let why = format!("{op} has an answer, and only RC, XRC, DC and SRD have answers");
             return refuse("--connection", connection, &why);
         }
-        if connection == Connection::Ud && op != Operation::Send {
-            let why = format!("a datagram can't {op}, only be sent");
+        if let Some(why) = transports::lacks(connection, op) {
             return refuse("--connection", connection, &why);
         }
-        if let (Some(mtu), Connection::Ud) = (self.mtu, connection) {
+        let srd = connection == TransportName::Srd;
+        if srd && op == Operation::Write && self.test == Test::Lat {
+            return refuse("--connection", connection, transports::NO_LAST_BYTE);
+        }
+        if let (Some(mtu), true) = (self.mtu, connection.is_datagram()) {
             return refuse("--mtu", mtu, "datagrams go by the port's");
         }
         match self.qp_timeout {
-            Some(code) => {
+            Some(code) if srd => refuse("--qp-timeout", code, "SRD has the device's own"),
+            Some(code) if !connection.is_reliable() => {
                 let why = format!("nothing is acknowledged over {connection}");
                 refuse("--qp-timeout", code, &why)
             }
-            None => Ok(()),
+            _ => Ok(()),
         }
     }
 
@@ -409,12 +411,12 @@ impl Options {
             };
         }
         if self.all {
-            let all = if self.connection == Connection::Ud { ALL_UD } else { ALL };
+            let all = if self.connection.is_datagram() { ALL_UD } else { ALL };
             return Ok(all.map(|shift| 1 << shift).collect());
         }
         let size = self.size.unwrap_or(match (self.test, self.connection) {
             (Test::Lat, _) => 2,
-            (Test::Bw, Connection::Ud) => 1 << 10,
+            (Test::Bw, connection) if connection.is_datagram() => 1 << 10,
             (Test::Bw, _) => 64 << 10,
         });
         // 31 bits: IBTA vol 1, 9.7.7.
@@ -537,14 +539,17 @@ mod tests {
             (Family::Send, "bw -s 5 -a", "cannot be used with"),
             (Family::Send, "bw -n 0", "'0' for '--iters"),
             (Family::Send, "bw -D 0", "must be over 0"),
-            (Family::Send, "bw -c RD", "[possible values: RC, UC, UD, XRC, DC]"),
+            (Family::Send, "bw -c RD", "[possible values: RC, UC, UD, XRC, DC, SRD]"),
             (
                 Family::Read,
                 "bw -c UC",
-                "--connection UC: read has an answer, and only RC, XRC and DC",
+                "--connection UC: read has an answer, and only RC, XRC, DC and SRD",
             ),
             (Family::Atomic, "lat -c ud", "--connection UD: fetch-add has an answer"),
             (Family::Write, "lat -c UD", "--connection UD: a datagram can't write, only be sent"),
+            (Family::Write, "lat -c SRD", "--connection SRD: the bytes of a WRITE come in any"),
+            (Family::Atomic, "bw -c srd", "--connection SRD: SRD has no atomics"),
+            (Family::Read, "bw -c SRD -u 10", "--qp-timeout 10: SRD has the device's own"),
             (Family::Send, "lat -c UD -m 1024", "--mtu 1024: datagrams go by the port's"),
             (Family::Write, "bw -c UC -u 10", "--qp-timeout 10: nothing is acknowledged over UC"),
             (Family::Write, "lat -e", "--events given: nothing wakes the end that a WRITE came to"),

@@ -1,9 +1,8 @@
 //! Record of a run: a JSON document with all that is known of it, for comparisons.
 
-use std::fs::{self, Permissions};
-use std::io::{self, Cursor, Write};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::io::{self, Cursor};
+use std::path::Path;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -11,7 +10,6 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tempfile::NamedTempFile;
 
 use super::machine::Machine;
 use super::shape::{Shape, Test};
@@ -321,48 +319,4 @@ fn method(shape: &Shape, two_processes: bool) -> Vec<String> {
         says.push("one thread drives both ends".to_owned());
     }
     says
-}
-
-/// File that is created completely or not at all.
-pub(super) struct Keeper {
-    path: PathBuf,
-}
-
-impl Keeper {
-    /// Creates a temporary file beside `path` and removes it. So errors come before the
-    /// measurement, and a program that is killed meanwhile leaves no file.
-    pub(super) fn new(path: &Path) -> Result<Self, Error> {
-        let keeper = Self { path: path.to_owned() };
-        if path.is_dir() {
-            return Err(keeper.failed(io::ErrorKind::IsADirectory.into()));
-        }
-        keeper.temporary().and_then(NamedTempFile::close).map_err(|error| keeper.failed(error))?;
-        Ok(keeper)
-    }
-
-    /// Writes the file, and moves it to its path.
-    pub(super) fn keep(self, bytes: &[u8]) -> Result<(), Error> {
-        let kept = self.temporary().and_then(|mut file| {
-            file.write_all(bytes)?;
-            file.as_file().sync_all()?;
-            file.persist(&self.path).map_err(|error| error.error)
-        });
-        kept.map(drop).map_err(|error| self.failed(error))
-    }
-
-    fn temporary(&self) -> io::Result<NamedTempFile> {
-        let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let parent = parent.unwrap_or(Path::new("."));
-        // Otherwise the error would name the temporary file.
-        fs::metadata(parent)?;
-        tempfile::Builder::new()
-            .prefix(".uverbs-perf-")
-            // The permissions of any new file: the umask applies.
-            .permissions(Permissions::from_mode(0o666))
-            .tempfile_in(parent)
-    }
-
-    fn failed(&self, error: io::Error) -> Error {
-        Error::File { path: self.path.clone(), error }
-    }
 }

@@ -7,9 +7,10 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+use uverbs::any_transport::TransportName;
+
 use crate::link::doorbell::Doorbell;
 use crate::link::operation::Operation;
-use crate::link::transport::Connection;
 
 /// Maximum memory of the default receive depth.
 const RECEIVE_BYTES: u64 = 64 << 20;
@@ -99,8 +100,8 @@ pub(crate) struct Shape {
     pub(crate) sl: u8,
     pub(crate) traffic_class: u8,
     pub(crate) doorbell: Doorbell,
-    #[serde(default)]
-    pub(crate) connection: Connection,
+    #[serde(default, with = "crate::link::transports::json")]
+    pub(crate) connection: TransportName,
     /// One receive queue for all queue pairs.
     #[serde(default)]
     pub(crate) use_srq: bool,
@@ -123,10 +124,10 @@ impl Shape {
 
     /// Bytes of a receive before the message.
     pub(crate) fn head(&self) -> u32 {
-        self.connection.head() as u32
+        self.connection.recv_offset() as u32
     }
 
-    /// Receives of a queue pair for messages of this size.
+    /// AnyReceives of a queue pair for messages of this size.
     pub(crate) fn receives(&self, size: u32) -> u32 {
         if !self.op.needs_receives() {
             // The test uses no receive, but a queue has at least one.

@@ -13,6 +13,7 @@ mod bw;
 mod lat;
 mod setup;
 
+use uverbs::any_transport::{AnyEndpoint, AnyQueuePair, AnyReceives, TransportName};
 use uverbs::raw::{SendOp, Sge};
 use uverbs::{
     AccessFlags, CompletionQueue, Context, Device, ExposedMemory, Local, PostError,
@@ -27,8 +28,6 @@ use super::shape::Shape;
 use crate::base::error::{BecauseOf, Error};
 use crate::link::doorbell::Rings;
 use crate::link::operation::Operation;
-use crate::link::receives::Receives;
-use crate::link::transport::{Link, Reach};
 use crate::link::verify::{Pattern, Who};
 
 /// Messages of two queue pairs share no cache line.
@@ -38,7 +37,7 @@ const ALIGN: usize = 64;
 pub(crate) struct Side {
     // Dropped before the memory.
     lines: Vec<Line>,
-    receives: Receives,
+    receives: AnyReceives,
     cq: CompletionQueue,
     memory: Memory,
     pub(crate) who: Who,
@@ -56,7 +55,7 @@ pub(crate) struct Side {
 
 /// A queue pair.
 struct Line {
-    qp: Link,
+    qp: AnyQueuePair,
     number: u32,
     local: Sge,
     remote: Remote,
@@ -109,9 +108,9 @@ pub(crate) fn queues(
     pd: &ProtectionDomain,
     shape: &Shape,
     size: u32,
-) -> Result<(CompletionQueue, Receives), Error> {
+) -> Result<(CompletionQueue, AnyReceives), Error> {
     let receives = shape.receives(size);
-    let all = shape.connection.completions(receives.saturating_mul(shape.qps));
+    let all = completions(shape.connection, receives.saturating_mul(shape.qps));
     let all = all.saturating_add(shape.tx_depth.saturating_mul(shape.qps));
     let (option, value) = if shape.qps > 1 {
         ("--qps", shape.qps)
@@ -125,32 +124,46 @@ pub(crate) fn queues(
         queue = queue.channel(&context.create_comp_channel()?);
     }
     let cq = queue.build().because_of(option, value)?;
-    let (sort, count) = ((shape.connection, shape.use_srq), receives.saturating_mul(shape.qps));
-    let shared = Receives::new(context, pd, &cq, sort, count);
+    if !shape.use_srq && !shape.connection.needs_shared_receives() {
+        return Ok((cq, AnyReceives::own()));
+    }
+    let count = receives.saturating_mul(shape.qps);
+    let shared = AnyReceives::shared(context, pd, &cq, shape.connection, count);
     Ok((cq, shared.because_of("--rx-depth", receives)?))
+}
+
+/// CQEs to reserve for `receives`. A DC target's CQ needs room for its whole shared queue, whose
+/// size is rounded up.
+fn completions(connection: TransportName, receives: u32) -> u32 {
+    match connection {
+        TransportName::Dc => {
+            receives.saturating_add(1).checked_next_power_of_two().unwrap_or(u32::MAX)
+        }
+        _ => receives,
+    }
 }
 
 /// Creates a queue pair.
 pub(crate) fn queue_pair(
     context: &Context,
     pd: &ProtectionDomain,
-    (cq, receives): (&CompletionQueue, &Receives),
+    (cq, receives): (&CompletionQueue, &AnyReceives),
     shape: &Shape,
     size: u32,
-) -> Result<Link, Error> {
+) -> Result<AnyQueuePair, Error> {
     let qp = context
         .queue_pair(pd, cq)
         .max_send_wr(shape.tx_depth)
         .max_recv_wr(shape.receives(size))
         .max_inline_data(shape.inline)
         .doorbell(shape.doorbell.mode());
-    Link::build(qp, shape.connection, receives, cq).map_err(|error| blame(error, shape))
+    AnyQueuePair::build(qp, shape.connection, receives).map_err(|error| blame(error, shape))
 }
 
 /// Address of a queue pair and its memory, for the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hand {
-    pub(crate) endpoint: Reach,
+    pub(crate) endpoint: AnyEndpoint,
     pub(crate) memory: Remote,
 }
 
@@ -202,7 +215,7 @@ impl Prepared {
         }
         let Self { side, .. } = &mut prepared;
         side.about.rings =
-            Rings::of(&context, &pd, side.lines.iter_mut().map(|line| line.qp.sq()))?;
+            Rings::of(&context, &pd, side.lines.iter_mut().map(|line| line.qp.provider()))?;
         if let Some(line) = side.lines.first_mut() {
             let cap = line.qp.cap();
             side.about.max_send_wr = cap.max_send_wr;
@@ -223,7 +236,7 @@ impl Prepared {
         let Self { side, hands } = self;
         let shape = &side.shape;
         let mut qp = queue_pair(context, pd, (&side.cq, &side.receives), shape, side.size)?;
-        let endpoint = qp.prepare(local)?;
+        let endpoint = qp.bring_up(local)?;
         if let Some(mtu) = endpoint.mtu() {
             side.about.place.mtu = mtu.bytes();
         }

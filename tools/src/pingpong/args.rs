@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use uverbs::Mtu;
+use uverbs::any_transport::TransportName;
 
 use super::config::{Config, Remote, Role};
 use crate::base::error::Error;
@@ -11,8 +12,7 @@ use crate::base::select::PortArgs;
 use crate::base::units::{parse_bytes, parse_mtu, parse_size, parse_timeout};
 use crate::link::doorbell::Doorbell;
 use crate::link::operation::Operation;
-use crate::link::tcp;
-use crate::link::transport::Connection;
+use crate::link::{tcp, transports};
 
 /// Send verified messages to and fro, and measure how long they take.
 ///
@@ -67,10 +67,12 @@ pub(crate) struct Args {
     port: Option<u16>,
 
     /// Transport. UC lacks read and atomics, UD supports SENDs of one packet. XRC and DC (ConnectX
-    /// only) support all, and receive in a shared queue. DC needs both sides in this process
-    #[arg(short = 'c', long, value_name = "TYPE", value_enum, ignore_case = true)]
-    #[arg(default_value_t = Connection::Rc)]
-    connection: Connection,
+    /// only) support all, and receive in a shared queue. SRD (EFA only) lacks atomics. DC and SRD
+    /// need both sides in this process
+    #[arg(short = 'c', long, value_name = "TYPE", ignore_case = true)]
+    #[arg(value_parser = transports::parser())]
+    #[arg(default_value_t = TransportName::Rc)]
+    connection: TransportName,
 
     /// Receive in a shared receive queue
     #[arg(long = "use-srq")]
@@ -186,7 +188,7 @@ impl Args {
         self.refuse_for_transport()?;
         let size = self.size.unwrap_or(match () {
             () if opcode.is_atomic() => 8,
-            () if remote && connection == Connection::Ud => 1024,
+            () if remote && connection.is_datagram() => 1024,
             () if remote => 4096,
             () => 64,
         });
@@ -220,7 +222,7 @@ impl Args {
         let iters = self.iters.unwrap_or(if remote { 1_000 } else { 10_000 });
         let warmup = if remote { 0 } else { iters.div_ceil(10).min(1_000) };
         // UD messages are limited by the port's MTU.
-        let mtu = if remote && connection != Connection::Ud { Mtu::from_bytes(1024) } else { None };
+        let mtu = if remote && !connection.is_datagram() { Mtu::from_bytes(1024) } else { None };
         Ok(Config {
             connection,
             use_srq: self.use_srq,
@@ -247,21 +249,25 @@ impl Args {
         let (connection, opcode) = (self.connection, self.opcode);
         let refuse =
             |option, value: String, why: String| Err(Error::Argument { option, value, why });
-        if connection == Connection::Dc && self.is_remote() {
+        let has_pingpong = !matches!(connection, TransportName::Dc | TransportName::Srd);
+        if !has_pingpong && self.is_remote() {
             let why =
                 "rdma-core has no ping-pong of it; `uverbs perf` has two processes".to_owned();
             return refuse("--connection", connection.to_string(), why);
         }
         if !connection.is_reliable() && opcode.is_one_sided() {
-            let why = format!("{opcode} has an answer, and only RC, XRC and DC have answers");
+            let why = format!("{opcode} has an answer, and only RC, XRC, DC and SRD have answers");
             return refuse("--connection", connection.to_string(), why);
         }
-        if connection != Connection::Ud {
+        if let Some(why) = transports::lacks(connection, opcode) {
+            return refuse("--connection", connection.to_string(), why);
+        }
+        if connection == TransportName::Srd && opcode == Operation::Write {
+            let why = transports::NO_LAST_BYTE.to_owned();
+            return refuse("--connection", connection.to_string(), why);
+        }
+        if !connection.is_datagram() {
             return Ok(());
-        }
-        if opcode.needs_memory() {
-            let why = format!("a datagram can't {opcode}, only be sent");
-            return refuse("--connection", connection.to_string(), why);
         }
         match self.mtu {
             Some(mtu) => refuse("--mtu", mtu.to_string(), "datagrams go by the port's".to_owned()),
@@ -354,10 +360,13 @@ mod tests {
             (&["--mtu", "1500"], "an MTU is 256"),
             (&["-c", "UC", "--opcode", "read"], "--connection UC: read has an answer, and only RC"),
             (&["-c", "DC", "host"], "--connection DC: rdma-core has no ping-pong of it"),
+            (&["-c", "SRD", "host"], "--connection SRD: rdma-core has no ping-pong of it"),
+            (&["-c", "srd", "--opcode", "write"], "--connection SRD: the bytes of a WRITE come"),
+            (&["-c", "SRD", "-m", "1024"], "--mtu 1024: datagrams go by the port's"),
             (&["-c", "ud", "--opcode", "cas"], "--connection UD: compare-swap has an answer"),
             (&["-c", "UD", "--opcode", "write-imm"], "--connection UD: a datagram can't write-imm"),
             (&["-c", "UD", "-m", "1024"], "--mtu 1024: datagrams go by the port's"),
-            (&["-c", "RD"], "[possible values: RC, UC, UD, XRC, DC]"),
+            (&["-c", "RD"], "[possible values: RC, UC, UD, XRC, DC, SRD]"),
             (&["--timeout", "0"], "must be over 0"),
             (&["--timeout", "nan"], "must be over 0"),
             (&["--rx-depth", "0"], "'0' for '--rx-depth"),

@@ -4,16 +4,17 @@ use std::time::Duration;
 
 use serde::Serialize;
 use uverbs::Mtu;
+use uverbs::any_transport::TransportName;
 
 use crate::link::doorbell::Doorbell;
 use crate::link::operation::Operation;
-use crate::link::transport::Connection;
 
 /// Parameters of a ping-pong, with all defaults that need no device.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Config {
-    pub(crate) connection: Connection,
-    /// Receives from a shared queue, also on transports that need none.
+    #[serde(with = "crate::link::transports::json")]
+    pub(crate) connection: TransportName,
+    /// AnyReceives from a shared queue, also on transports that need none.
     pub(crate) use_srq: bool,
     pub(crate) opcode: Operation,
     pub(crate) size: u32,

@@ -9,13 +9,47 @@ mod run;
 mod side;
 
 pub(crate) use args::Args;
+pub(crate) use config::Config;
+pub(crate) use run::Outcome;
+pub(crate) use side::shape;
+
+use std::sync::atomic::AtomicBool;
 
 use crate::base::error::Error;
 use crate::base::interrupt;
 use crate::base::output;
-use crate::base::select;
+use crate::base::select::{self, Two};
 use crate::perf::clock::Clock;
 use crate::perf::ends::{Bench, Pair};
+
+/// A run between two ends in this process.
+struct Ran {
+    abouts: [side::About; 2],
+    outcome: Outcome,
+}
+
+fn between(devices: &Two, config: &Config, stop: &AtomicBool) -> Result<Ran, Error> {
+    let (shape, clock) = (shape(config), Clock::new());
+    let bench = Bench {
+        shape: &shape,
+        size: config.size,
+        clock: &clock,
+        stop,
+        embedded: devices.embedded,
+        quiet: config.quiet,
+        part: "",
+    };
+    let prepared = Pair::prepare(devices, &bench)?;
+    let abouts = prepared.each_ref().map(side::About::of);
+    let [client, server] = prepared;
+    let outcome = run::run(Pair::connect(client, server)?, &bench)?;
+    Ok(Ran { abouts, outcome })
+}
+
+/// Sends and checks messages between two ends in this process.
+pub(crate) fn verify(devices: &Two, config: &Config, stop: &AtomicBool) -> Result<Outcome, Error> {
+    between(devices, config, stop).map(|ran| ran.outcome)
+}
 
 pub(crate) fn run(args: &Args) -> Result<(), Error> {
     let config = args.config()?;
@@ -24,20 +58,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
         return remote::run(&config, &remote, &stop);
     }
     let devices = select::two(config.device.as_deref(), config.quiet)?;
-    let (shape, clock) = (side::shape(&config), Clock::new());
-    let bench = Bench {
-        shape: &shape,
-        size: config.size,
-        clock: &clock,
-        stop: &stop,
-        embedded: devices.embedded,
-        quiet: config.quiet,
-        part: "",
-    };
-    let prepared = Pair::prepare(&devices, &bench)?;
-    let abouts = prepared.each_ref().map(side::About::of);
-    let [client, server] = prepared;
-    let outcome = run::run(Pair::connect(client, server)?, &bench)?;
+    let Ran { abouts, outcome } = between(&devices, &config, &stop)?;
     let report = report::Report::new(&config, abouts, &outcome);
     if config.json {
         output::json(&report)

@@ -14,19 +14,19 @@ use crate::perf::ends::{Bench, Pair, Waited};
 use crate::perf::lat::{Turns, measure};
 
 /// Result of a run.
-pub(super) struct Outcome {
+pub(crate) struct Outcome {
     /// Nanoseconds: half round trips, or operations.
-    pub(super) latency: Histogram<u64>,
+    pub(crate) latency: Histogram<u64>,
     /// Measured messages or operations of both sides.
-    pub(super) measured: u64,
+    pub(crate) measured: u64,
     /// Verified messages or operations of both sides, including warm-up.
-    pub(super) verified: u64,
+    pub(crate) verified: u64,
     /// Measured time, without filling and checking.
-    pub(super) clocked: Duration,
+    pub(crate) clocked: Duration,
     /// Time of all iterations, with everything.
-    pub(super) wall: Duration,
+    pub(crate) wall: Duration,
     /// Ctrl-C ended the run early.
-    pub(super) interrupted: bool,
+    pub(crate) interrupted: bool,
 }
 
 /// Runs all iterations; the first error ends the run.

@@ -4,7 +4,7 @@ use serde::Serialize;
 use uverbs::Mtu;
 
 use super::config::Config;
-use crate::base::setup::Place;
+use crate::base::setup::DeviceSummary;
 use crate::link::doorbell::Rings;
 use crate::perf::shape::{Shape, Test};
 use crate::perf::side::Prepared;
@@ -16,7 +16,7 @@ const SENDS: u32 = 4;
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct About {
     #[serde(flatten)]
-    pub(super) place: Place,
+    pub(super) place: DeviceSummary,
     pub(super) lid: u16,
     pub(super) qpn: u32,
     pub(super) psn: u32,
@@ -32,7 +32,7 @@ impl About {
             place: about.place.clone(),
             lid: endpoint.lid(),
             qpn: endpoint.qpn(),
-            psn: endpoint.psn(),
+            psn: endpoint.psn().unwrap_or(0),
             max_inline_data: about.max_inline_data,
             rings: about.rings,
         }
@@ -41,7 +41,7 @@ impl About {
 
 /// Measurement with the parameters of a ping-pong. One-sided operations are run by both sides in
 /// turn.
-pub(super) fn shape(config: &Config) -> Shape {
+pub(crate) fn shape(config: &Config) -> Shape {
     let turns = if config.opcode.is_one_sided() { 2 } else { 1 };
     Shape {
         op: config.opcode,

@@ -34,10 +34,10 @@ const PLACES: [&str; 2] = ["../lib/uverbs", "../c-abi"];
 
 /// Run a C program for RDMA on uverbs, unmodified.
 ///
-/// The program's libibverbs.so.1 is ours: it drives the machine's RDMA devices with uverbs'
-/// providers. Without RDMA devices, or with --device softhca, the program has a software HCA on a
-/// loopback address, which other programs of this host reach, and needs neither hardware nor
-/// privileges.
+/// The program's libibverbs.so.1 is ours, also if the program brings its own: it drives the
+/// machine's RDMA devices with uverbs' providers. Without RDMA devices, or with --device softhca,
+/// the program has a software HCA on a loopback address, which other programs of this host reach,
+/// and needs neither hardware nor privileges.
 ///
 /// With --pair, two commands run by a shell: the client's starts once the server's listens at a TCP
 /// port, or sleeps for half a second. A line of output begins with its side's name. The first
@@ -55,13 +55,15 @@ const PLACES: [&str; 2] = ["../lib/uverbs", "../c-abi"];
     ENVIRONMENT OF THE PROGRAM:\n  \
     UVERBS_DEVICE    the devices it sees, separated by commas\n  \
     LD_LIBRARY_PATH  begins with the folder of our library\n  \
-    LD_PRELOAD       begins with librspreload.so (--preload-sockets), and\n                   \
-                     libuverbs_nodes.so where a device is a software HCA\n\n\
+    LD_PRELOAD       begins with librspreload.so (--preload-sockets),\n                   \
+                     libuverbs_nodes.so where a device is a software HCA, and\n                   \
+                     libibverbs.so.1\n\n\
     EXIT STATUS: the program's, or 1 when it or the library isn't there; of a pair 0 if both \
     succeeded, else 1.")]
 pub(crate) struct Args {
-    /// Device that the program sees: softhca, softhca@ADDRESS, or one of the machine's; several
-    /// separated by commas [default: all of the machine's, or softhca]
+    /// Device that the program sees: softhca, softhca@ADDRESS[=NAME] with ,udp ,shm or ,ib behind
+    /// it, or one of the machine's; several separated by commas [default: all of the machine's, or
+    /// softhca]
     #[arg(short, long, visible_alias = "ib-dev", value_name = "NAME")]
     device: Option<String>,
 
@@ -120,9 +122,7 @@ fn prepare(
         None => std::env::var(DEVICE).unwrap_or_default(),
     };
     let libraries = preloads(folder, args.preload_sockets, &shown)?;
-    if !libraries.is_empty() {
-        command.env(PRELOAD, with_others(&libraries, std::env::var_os(PRELOAD)));
-    }
+    command.env(PRELOAD, with_others(&libraries, std::env::var_os(PRELOAD)));
     Ok(())
 }
 
@@ -142,7 +142,7 @@ fn device(asked: Option<&str>) -> Result<Option<String>, Error> {
 /// Replaces `softhca` by a device that other programs reach.
 fn on_the_network(names: &str) -> String {
     let name = |name| if name == "softhca" { ON_LOOPBACK } else { name };
-    names.split(',').map(name).collect::<Vec<_>>().join(",")
+    uverbs::device_names(names).into_iter().map(name).collect::<Vec<_>>().join(",")
 }
 
 /// Directory beside this program that contains the library.
@@ -186,9 +186,13 @@ fn preloads(folder: &Path, sockets: bool, devices: &str) -> Result<Vec<PathBuf>,
     }
     let nodes = folder.join(NODES);
     // Preloaded only for software HCAs: few programs look for a node.
-    if devices.split(',').any(|name| name.starts_with("softhca")) && nodes.exists() {
+    let is_software = |name: &&str| name.starts_with("softhca");
+    if uverbs::device_names(devices).iter().any(is_software) && nodes.exists() {
         libraries.push(nodes);
     }
+    // The search path alone does not reach a program that brings its own libibverbs under another
+    // name, as wheels of PyPI do. The loader looks for functions in preloaded libraries first.
+    libraries.push(folder.join(LIBRARY));
     Ok(libraries)
 }
 
@@ -221,6 +225,7 @@ mod tests {
         assert_eq!(on_the_network("softhca"), "softhca@loopback");
         assert_eq!(on_the_network("mlx5_0,softhca"), "mlx5_0,softhca@loopback");
         assert_eq!(on_the_network("softhca0,softhca@10.0.0.1"), "softhca0,softhca@10.0.0.1");
+        assert_eq!(on_the_network("softhca@lo,udp,softhca"), "softhca@lo,udp,softhca@loopback");
     }
 
     #[test]
@@ -239,7 +244,8 @@ mod tests {
         assert!(preloads(folder.path(), true, "").is_err());
         std::fs::create_dir(ours.parent().unwrap()).unwrap();
         std::fs::write(&ours, "").unwrap();
-        assert_eq!(preloads(folder.path(), true, "").unwrap(), std::slice::from_ref(&ours));
+        let library = folder.path().join(LIBRARY);
+        assert_eq!(preloads(folder.path(), true, "").unwrap(), [ours.clone(), library]);
         let before = with_others(std::slice::from_ref(&ours), Some("/a.so".into()));
         assert_eq!(before.to_str().unwrap(), format!("{}:/a.so", ours.display()));
         assert_eq!(with_others(std::slice::from_ref(&ours), Some("".into())), ours);
@@ -250,10 +256,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let ours = folder.path().join(NODES);
         let with = |devices| preloads(folder.path(), false, devices).unwrap();
-        assert!(with("softhca0").is_empty());
+        let library = folder.path().join(LIBRARY);
+        assert_eq!(with("softhca0"), std::slice::from_ref(&library));
         std::fs::create_dir(ours.parent().unwrap()).unwrap();
         std::fs::write(&ours, "").unwrap();
-        assert_eq!(with("mlx5_0,softhca@127.0.0.2"), [ours]);
-        assert!(with("mlx5_0").is_empty() && with("").is_empty());
+        assert_eq!(with("mlx5_0,softhca@127.0.0.2"), [ours, library.clone()]);
+        for devices in ["mlx5_0", ""] {
+            assert_eq!(with(devices), std::slice::from_ref(&library));
+        }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::AtomicBool;
 
+use uverbs::any_transport::{AnyEndpoint, TransportName};
+use uverbs::attr::Ece;
 use uverbs::{Endpoint, Gid, Mtu, Remote};
 
 use super::message::{Done, Hello, LINE, Message, Qp};
@@ -10,7 +12,6 @@ use crate::base::error::{Error, check_printable};
 use crate::link::doorbell::Doorbell;
 use crate::link::operation::Operation;
 use crate::link::tcp::Stream;
-use crate::link::transport::{Connection, Reach};
 use crate::link::verify::Who;
 use crate::perf::shape::{Shape, Test};
 use crate::perf::side::Hand;
@@ -41,7 +42,7 @@ fn shape() -> Shape {
         sl: 0,
         traffic_class: 0,
         doorbell: Doorbell::Blueflame,
-        connection: Connection::Rc,
+        connection: TransportName::Rc,
         use_srq: false,
         cpu: None,
         events: false,
@@ -53,9 +54,10 @@ fn shape() -> Shape {
 fn hand(number: u32) -> Hand {
     let gid = Some(Gid([9; 16]));
     let (mtu, rd_atomic) = (Mtu::Mtu1024, 4);
-    let endpoint = Endpoint { lid: 0, qpn: number, psn: 7, mtu, rd_atomic, gid };
+    let endpoint =
+        Endpoint { lid: 0, qpn: number, psn: 7, mtu, rd_atomic, gid, ece: Ece::default() };
     let memory = Remote { addr: 0xdead_beef_0000, rkey: number };
-    Hand { endpoint: Reach::Connection(endpoint), memory }
+    Hand { endpoint: AnyEndpoint::Connected(endpoint), memory }
 }
 
 /// Bytes of the peer: valid lines in any order, changed lines, and arbitrary bytes.

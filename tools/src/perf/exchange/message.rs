@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 use uverbs::Remote;
+use uverbs::any_transport::AnyEndpoint;
 
-use crate::link::transport::Reach;
 use crate::perf::side::Hand;
 
 /// Maximum bytes of a line. A queue pair's line has 250.
@@ -85,7 +85,7 @@ impl Qp {
 
     /// Converts to the library's types.
     pub(super) fn hand(&self) -> Result<Hand, String> {
-        let endpoint: Reach = self.endpoint.parse().map_err(|error| format!("{error}"))?;
+        let endpoint: AnyEndpoint = self.endpoint.parse().map_err(|error| format!("{error}"))?;
         Ok(Hand { endpoint, memory: Remote { addr: self.addr, rkey: self.rkey } })
     }
 }
@@ -93,6 +93,7 @@ impl Qp {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use uverbs::attr::Ece;
     use uverbs::{DatagramEndpoint, Endpoint, Gid, Mtu};
 
     use super::*;
@@ -106,9 +107,10 @@ mod tests {
             number in 0usize..1 << 16,
         ) {
             let gid = Some(Gid([9; 16]));
-            let endpoint = Endpoint { lid: 0, qpn, psn, mtu: Mtu::Mtu1024, rd_atomic: 4, gid };
+            let (mtu, ece) = (Mtu::Mtu1024, Ece::default());
+            let endpoint = Endpoint { lid: 0, qpn, psn, mtu, rd_atomic: 4, gid, ece };
             let datagram = DatagramEndpoint { lid: 0, qpn, qkey: rkey, gid };
-            for endpoint in [Reach::Connection(endpoint), Reach::Datagram(datagram)] {
+            for endpoint in [AnyEndpoint::Connected(endpoint), AnyEndpoint::Datagram(datagram)] {
                 let hand = Hand { endpoint, memory: Remote { addr, rkey } };
                 let line = Message::Qp(Qp::new(number, &hand)).line();
                 prop_assert!(line.len() < LINE / 2 && line.ends_with(b"\n"));

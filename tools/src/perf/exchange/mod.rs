@@ -50,7 +50,7 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    pub(super) fn new(stream: Stream) -> Self {
+    pub(crate) fn new(stream: Stream) -> Self {
         let (peer, limit, now) = (stream.peer, stream.limit, Instant::now());
         Self { stream, peer, limit, pending: Vec::new(), heard: now, beaten: now }
     }
@@ -150,7 +150,7 @@ impl Control {
     }
 
     /// Tells the peer why this side gives up. Errors are ignored: the peer may be gone.
-    pub(super) fn give_up(&mut self, error: &Error) {
+    pub(crate) fn give_up(&mut self, error: &Error) {
         let never = AtomicBool::new(false);
         let deadline = Instant::now() + Duration::from_secs(1);
         let _ = self.send(&Message::Failed(plain(&error.to_string())), deadline, &never);

@@ -7,11 +7,12 @@ use std::sync::mpsc;
 use std::thread;
 
 use clap::Parser;
+use uverbs::any_transport::AnyEndpoint;
+use uverbs::attr::Ece;
 use uverbs::{Endpoint, Gid, Mtu, Remote};
 
 use super::*;
 use crate::link::tcp::Listener;
-use crate::link::transport::Reach;
 use crate::perf::options::Options;
 use crate::perf::shape::Family;
 
@@ -37,9 +38,10 @@ fn hand(number: u32) -> Hand {
         mtu: Mtu::Mtu1024,
         rd_atomic: 4,
         gid: Some(Gid([9; 16])),
+        ece: Ece::default(),
     };
     Hand {
-        endpoint: Reach::Connection(endpoint),
+        endpoint: AnyEndpoint::Connected(endpoint),
         memory: Remote { addr: 0xdead_beef_0000, rkey: number },
     }
 }

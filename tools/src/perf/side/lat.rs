@@ -16,8 +16,9 @@ use crate::link::verify::{Pattern, Who, WrongWord, immediate};
 pub(crate) struct Turn {
     /// Kind and length of this side's work request, once it completed.
     sent: Option<(Completed, u32)>,
-    /// Receive of the peer's message, once it was polled, perhaps before this side waits for it.
-    arrived: Option<u32>,
+    /// Receive and immediate data of the peer's message, once it was polled, perhaps before this
+    /// side waits for it.
+    arrived: Option<(u32, Option<u32>)>,
     /// Receive whose message was seen.
     held: Option<u32>,
 }
@@ -94,8 +95,11 @@ impl Side {
             }
             op if op.needs_receives() => {
                 self.look(iteration)?;
-                self.turn.held = self.turn.arrived.take();
-                Ok(self.turn.held.is_some())
+                let Some((receive, immediate)) = self.turn.arrived.take() else {
+                    return Ok(false);
+                };
+                self.turn.held = Some(receive);
+                self.check_immediate(iteration, immediate).map(|()| true)
             }
             _ => {
                 self.look(iteration)?;
@@ -119,7 +123,6 @@ impl Side {
         let (head, op) = (self.shape.head(), self.shape.op);
         let wanted =
             if op == Operation::WriteImm { Completed::RecvWriteImm } else { Completed::Recv };
-        let imm = || op.has_immediate().then(|| immediate(iteration, self.who.other()));
         let mut burst = self.cq.poll(4);
         while let Some(completion) = burst.next() {
             let kind = completion.result();
@@ -130,25 +133,30 @@ impl Side {
             } else if self.turn.arrived.is_some() {
                 let what = format!("the {} received a message that nobody sent", self.who);
                 return Err(Error::Unexpected { iteration, what });
-            } else if kind == wanted
-                && completion.byte_len() == self.size + head
-                && (!self.shape.check || completion.immediate() == imm())
-            {
-                self.turn.arrived = Some((completion.id() >> 32) as u32);
+            } else if kind == wanted && completion.byte_len() == self.size + head {
+                let receive = (completion.id() >> 32) as u32;
+                self.turn.arrived = Some((receive, completion.immediate()));
             } else {
                 let len = completion.byte_len().saturating_sub(head);
                 let what = format!(
-                    "the {} received {kind:?} of {len} bytes with immediate data {:x?}, not \
-                     {wanted:?} of {} with {:x?}",
-                    self.who,
-                    completion.immediate(),
-                    self.size,
-                    imm()
+                    "the {} received {kind:?} of {len} bytes, not {wanted:?} of {}",
+                    self.who, self.size
                 );
                 return Err(Error::Unexpected { iteration, what });
             }
         }
         Ok(())
+    }
+
+    /// Compares immediate data with the sent one, if requested.
+    fn check_immediate(&self, iteration: u64, got: Option<u32>) -> Result<(), Error> {
+        let of_peer = || immediate(iteration, self.who.other());
+        let wanted = self.shape.op.has_immediate().then(of_peer);
+        if !self.shape.check || got == wanted {
+            return Ok(());
+        }
+        let what = format!("the {} received immediate data {got:x?}, not {wanted:x?}", self.who);
+        Err(Error::Unexpected { iteration, what })
     }
 
     /// Compares the received message with the sent one, if requested.

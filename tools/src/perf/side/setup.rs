@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use uverbs::{AccessFlags, AckTimeout, Context, Local, Mtu, RnrTimer};
 
 use crate::base::error::{BecauseOf, Error};
-use crate::base::setup::{Place, Wanted, ack_timeout};
+use crate::base::setup::{DeviceSummary, Wanted, ack_timeout};
 use crate::link::doorbell::Rings;
 use crate::link::operation::Operation;
 use crate::link::verify::Who;
@@ -15,7 +15,7 @@ use crate::perf::shape::{Shape, Test};
 pub(crate) struct About {
     pub(crate) end: String,
     #[serde(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: DeviceSummary,
     /// Limit granted for the first queue pair.
     pub(crate) max_send_wr: u32,
     pub(crate) max_recv_wr: u32,

@@ -25,8 +25,8 @@ pub(super) struct Report {
     tcp_port: u16,
     device: String,
     config: Config,
-    local: Place,
-    remote: Place,
+    local: ReportedEndpoint,
+    remote: ReportedEndpoint,
     /// Page starts of each message were checked.
     checked: bool,
     /// Ctrl-C ended the run early; the results cover the time until then.
@@ -40,14 +40,14 @@ pub(super) struct Report {
 }
 
 #[derive(Debug, Serialize)]
-struct Place {
+struct ReportedEndpoint {
     lid: u16,
     qpn: u32,
     psn: u32,
     gid: Option<String>,
 }
 
-impl Place {
+impl ReportedEndpoint {
     fn new(address: &Address) -> Self {
         let gid = address.gid.map(|gid| gid.to_string());
         let (lid, qpn, psn) = (address.lid, address.qpn, address.psn);
@@ -72,8 +72,8 @@ impl Report {
             tcp_port: remote.port,
             device: done.device.clone(),
             config: config.clone(),
-            local: Place::new(&done.own),
-            remote: Place::new(&done.peer),
+            local: ReportedEndpoint::new(&done.own),
+            remote: ReportedEndpoint::new(&done.peer),
             checked: remote.check,
             interrupted: outcome.interrupted,
             iterations: outcome.iters,

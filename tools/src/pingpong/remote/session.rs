@@ -1,25 +1,25 @@
 //! A side of a ping-pong with another process: queue pair, buffers, messages.
 //!
 //! As in the C program, a side sends once its last message completed and the peer's has arrived.
-//! The client sends first. Receives are posted again when one is left
+//! The client sends first. AnyReceives are posted again when one is left
 //! (`rc_pingpong.c:parse_single_wc`). A received message is sent back unchanged.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use uverbs::any_transport::{AnyEndpoint, AnyQueuePair, AnyReceives};
+use uverbs::attr::Ece;
 use uverbs::xrc::RemoteSrq;
 use uverbs::{
     AccessFlags, Completed, CompletionQueue, DatagramEndpoint, Device, Endpoint, Frame, Local, Mtu,
-    RnrTimer, WorkCompletion,
+    PostError, RnrTimer, WorkCompletion,
 };
 
 use super::address::Address;
 use super::exchange::Way;
 use crate::base::error::Error;
 use crate::base::sleep::Sleep;
-use crate::link::receives::Receives;
-use crate::link::transport::{Link, Reach};
 use crate::link::verify::{Mismatch, Who};
 use crate::perf::side::{queue_pair, queues, wanted};
 use crate::pingpong::config::{Config, Remote, Role};
@@ -58,10 +58,10 @@ pub(super) struct Session<'a> {
     /// Set by Ctrl-C.
     pub(super) stop: &'a AtomicBool,
     device: String,
-    qp: Link,
-    shared: Receives,
+    qp: AnyQueuePair,
+    shared: AnyReceives,
     /// Address of this side's queue pair, for the peer.
-    here: Reach,
+    here: AnyEndpoint,
     cq: CompletionQueue,
     /// MTU of a connection.
     mtu: Option<Mtu>,
@@ -93,7 +93,7 @@ impl<'a> Session<'a> {
         let pd = context.alloc_pd()?;
         let (cq, shared) = queues(&context, &pd, &shape, size)?;
         let mut qp = queue_pair(&context, &pd, (&cq, &shared), &shape, size)?;
-        let head = config.connection.head();
+        let head = config.connection.recv_offset();
         let slab = pd.slab(head + config.size as usize, (config.rx_depth + SPARE) as usize)?;
         let free = std::iter::from_fn(|| slab.take()).collect();
         let local = Local {
@@ -109,9 +109,9 @@ impl<'a> Session<'a> {
             mtu: config.mtu,
             ..Local::default()
         };
-        let here = qp.prepare(&local)?;
+        let here = qp.bring_up(&local)?;
         let mtu = here.mtu();
-        let (lid, qpn, psn, gid) = (here.lid(), here.qpn(), here.psn(), here.gid());
+        let (lid, qpn, psn, gid) = (here.lid(), here.qpn(), here.psn().unwrap_or(0), here.gid());
         let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE);
         let page = page.ok().flatten().and_then(|size| usize::try_from(size).ok()).unwrap_or(4096);
         let mut session = Self {
@@ -146,7 +146,7 @@ impl<'a> Session<'a> {
     /// XRC receivers.
     pub(super) fn way(&self) -> Option<Way> {
         match &self.here {
-            Reach::Xrc(_, target, srq) => Some(Way { target: *target, srqn: srq.srqn() }),
+            AnyEndpoint::Xrc { target, srq, .. } => Some(Way { target: *target, srqn: srq.srqn() }),
             _ => None,
         }
     }
@@ -159,13 +159,14 @@ impl<'a> Session<'a> {
     /// Connects the queue pair. The C program does not send its MTU: both sides are given the same.
     pub(super) fn connect(&mut self, peer: &Address, way: Option<Way>) -> Result<(), Error> {
         let &Address { lid, qpn, psn, gid } = peer;
-        let endpoint = |mtu| Endpoint { lid, qpn, psn, mtu, rd_atomic: 1, gid };
+        let endpoint =
+            |mtu| Endpoint { lid, qpn, psn, mtu, rd_atomic: 1, gid, ece: Ece::default() };
         let reach = match (self.mtu, way) {
             (Some(mtu), Some(Way { target, srqn })) => {
-                Reach::Xrc(endpoint(mtu), target, RemoteSrq::new(srqn)?)
+                AnyEndpoint::Xrc { initiator: endpoint(mtu), target, srq: RemoteSrq::new(srqn)? }
             }
-            (Some(mtu), None) => Reach::Connection(endpoint(mtu)),
-            (None, _) => Reach::Datagram(DatagramEndpoint { lid, qpn, qkey: QKEY, gid }),
+            (Some(mtu), None) => AnyEndpoint::Connected(endpoint(mtu)),
+            (None, _) => AnyEndpoint::Datagram(DatagramEndpoint { lid, qpn, qkey: QKEY, gid }),
         };
         self.qp.connect(&reach).map_err(|error| match error {
             uverbs::Error::MissingAttribute { .. } => Error::Peer(
@@ -348,7 +349,7 @@ impl<'a> Session<'a> {
             self.free.push(frame);
             posted
         } else {
-            batch.send(SEND, frame, self.head)
+            batch.send(SEND, frame.part(self.head..)).map_err(PostError::from)
         };
         match posted {
             Ok(()) => {

@@ -10,13 +10,13 @@ use crate::base::error::Error;
 /// Interval of checks for the connection's end, which wakes no waiter at the completion queue.
 const LOOK: Duration = Duration::from_millis(20);
 
-pub(crate) struct Link {
+pub(crate) struct PolledConnection {
     connection: Connection,
     cq: CompletionQueue,
     timeout: Duration,
 }
 
-impl Link {
+impl PolledConnection {
     pub(crate) fn new(connection: Connection, cq: CompletionQueue, timeout: Duration) -> Self {
         Self { connection, cq, timeout }
     }

@@ -18,6 +18,7 @@ mod datagrams;
 #[path = "../side_by_side/device.rs"]
 #[expect(dead_code, reason = "what makes lines cold is for the clock")]
 mod device;
+mod floor;
 mod hot;
 #[path = "../side_by_side/ops.rs"]
 #[expect(dead_code, reason = "`side_by_side` measures more of it")]
@@ -74,6 +75,7 @@ fn main() {
     provider(&any, "any_");
     functions(&mono);
     datagrams::all();
+    floor::all();
     shared::all();
     if !callgrind::is_counting() {
         println!("all cases ran; `cargo xtask counts` counts them");

@@ -1,7 +1,7 @@
 //! The data path beside the C stack's: one process, one core, one kind of device, in alternation.
 //!
-//! `cargo bench --bench side_by_side`, with `-- --quick` for a look, `-- --only poll` for the cases
-//! with that in their name. `docs/PERFORMANCE.md` has the numbers and what they mean.
+//! `cargo bench -p uverbs --bench side_by_side`, with `-- --quick` for a look, `-- --only poll` for
+//! the cases with that in their name. `docs/PERFORMANCE.md` has the numbers and what they mean.
 //!
 //! The device is null: queues are mapped but never processed, and the harness writes completions
 //! ahead. What is timed is what the processor spends in the library. The C half is Debian's
@@ -67,6 +67,9 @@ fn main() {
             std::process::exit(2);
         }
     };
+    if cfg!(any(feature = "any-efa", feature = "any-rdmavt", feature = "any-siw")) {
+        eprintln!("Any has more providers than by default here, and is slower: -p uverbs");
+    }
     if let Some(shim) = std::env::var_os(SHIM) {
         if std::env::var_os(abi::THREADS).is_some() {
             // It sleeps: to glibc the process has threads, and locks are needed.

@@ -42,6 +42,10 @@ impl Bench for Any {
             AnyCq::Rxe(_) => panic!("the benchmark's device is an mlx5 one"),
             #[cfg(feature = "any-siw")]
             AnyCq::Siw(_) => panic!("the benchmark's device is an mlx5 one"),
+            #[cfg(feature = "any-rdmavt")]
+            AnyCq::Rdmavt(_) => panic!("the benchmark's device is an mlx5 one"),
+            #[cfg(feature = "any-efa")]
+            AnyCq::Efa(_) => panic!("the benchmark's device is an mlx5 one"),
         }
     }
 
@@ -51,6 +55,10 @@ impl Bench for Any {
             AnySq::Rxe(_) => panic!("the benchmark's device is an mlx5 one"),
             #[cfg(feature = "any-siw")]
             AnySq::Siw(_) => panic!("the benchmark's device is an mlx5 one"),
+            #[cfg(feature = "any-rdmavt")]
+            AnySq::Rdmavt(_) => panic!("the benchmark's device is an mlx5 one"),
+            #[cfg(feature = "any-efa")]
+            AnySq::Efa(_) => panic!("the benchmark's device is an mlx5 one"),
         }
     }
 }

@@ -35,6 +35,10 @@ impl Shares for Any {
             AnySrq::Rxe(_) => panic!("the benchmark's device is an mlx5 one"),
             #[cfg(feature = "any-siw")]
             AnySrq::Siw(_) => panic!("the benchmark's device is an mlx5 one"),
+            #[cfg(feature = "any-rdmavt")]
+            AnySrq::Rdmavt(_) => panic!("the benchmark's device is an mlx5 one"),
+            #[cfg(feature = "any-efa")]
+            AnySrq::Efa(_) => panic!("the benchmark's device is an mlx5 one"),
         }
     }
 }

@@ -34,7 +34,7 @@ import argparse, pathlib, re, shutil, subprocess, tempfile
 HEADERS = [
     "rdma_user_ioctl_cmds.h", "ib_user_ioctl_cmds.h", "ib_user_ioctl_verbs.h", "ib_user_verbs.h", "mlx5-abi.h",
     "mlx5_user_ioctl_cmds.h", "mlx5_user_ioctl_verbs.h", "rdma_netlink.h", "rdma_user_rxe.h", "rdma_user_cm.h",
-    "siw-abi.h",
+    "siw-abi.h", "rvt-abi.h",
 ]
 # iWARP port mapper and the path-record service: daemons' protocols, no part of verbs. And a text.
 FOREIGN = re.compile(r"SIW_NODE_DESC_COMMON|IWPM_|RDMA_NL_IWPM_|RDMA_NL_LS_|LS_|RDMA_NLA_|rdma_ls_|rdma_nla_")
@@ -172,11 +172,11 @@ def verbs_functions(include):
 
 
 # Of commands that later kernels have.
-LATER = re.compile("UVERBS_((METHOD|ATTR)_QUERY_PORT_SPEED|(OBJECT|METHOD)_DMABUF|ATTR_ALLOC_DMABUF)|MLX5_IB_.*_OOO_DP")
+LATER = re.compile("UVERBS_((METHOD|ATTR)_QUERY_PORT_SPEED|(OBJECT|METHOD)_DMABUF|ATTR_ALLOC_DMABUF)|MLX5_IB_(.*_OOO_DP|ATTR_CREATE_CQ_UAR_INDEX)|RDMA_DRIVER_(MANA|IONIC)$")
 
 
 def kernel_constants(include):
-    entries = debug_entries("#include <rdma/ib_user_ioctl_cmds.h>\n#include <rdma/mlx5-abi.h>\n", include).values()
+    entries = debug_entries("#include <rdma/ib_user_ioctl_cmds.h>\n#include <rdma/ib_user_ioctl_verbs.h>\n#include <rdma/mlx5-abi.h>\n#include <rdma/mlx5_user_ioctl_cmds.h>\n", include).values()
     return {entry["name"]: entry["const_value"] for entry in entries
             if entry["tag"] == "enumerator" and LATER.match(entry["name"])}
 
@@ -248,7 +248,9 @@ def uapi(folders):
     include = [f"-I{folder}" for folder in folders]
     home = next(f for f in map(pathlib.Path, folders) if (f / "rdma" / HEADERS[0]).is_file())
     text = "\n".join((home / "rdma" / h).read_text() for h in HEADERS)
-    source = "".join(f"#include <rdma/{h}>\n" for h in HEADERS)
+    # The header's atomic words are plain ones, as rdma-core defines them.
+    source = "#define RDMA_ATOMIC_UAPI(_type, _name) _type _name\n"
+    source += "".join(f"#include <rdma/{h}>\n" for h in HEADERS)
     types = Types(debug_entries(source, include))
 
     ours = set(re.findall(r"^struct\s+(\w+)\s*\{", text, re.M))

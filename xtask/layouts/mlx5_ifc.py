@@ -32,8 +32,10 @@ PREFIXES = [
 NOT_NUMBERS = {"MLX5_CMD_OP_GENERAL_START", "MLX5_CMD_OP_GENERAL_END", "MLX5_CMD_OP_MOD_UPDATE_HEADER_MODIFY_ARGUMENT"}
 # What is taken from rdma-core's header.
 USERS = {
-    "cmd_hca_cap": ["log_dma_mmo_max_size", "rts2rts_qp_udp_sport", "dma_mmo_sq", "dma_mmo_qp"],
+    "cmd_hca_cap": ["log_dma_mmo_max_size", "rts2rts_qp_udp_sport", "rts2rts_lag_tx_port_affinity", "dma_mmo_sq",
+        "lag_tx_port_affinity", "num_lag_ports", "dma_mmo_qp"],
     "cmd_hca_cap_2": ["log_reserved_qpn_granularity"],
+    "lagc": ["lag_state", "tx_remap_affinity_2", "tx_remap_affinity_1"],
     "qpc": ["dbr_umem_id"],
     "rts2rts_qp_in": ["qpc_ext", "opt_param_mask_95_32"],
 }

@@ -2,6 +2,8 @@
 
 mod book;
 mod c_stack;
+mod cards;
+mod clients;
 mod compiler;
 mod debian;
 mod examples;
@@ -21,7 +23,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use c_stack::{c_abi, captures, judge, layouts, pyverbs};
+use c_stack::{c_abi, captures, judge, layouts, pyverbs, testpmd};
 use instructions::{counts, fences};
 use release::{api, deb, install, installed, minimal, msrv, package};
 use step::{Outcome, Steps};
@@ -58,6 +60,10 @@ enum Chore {
     ///
     /// Fetches Debian's packages with apt, once. Needs Debian 12's python3.
     Pyverbs(pyverbs::Options),
+    /// Run public programs over our libraries, and compare the outcomes with the noted ones.
+    ///
+    /// Fetches packages of Debian 12 and PyPI once. Needs network namespaces.
+    Clients(clients::Options),
     /// Build our libibverbs for C programs, and lay out a folder for LD_LIBRARY_PATH.
     CAbi {
         /// The folder [default: c-abi in the target folder, where `uverbs run` of a build finds
@@ -71,6 +77,8 @@ enum Chore {
         #[arg(long, value_name = "DIR")]
         root: Option<PathBuf>,
     },
+    /// Run the test tree on software HCAs with the capabilities of other cards.
+    Cards,
     /// Run traffic over a memory that keeps no order except the fences'.
     ///
     /// Then compares the instructions on aarch64, if the toolchain has that machine's core library.
@@ -160,6 +168,10 @@ enum Chore {
     },
     /// Capture packets of software HCAs, and have Debian's tshark read them.
     Captures,
+    /// Forward ten million packets by DPDK's testpmd between two software HCAs.
+    ///
+    /// Fetches Debian's packages with apt, once. The judge runs a short form.
+    Testpmd,
     Vm(vm::Options),
     /// Run the benches and `uverbs perf`, and write a page of tables and pictures.
     ///
@@ -180,11 +192,13 @@ fn main() -> ExitCode {
     match Cli::parse().chore {
         Chore::Test { quick: false } => test::all(&mut steps),
         Chore::Test { quick: true } => test::quick(&mut steps),
+        Chore::Cards => steps.step("cards", cards::check),
         Chore::Judge => {
             steps.step("layouts", layouts::check);
             steps.step("judge", judge::judge);
         }
         Chore::Pyverbs(options) => steps.step("pyverbs", || pyverbs::suite(&options)),
+        Chore::Clients(options) => steps.step("clients", || clients::check(&options)),
         Chore::CAbi { prefix } => steps.step("C ABI", || c_abi::lay_out(prefix.as_deref())),
         Chore::Install { root } => steps.step("install", || install::install(root.as_deref())),
         Chore::Fences => {
@@ -224,6 +238,7 @@ fn main() -> ExitCode {
         Chore::MinimalVersions => steps.step("minimal versions", minimal::check),
         Chore::Api { bless } => steps.step("API", || api::check(bless)),
         Chore::Captures => steps.step("captures", captures::captures),
+        Chore::Testpmd => steps.step("testpmd", testpmd::testpmd),
         Chore::Vm(options) => return vm::chore(options),
         Chore::Performance(options) => performance::steps(&mut steps, &options),
         Chore::Counts { bless } => counts::steps(&mut steps, bless),

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use crate::book;
 use crate::c_stack::{captures, judge, layouts, pyverbs};
+use crate::cards;
+use crate::clients;
 use crate::debian;
 use crate::examples;
 use crate::instructions::{counts, fences};
@@ -48,12 +50,14 @@ pub(crate) fn all(steps: &mut Steps) {
         ("interleavings".to_owned(), Box::new(interleavings::check)),
         ("fuzz targets compile".to_owned(), Box::new(fuzz::compiles)),
     ]);
+    steps.step("cards", cards::check);
     steps.step("fuzz", fuzz::usual);
     book::steps(steps, false);
     dependencies(steps);
     steps.step("packages", package::check);
     steps.step("layouts", layouts::check);
     steps.step("pyverbs", || pyverbs::suite(&pyverbs::Options::default()));
+    steps.step("clients", || clients::check(&clients::Options::daily()));
     steps.step("captures", captures::captures);
     counts::steps(steps, false);
     steps.step("ping-pong", || tool(&["pingpong"], "verified"));

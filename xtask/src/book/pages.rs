@@ -43,7 +43,7 @@ fn faults(page: &Path) -> Result<Vec<String>, String> {
 }
 
 /// Checks that the target of a link exists.
-fn follow(link: &Link, page: &Path) -> Result<(), String> {
+fn follow(link: &LinkTarget, page: &Path) -> Result<(), String> {
     if link.is_foreign() {
         return Ok(());
     }
@@ -65,9 +65,9 @@ fn follow(link: &Link, page: &Path) -> Result<(), String> {
 
 /// Target of a link, as the text has it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Link(pub(super) String);
+pub(super) struct LinkTarget(pub(super) String);
 
-impl Link {
+impl LinkTarget {
     /// Returns true for a link to another site.
     pub(super) fn is_foreign(&self) -> bool {
         self.0.contains("://")
@@ -85,7 +85,7 @@ impl Link {
 }
 
 /// Links of a page, outside of code.
-pub(super) fn links(text: &str) -> BTreeSet<Link> {
+pub(super) fn links(text: &str) -> BTreeSet<LinkTarget> {
     let mut links = BTreeSet::new();
     for paragraph in prose(text).collect::<Vec<_>>().split(|line| line.trim().is_empty()) {
         // Inline code is every second part, and may continue in the next line.
@@ -93,7 +93,7 @@ pub(super) fn links(text: &str) -> BTreeSet<Link> {
         let plain = whole.split('`').step_by(2).collect::<Vec<_>>().join("`");
         for part in plain.split("](").skip(1) {
             if let Some((target, _)) = part.split_once(')') {
-                links.insert(Link(target.to_owned()));
+                links.insert(LinkTarget(target.to_owned()));
             }
         }
     }
@@ -200,7 +200,7 @@ mod tests {
         let links = links(text);
         let found: Vec<_> = links.iter().map(|link| link.0.as_str()).collect();
         assert_eq!(found, ["#f", "img/z.svg", "x.md#one"]);
-        let link = Link("x.md#one".to_owned());
+        let link = LinkTarget("x.md#one".to_owned());
         assert_eq!((link.target(), link.fragment()), ("x.md", Some("one")));
     }
 

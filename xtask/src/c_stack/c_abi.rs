@@ -64,6 +64,14 @@ pub(crate) fn build_checked() -> Result<PathBuf, Outcome> {
     }
 }
 
+/// Copies libraries that [`build_checked`] built into `prefix`, the preloaded ones among them.
+pub(crate) fn copy_checked(built: &Path, prefix: &Path) -> Result<PathBuf, Outcome> {
+    let folder = built.parent().unwrap_or(prefix);
+    copy_preloaded(&folder.join(PRELOAD), &prefix.join("rsocket"))?;
+    copy_nodes(folder, prefix)?;
+    copy(built, prefix)
+}
+
 /// Copies [`NODES`] from a folder of built libraries to `prefix/nodes`.
 pub(crate) fn copy_nodes(built: &Path, prefix: &Path) -> Result<PathBuf, Outcome> {
     copy_preloaded(&built.join(NODES), &prefix.join("nodes"))

@@ -1,14 +1,31 @@
 //! `cargo xtask judge`: the C stack, unmodified, on our software HCA (`docs/JUDGE.md`).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::c_stack::testpmd;
 use crate::debian;
 use crate::debian::apt::failed;
 use crate::step::{Outcome, run, run_tests};
 use crate::targets;
+use crate::vm::fetch::trixie;
 
 const MINUTES: Duration = Duration::from_secs(60);
+
+/// libibverbs and its providers of Debian 13, and the libc that they are built for.
+const NEWER: [&str; 6] = [
+    "ibverbs-providers",
+    "libc6",
+    "libibverbs-dev",
+    "libibverbs1",
+    "libnl-3-200",
+    "libnl-route-3-200",
+];
+
+/// Folder with the unpacked packages of Debian 13.
+fn newer() -> Result<PathBuf, Outcome> {
+    debian::unpacked_by(&debian::target().join("debian-13"), &NEWER, trixie)
+}
 
 /// Downloads the C stack, builds the preloaded libraries and our command line, and runs the tests
 /// in `tests/c-stack`.
@@ -32,14 +49,16 @@ pub(crate) fn judge() -> Outcome {
     let mut test = targets::of_workspace(&["test"], "--test", names);
     test.env("UVERBS_DEBIAN_ROOT", root);
     test.env("UVERBS_TOOL", debian::target().join("debug/uverbs"));
-    match debian::frameworks() {
-        Ok(root) => {
-            test.env("UVERBS_FRAMEWORKS_ROOT", root);
-        }
-        Err(Outcome::Skipped(why)) => {
-            test.env("UVERBS_NO_FRAMEWORKS", why);
-        }
-        Err(other) => return other,
+    for (packages, folder, missing) in [
+        (debian::frameworks(), "UVERBS_FRAMEWORKS_ROOT", "UVERBS_NO_FRAMEWORKS"),
+        (newer(), "UVERBS_TRIXIE_ROOT", "UVERBS_NO_TRIXIE"),
+        (testpmd::dpdk(), "UVERBS_DPDK_ROOT", "UVERBS_NO_DPDK"),
+    ] {
+        match packages {
+            Ok(root) => test.env(folder, root),
+            Err(Outcome::Skipped(why)) => test.env(missing, why),
+            Err(other) => return other,
+        };
     }
     // The test `bytes` writes its counts here.
     let counts = debian::target().join("judge-counts.txt");

@@ -6,3 +6,4 @@ pub(crate) mod captures;
 pub(crate) mod judge;
 pub(crate) mod layouts;
 pub(crate) mod pyverbs;
+pub(crate) mod testpmd;

@@ -1,5 +1,6 @@
 //! `cargo xtask pyverbs`: rdma-core's tests over our libibverbs, in one process, without a kernel's
-//! device and without privileges. Compares the outcome of each with `tests/c-stack/pyverbs.tsv`.
+//! device and without privileges. Compares the outcome of each with `tests/c-stack/pyverbs.tsv`, or
+//! on another card or over Debian's libraries with a table beside it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use clap::Args;
 use crate::c_stack::c_abi;
 use crate::debian::apt::failed;
 use crate::debian::{self, target};
-use crate::step::{Outcome, output};
+use crate::step::{Outcome, cargo, output};
 use crate::vm::pyverbs::version;
 use crate::vm::table::{Table, judged};
 
@@ -25,9 +26,24 @@ pub(crate) struct Options {
     /// Run only tests whose name contains this; may be repeated.
     #[arg(long, value_name = "PART")]
     test: Vec<String>,
+    /// Card of the software HCA (`uverbs_softhca::Card`).
+    #[arg(long, value_name = "CARD")]
+    profile: Option<String>,
+    /// Run over Debian's libibverbs and libmlx5, on the preloaded software HCA.
+    #[arg(long)]
+    theirs: bool,
     /// Replace the table by the outcomes.
     #[arg(long)]
     bless: bool,
+}
+
+impl Options {
+    /// Name of the table: `pyverbs`, `pyverbs-connectx-5`, `pyverbs-connectx-5-theirs`.
+    fn table(&self) -> String {
+        let profile = self.profile.as_deref();
+        let parts = ["pyverbs"].into_iter().chain(profile).chain(self.theirs.then_some("theirs"));
+        parts.collect::<Vec<_>>().join("-")
+    }
 }
 
 /// Runs the suite.
@@ -49,23 +65,47 @@ fn suite_run(options: &Options) -> Result<Outcome, Outcome> {
     c_abi::copy(&built, &ours)?;
 
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests");
-    let mut suite = Command::new(target().join("debug/uverbs"));
-    suite.args(["run", "-d", DEVICE, "--libraries"]).arg(&ours).arg("--").arg(PYTHON);
+    let mut suite = match options.theirs {
+        true => theirs(&base, &libraries)?,
+        false => {
+            let mut suite = Command::new(target().join("debug/uverbs"));
+            suite.args(["run", "-d", DEVICE, "--libraries"]).arg(&ours).arg("--").arg(PYTHON);
+            suite
+        }
+    };
     suite.arg(sources.join("vm/suite.py")).args(&options.test);
-    suite.env("PYTHONPATH", &packages).env("LD_LIBRARY_PATH", others(&root, &libraries));
     suite.env("UVERBS_TEST_DEVICE", DEVICE);
+    suite.env("PYTHONPATH", &packages).env("LD_LIBRARY_PATH", others(&root, &libraries));
     suite.env("UVERBS_SUITE", root.join("usr/share/doc/rdma-core/tests"));
     suite.env("UVERBS_SUITE_COPY", base.join("tests"));
+    if let Some(profile) = &options.profile {
+        suite.env("UVERBS_SOFTHCA_PROFILE", profile);
+    }
     let printed = output(suite, 20 * MINUTES)?;
     // The log has the trace of each test that did not pass.
     let log = base.join("log.txt");
     fs::write(&log, &printed).map_err(|error| failed(&log, &error))?;
     let found = Table::of_run(&version(&root)?, "none", &printed).map_err(Outcome::Failed)?;
-    let table = sources.join("c-stack/pyverbs.tsv");
+    let name = options.table();
+    let table = sources.join(format!("c-stack/{name}.tsv"));
     Ok(judged(&found, &table, "pyverbs", options.bless, &options.test))
 }
 
-/// Software HCA in the process of the tests.
+/// Python on Debian's libraries and the preloaded software HCA.
+fn theirs(base: &Path, libraries: &Path) -> Result<Command, Outcome> {
+    let preload = "uverbs-c-stack";
+    output(cargo(&["build", "--package", preload, "--lib"]), 20 * MINUTES)?;
+    let scratch = base.join("device");
+    fs::create_dir_all(&scratch).map_err(|error| failed(&scratch, &error))?;
+    let mut suite = Command::new(PYTHON);
+    suite.env("LD_PRELOAD", target().join("debug/libuverbs_c_stack.so"));
+    suite.env("UVERBS_SOFTHCA_DIR", scratch);
+    // libibverbs takes an absolute name without suffix unchanged.
+    suite.env("RDMAV_DRIVERS", libraries.join("libibverbs/libmlx5"));
+    Ok(suite)
+}
+
+/// Software HCA in the process of the tests, and the preloaded one's name.
 const DEVICE: &str = "softhca0";
 
 /// Search path of libraries: ours, then Debian's unpacked ones.

@@ -29,6 +29,21 @@ const ENTER: &str = "IFS=:; for at in $SHOWN; do \
     mkdir -p \"$0$at\" && mount --rbind \"$at\" \"$0$at\" || exit; done; unset SHOWN IFS; \
     exec chroot \"$0\" setpriv --no-new-privs --bounding-set=-all --inh-caps=-all \"$@\"";
 
+/// Script as [`ENTER`], for a separate network with these addresses on one interface. Folders for
+/// files of a moment are empty.
+const ENTER_ALONE: &str = "ip link set lo up && ip link add near type veth peer name far && \
+    for at in $ADDRESSES; do ip addr add $at/24 dev near || exit; done; \
+    ip link set near up && ip link set far up && \
+    mount -t tmpfs tmpfs \"$0/tmp\" && mount -t proc proc \"$0/proc\" || exit; \
+    IFS=:; for at in $SHOWN; do \
+    mkdir -p \"$0$at\" && mount --rbind \"$at\" \"$0$at\" || exit; done; \
+    mount -t tmpfs tmpfs \"$0/dev/shm\" || exit; unset IFS; \
+    as=$AS; unset SHOWN ADDRESSES AS; \
+    exec $as chroot \"$0\" setpriv --no-new-privs --bounding-set=-all --inh-caps=-all \"$@\"";
+
+/// Command that runs another as user 1000, with the rights that [`ENTER_ALONE`] needs.
+const ORDINARY: &str = "unshare --user --map-user=1000 --map-group=1000 --keep-caps";
+
 /// Folder of a Debian root.
 #[derive(Debug)]
 pub(crate) struct Root(PathBuf);
@@ -72,14 +87,35 @@ impl Root {
 
     /// Command that runs in the root, and sees these folders of the machine.
     pub(crate) fn command_with(&self, folders: &[&Path], words: &[&str]) -> Command {
+        let shown = ["/proc", "/dev", "/sys"].map(Path::new);
+        self.entered(&[], ENTER, &[&shown, folders].concat(), words)
+    }
+
+    /// Command that runs in the root as [`Self::command_with`], with a separate network of these
+    /// addresses, and with empty `/tmp` and `/dev/shm`. Its user is root, or user 1000.
+    pub(crate) fn command_alone(
+        &self,
+        folders: &[&Path],
+        addresses: &[&str],
+        is_root: bool,
+        words: &[&str],
+    ) -> Command {
+        let shown = ["/dev", "/sys"].map(Path::new);
+        let shown = [&shown, folders].concat();
+        let mut command = self.entered(&["--net"], ENTER_ALONE, &shown, words);
+        command.env("ADDRESSES", addresses.join(" "));
+        command.env("AS", if is_root { "" } else { ORDINARY });
+        command
+    }
+
+    fn entered(&self, more: &[&str], script: &str, shown: &[&Path], words: &[&str]) -> Command {
         let mut command = Command::new("unshare");
         // Processes that the command leaves behind end with it.
-        command.args(["--map-root-user", "--mount", "--pid", "--fork", "--kill-child"]);
-        command.args(["sh", "-c", ENTER]).arg(&self.0).args(words);
+        command.args(["--map-root-user", "--mount", "--pid", "--fork", "--kill-child"]).args(more);
+        command.args(["sh", "-c", script]).arg(&self.0).args(words);
         command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("LC_ALL", "C.UTF-8");
-        let shown = ["/proc", "/dev", "/sys"].map(Path::new);
-        let shown = shown.iter().chain(folders).map(|path| path.to_string_lossy());
-        command.env("SHOWN", shown.collect::<Vec<_>>().join(":")).env("HOME", "/tmp");
+        let shown: Vec<_> = shown.iter().map(|path| path.to_string_lossy()).collect();
+        command.env("SHOWN", shown.join(":")).env("HOME", "/tmp");
         command
     }
 

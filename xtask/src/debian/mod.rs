@@ -11,12 +11,15 @@ use crate::debian::apt::{Apt, once, unpack};
 use crate::step::Outcome;
 
 /// Packages of the C stack: libibverbs, libmlx5, librdmacm, their programs and headers, perftest,
-/// their libraries, rdma-core's tests, the kernel's headers, and TCP programs for the preloaded
-/// library.
-const PACKAGES: [&str; 18] = [
+/// InfiniBand diagnostics, their libraries, rdma-core's tests, the kernel's headers, and TCP
+/// programs for the preloaded library.
+const PACKAGES: [&str; 21] = [
     "ibverbs-providers",
     "ibverbs-utils",
+    "infiniband-diags",
     "iperf3",
+    "libibmad5",
+    "libibnetdisc5",
     "libibumad3",
     "libibverbs-dev",
     "libibverbs1",
@@ -93,9 +96,22 @@ pub(crate) fn frameworks() -> Result<PathBuf, Outcome> {
 ///
 /// As [`root`].
 pub(crate) fn unpacked(base: &Path, packages: &[&str]) -> Result<PathBuf, Outcome> {
+    unpacked_by(base, packages, || Apt::of_the_machine(base))
+}
+
+/// Folder below `base` with these packages unpacked, which an apt downloads.
+///
+/// # Errors
+///
+/// As [`root`].
+pub(crate) fn unpacked_by(
+    base: &Path,
+    packages: &[&str],
+    apt: impl FnOnce() -> Result<Apt, Outcome>,
+) -> Result<PathBuf, Outcome> {
     let root = base.join("root");
     once(&root, &packages.join("\n"), || {
-        let apt = Apt::of_the_machine(base)?;
+        let apt = apt()?;
         apt.update();
         let debs = base.join("debs");
         apt.download(packages, &debs)?;

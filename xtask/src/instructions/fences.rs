@@ -8,18 +8,20 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::step::{Outcome, cargo, run};
+use crate::targets;
 
 const MACHINE: &str = "aarch64-unknown-linux-gnu";
 const TEST: Duration = Duration::from_secs(600);
 
 /// Checks the reordering memory, then that each fence is needed and no fence is missing.
 pub(crate) fn order() -> Outcome {
-    let with = |package, more: &[&str]| {
-        let words = ["test", "--package", package, "--features", "adversary"];
-        run(cargo(&[&words[..], more].concat()), TEST)
-    };
-    match with("uverbs-core", &["--lib", "adversary"]) {
-        Outcome::Passed => with("uverbs", &["--test", "fences"]),
+    let core =
+        ["test", "--package", "uverbs-core", "--features", "adversary", "--lib", "adversary"];
+    match run(cargo(&core), TEST) {
+        Outcome::Passed => {
+            let words = ["test", "--features", "uverbs/adversary"];
+            run(targets::of_workspace(&words, "--test", ["fences"]), TEST)
+        }
         other => other,
     }
 }
@@ -31,7 +33,7 @@ pub(crate) fn aarch64() -> Outcome {
         let why = format!("no core library for {MACHINE} (rustup target add {MACHINE})");
         return Outcome::Skipped(why);
     }
-    let mut test = cargo(&["test", "--package", "uverbs-core", "--test", "fence_instructions"]);
+    let mut test = targets::of_workspace(&["test"], "--test", ["fence_instructions"]);
     test.args(["--", "on_aarch64"]).env("UVERBS_CROSS_RUSTC", compiler);
     run(test, TEST)
 }

@@ -17,13 +17,16 @@ use crate::step::{Outcome, cargo, run};
 /// Folder of the lists.
 const FOLDER: &str = "docs/api";
 /// Published library crates; first the crate that every program uses.
-const CRATES: [&str; 9] = [
+const CRATES: [&str; 12] = [
     "uverbs",
     "uverbs-core",
+    "uverbs-efa",
     "uverbs-kernel-rings",
     "uverbs-mlx5",
+    "uverbs-mlx5-vfio",
     "uverbs-rxe",
     "uverbs-siw",
+    "uverbs-rdmavt",
     "uverbs-softhca",
     "uverbs-streams",
     "uverbs-tokio",

@@ -3,15 +3,17 @@
 use crate::step::{Outcome, cargo};
 
 /// Packages of the library: the root crate, and the crates that it is made of.
-pub(crate) const OURS: [&str; 9] = [
+pub(crate) const OURS: [&str; 11] = [
     "uverbs",
     "uverbs-core",
+    "uverbs-efa",
     "uverbs-kernel-abi",
     "uverbs-kernel-rings",
     "uverbs-mlx5",
     "uverbs-mlx5-prm",
     "uverbs-rxe",
     "uverbs-siw",
+    "uverbs-rdmavt",
     "uverbs-softhca",
 ];
 

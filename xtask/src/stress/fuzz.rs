@@ -18,11 +18,16 @@ const TARGETS: &[&str] = &[
     "mlx5_answers",
     "rxe_answers",
     "siw_answers",
+    "rdmavt_answers",
+    "efa_answers",
     "exchanges",
     "c_calls",
     "siw_rings",
+    "rdmavt_rings",
+    "efa_rings",
     "guests",
     "clients",
+    "functions",
     "ethernet",
     "ioctls",
     "completions",
@@ -61,8 +66,16 @@ pub(crate) fn targets(options: &Options) -> Vec<(String, Duration)> {
 }
 
 /// Crates with functions that only the targets call.
-const HAS_TARGETS: [&str; 6] =
-    ["uverbs-c-abi", "uverbs-core", "uverbs-mlx5", "uverbs-rxe", "uverbs-siw", "uverbs-softhca"];
+const HAS_TARGETS: [&str; 8] = [
+    "uverbs-c-abi",
+    "uverbs-core",
+    "uverbs-efa",
+    "uverbs-mlx5",
+    "uverbs-rdmavt",
+    "uverbs-rxe",
+    "uverbs-siw",
+    "uverbs-softhca",
+];
 
 /// Checks that the targets' functions compile. Needs no cargo-fuzz.
 pub(crate) fn compiles() -> Outcome {

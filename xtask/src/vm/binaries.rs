@@ -58,20 +58,14 @@ impl Binaries {
     }
 }
 
-/// Builds the command line and the rows' programs, with these features (cargo's words). `guest` is
-/// the folder of the unpacked C stack.
+/// Builds the command line and the rows' programs. `guest` is the folder of the unpacked C stack.
 ///
 /// # Errors
 ///
 /// A failure if a build fails.
-pub(crate) fn build(
-    needs: &BTreeSet<Need<'_>>,
-    guest: &Path,
-    features: &[&'static str],
-) -> Result<Binaries, Outcome> {
+pub(crate) fn build(needs: &BTreeSet<Need<'_>>, guest: &Path) -> Result<Binaries, Outcome> {
     let mut programs = BTreeMap::new();
-    let with = |words: &[&'static str]| [words, features].concat();
-    for artifact in built(of_workspace(&with(&["build"]), "--bin", ["uverbs"]))? {
+    for artifact in built(of_workspace(&["build"], "--bin", ["uverbs"]))? {
         programs.insert(artifact.target, artifact.file);
     }
     let [mut tests, mut examples, mut bins, mut benches] = [const { Vec::new() }; 4];
@@ -89,17 +83,17 @@ pub(crate) fn build(
                 }
             }
             Need::Library(name) => {
-                let all = built(of_workspace(&with(&["build", "--lib"]), "", [""; 0]))?;
+                let all = built(of_workspace(&["build", "--lib"], "", [""; 0]))?;
                 let found = all.into_iter().find(|artifact| artifact.package == name);
                 libraries.extend(found.map(|artifact| (name.to_owned(), artifact.file)));
             }
         }
     }
-    let mut tests = targets(&with(&["test", "--no-run"]), "--test", &tests)?;
+    let mut tests = targets(&["test", "--no-run"], "--test", &tests)?;
     tests.retain(|artifact| artifact.is_test);
-    let examples = targets(&with(&["build"]), "--example", &examples)?;
-    let bins = targets(&with(&["build", "--release"]), "--bin", &bins)?;
-    let benches = targets(&with(&["bench", "--no-run"]), "--bench", &benches)?;
+    let examples = targets(&["build"], "--example", &examples)?;
+    let bins = targets(&["build", "--release"], "--bin", &bins)?;
+    let benches = targets(&["bench", "--no-run"], "--bench", &benches)?;
     let by_name = |artifacts: Vec<Artifact>| {
         let named = |a: Artifact| (format!("{}/{}", a.package, a.target), a.file);
         artifacts.into_iter().map(named).collect()

@@ -36,7 +36,7 @@ const PROVIDERS: [&str; 2] = ["etc/libibverbs.d", "usr/lib/x86_64-linux-gnu/libi
 const WANTED: [&str; 3] = ["mlx5", "rxe", "siw"];
 
 #[derive(Debug)]
-enum Entry {
+enum ImageEntry {
     File(PathBuf),
     Program(PathBuf),
     Text(Vec<u8>),
@@ -46,7 +46,7 @@ enum Entry {
 /// Contents of the image.
 #[derive(Debug, Default)]
 pub(crate) struct Image {
-    entries: BTreeMap<String, Entry>,
+    entries: BTreeMap<String, ImageEntry>,
     libraries: Libraries,
     found: BTreeMap<String, PathBuf>,
 }
@@ -127,7 +127,7 @@ impl Image {
     /// The missing library.
     pub(crate) fn program(&mut self, at: &str, from: &Path) -> std::result::Result<(), String> {
         self.libraries.add(from, &mut self.found)?;
-        self.entries.insert(at.to_owned(), Entry::Program(from.to_owned()));
+        self.entries.insert(at.to_owned(), ImageEntry::Program(from.to_owned()));
         Ok(())
     }
 
@@ -150,15 +150,15 @@ impl Image {
     }
 
     pub(crate) fn file(&mut self, at: &str, from: &Path) {
-        self.entries.insert(at.to_owned(), Entry::File(from.to_owned()));
+        self.entries.insert(at.to_owned(), ImageEntry::File(from.to_owned()));
     }
 
     pub(crate) fn text(&mut self, at: &str, bytes: Vec<u8>) {
-        self.entries.insert(at.to_owned(), Entry::Text(bytes));
+        self.entries.insert(at.to_owned(), ImageEntry::Text(bytes));
     }
 
     pub(crate) fn link(&mut self, at: &str, to: &str) {
-        self.entries.insert(at.to_owned(), Entry::Link(to.to_owned()));
+        self.entries.insert(at.to_owned(), ImageEntry::Link(to.to_owned()));
     }
 
     /// Writes the image.
@@ -172,7 +172,7 @@ impl Image {
                 self.link(&format!("lib64/{name}"), &format!("/{FOLDER}/{name}"));
             }
             // The loader needs the mode of a program.
-            self.entries.insert(format!("{FOLDER}/{name}"), Entry::Program(from));
+            self.entries.insert(format!("{FOLDER}/{name}"), ImageEntry::Program(from));
         }
         let mut archive = Archive::new(BufWriter::new(File::create(path)?));
         let mut folders = BTreeSet::new();
@@ -187,10 +187,10 @@ impl Image {
                 }
             }
             match entry {
-                Entry::File(from) => archive.file(at, &read(from)?, false)?,
-                Entry::Program(from) => archive.file(at, &read(from)?, true)?,
-                Entry::Text(bytes) => archive.file(at, bytes, false)?,
-                Entry::Link(to) => archive.link(at, to)?,
+                ImageEntry::File(from) => archive.file(at, &read(from)?, false)?,
+                ImageEntry::Program(from) => archive.file(at, &read(from)?, true)?,
+                ImageEntry::Text(bytes) => archive.file(at, bytes, false)?,
+                ImageEntry::Link(to) => archive.link(at, to)?,
             }
         }
         archive.finish()?.flush()

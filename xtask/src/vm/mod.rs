@@ -67,6 +67,10 @@ pub(crate) struct Options {
     /// Processors of the machine.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=8))]
     processors: u8,
+    /// Card whose capabilities the devices of worlds B and E have, as `uverbs softhca serve
+    /// --profile` takes it [default: connectx-6dx].
+    #[arg(long, value_name = "NAME")]
+    card: Option<String>,
     /// List the programs, and run nothing.
     #[arg(long)]
     list: bool,
@@ -141,6 +145,8 @@ impl Options {
             kernel: Vec::new(),
             test: Vec::new(),
             processors,
+            // The one other card whose rows are the same.
+            card: (world == World::B).then(|| "connectx-7".to_owned()),
             list: false,
             keep: false,
             shell: false,

@@ -40,7 +40,7 @@ pub(crate) fn run(kit: &Kit, name: &str, world: World, options: &Options) -> Out
 fn suite_run(kit: &Kit, name: &str, world: World, options: &Options) -> Result<Outcome, Outcome> {
     let root = suite()?;
     let kernel = Kernel::fetch(name)?;
-    let binaries = binaries::build(&[].into(), &kit.guest, &[])?;
+    let binaries = binaries::build(&[].into(), &kit.guest)?;
     let version = version(&root)?;
     println!("vm: rdma-core {version}'s tests, world {} on {}", world.letter(), kernel.version);
 

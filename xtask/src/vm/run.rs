@@ -107,7 +107,7 @@ pub(crate) fn build(
     }
     let rows = rows(&kernel, world, options)?;
     let needs = rows.iter().flat_map(Row::needs).collect();
-    let binaries = binaries::build(&needs, &kit.guest, world.features())?;
+    let binaries = binaries::build(&needs, &kit.guest)?;
     Ok((kernel, rows, binaries))
 }
 
@@ -224,6 +224,9 @@ pub(crate) fn server(
     };
     let mut command = Command::new(binaries.program("uverbs")?);
     command.args(words);
+    if let Some(card) = &options.card {
+        command.args(["--profile", card]);
+    }
     if options.keep {
         command.args(["--log", DEVICE_LOG]);
     }

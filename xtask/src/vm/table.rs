@@ -14,7 +14,7 @@ const PASS: &str = "pass";
 
 /// Outcome of a test, with the reason if it did not pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Entry {
+struct Recorded {
     outcome: String,
     reason: String,
 }
@@ -25,7 +25,7 @@ pub(crate) struct Table {
     /// Version of rdma-core.
     version: String,
     kernel: String,
-    tests: BTreeMap<String, Entry>,
+    tests: BTreeMap<String, Recorded>,
 }
 
 impl Table {
@@ -46,7 +46,7 @@ impl Table {
                 let [name, outcome, _, reason] =
                     test.splitn(4, '\t').collect::<Vec<_>>().try_into().map_err(|_| wrong())?;
                 let reason = plain(reason);
-                let entry = Entry { outcome: outcome.to_owned(), reason };
+                let entry = Recorded { outcome: outcome.to_owned(), reason };
                 if table.tests.insert(name.to_owned(), entry).is_some() {
                     return Err(format!("{name} ran twice"));
                 }
@@ -75,7 +75,7 @@ impl Table {
                 ["kernel", version] => table.kernel = version.to_owned(),
                 [name, outcome, ref reason @ ..] if reason.len() < 2 => {
                     let reason = reason.first().copied().unwrap_or_default().to_owned();
-                    let entry = Entry { outcome: outcome.to_owned(), reason };
+                    let entry = Recorded { outcome: outcome.to_owned(), reason };
                     table.tests.insert(name.to_owned(), entry);
                 }
                 _ => return Err(format!("{line:?}: no such item")),
@@ -93,7 +93,7 @@ impl Table {
             self.version,
             self.kernel
         );
-        for (name, Entry { outcome, reason }) in &self.tests {
+        for (name, Recorded { outcome, reason }) in &self.tests {
             let end = if reason.is_empty() { "" } else { "\t" };
             text.push_str(&format!("{name}\t{outcome}{end}{reason}\n"));
         }
@@ -178,7 +178,7 @@ pub(crate) fn beside(found: &Table, path: &Path, parts: &[String]) -> Result<(),
 fn behind(of_c: &Table, found: &Table) -> Vec<String> {
     let names = of_c.tests.keys().filter(|name| of_c.passes(name) && !found.passes(name));
     let told = names.map(|name| match found.tests.get(name) {
-        Some(Entry { outcome, reason }) => format!("{name}: {outcome}: {reason}"),
+        Some(Recorded { outcome, reason }) => format!("{name}: {outcome}: {reason}"),
         None => format!("{name}: gone"),
     });
     told.collect()
@@ -206,7 +206,7 @@ fn compared(noted: &Table, found: &Table, parts: &[String]) -> Outcome {
     for name in noted.tests.keys().filter(|name| runs(name, parts) && noted.passes(name)) {
         match found.tests.get(name) {
             Some(entry) if entry.outcome == PASS => {}
-            Some(Entry { outcome, reason }) => lost.push(format!("{name}: {outcome}: {reason}")),
+            Some(Recorded { outcome, reason }) => lost.push(format!("{name}: {outcome}: {reason}")),
             // Another version of the suite may lack the test.
             None if noted.version != found.version => println!("    gone     {name}"),
             None => lost.push(format!("{name}: gone")),
@@ -218,7 +218,7 @@ fn compared(noted: &Table, found: &Table, parts: &[String]) -> Outcome {
     let mut gained = 0;
     for (name, entry) in &found.tests {
         let before = noted.tests.get(name);
-        let Entry { outcome, reason } = entry;
+        let Recorded { outcome, reason } = entry;
         if outcome == PASS && !noted.passes(name) {
             println!("    new      {name}");
             gained += 1;

@@ -61,14 +61,6 @@ impl World {
         }
     }
 
-    /// Cargo's words for the features that `Any` needs in this world.
-    pub(crate) fn features(self) -> &'static [&'static str] {
-        match self {
-            Self::B | Self::C | Self::E => &[],
-            Self::S => &["--features", "uverbs/any-siw,uverbs-c-abi/any-siw"],
-        }
-    }
-
     /// IP address of the device, unless its GIDs have it.
     pub(crate) fn address(self) -> Option<&'static str> {
         match self {

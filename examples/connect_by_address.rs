@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use uverbs::cm::{Connector, EventChannel, Listener, Param};
-use uverbs::{CompletionQueue, Device, ProtectionDomain, QueuePair, Refused};
+use uverbs::{CompletionQueue, Device, ProtectionDomain, QueuePair};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -60,11 +60,11 @@ fn ask(device: &Device, at: SocketAddr) -> Result<()> {
     route.init(&mut qp)?;
     qp.post_recv(1, pd.slab(64, 1)?.take().ok_or("the slab is new")?)?;
     let param = Param { private_data: b"from the client".to_vec(), ..Param::default() };
-    let mut connection = route.connect(qp, &param).map_err(Refused::into_error)?;
+    let mut connection = route.connect(qp, &param)?;
     println!("client  is connected; told {:?}", text(connection.private_data()));
     connection.queue_pair().post_send_inline(2, b"hello")?;
     println!("client  received {:?}", text(&received(&mut cq)?));
-    connection.disconnect(LIMIT).map_err(Refused::into_error)?;
+    connection.disconnect(LIMIT)?;
     println!("client  disconnected");
     Ok(())
 }
@@ -77,7 +77,7 @@ fn serve(listener: &Listener) -> Result<String> {
     request.init(&mut qp)?;
     qp.post_recv(1, pd.slab(64, 1)?.take().ok_or("the slab is new")?)?;
     let param = Param { private_data: b"from the server".to_vec(), ..Param::default() };
-    let mut connection = request.accept(qp, &param).map_err(Refused::into_error)?;
+    let mut connection = request.accept(qp, &param)?;
     let message = received(&mut cq)?;
     connection.queue_pair().post_send_inline(2, &message)?;
     if !connection.is_closed(LIMIT)? {

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 
 use common::{Outcome, PATIENCE, shown};
 use uverbs::cm::{Connector, EventChannel, Listener, Param};
-use uverbs::{Completed, CompletionQueue, Context, Device, Frame, GRH_LEN, Local, Notify, Refused};
+use uverbs::{Completed, CompletionQueue, Context, Device, Frame, GRH_LEN, Local, Notify};
 
 /// Bytes of a receive.
 const ROOM: usize = 64;
@@ -90,7 +90,7 @@ fn by_address(device: &Device) -> Outcome {
         let mut qp = context.queue_pair(&pd, &cq).build()?;
         request.init(&mut qp)?;
         qp.post_recv(0, pd.slab(ROOM, 1)?.take().ok_or("the slab is new")?)?;
-        let mut connection = request.accept(qp, &Param::default()).map_err(Refused::into_error)?;
+        let mut connection = request.accept(qp, &Param::default())?;
         println!("cm      {}", shown(&received(&mut cq)?));
         connection.is_closed(PATIENCE)?;
         Ok(())
@@ -100,10 +100,10 @@ fn by_address(device: &Device) -> Outcome {
     let context = route.device()?.open()?;
     let (pd, mut cq) = (context.alloc_pd()?, context.create_cq(256)?);
     let qp = context.queue_pair(&pd, &cq).build()?;
-    let mut connection = route.connect(qp, &Param::default()).map_err(Refused::into_error)?;
+    let mut connection = route.connect(qp, &Param::default())?;
     connection.queue_pair().post_send_inline(100, b"connected by address")?;
     cq.wait(PATIENCE)?.result?;
-    connection.disconnect(PATIENCE).map_err(Refused::into_error)?;
+    connection.disconnect(PATIENCE)?;
     server.join().map_err(|_| "the server panicked")?
 }
 // ANCHOR_END: cm

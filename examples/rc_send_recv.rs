@@ -5,7 +5,7 @@ use std::time::Duration;
 use uverbs::{Completed, Local};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // The machine's first RDMA device, or the software HCA that comes with the library.
+    // A device of this machine with a link, or the software HCA that comes with the library.
     let context = uverbs::device_or_softhca()?.open()?;
     let pd = context.alloc_pd()?;
     // Room for all completions: two queue pairs, each with 128 sends and 128 receives outstanding.

@@ -102,7 +102,7 @@ fn a_shared_queue_works_on_after_a_refused_end() {
     it.fill();
     for _ in 0..3 {
         let srq = match it.srq.destroy() {
-            Err(refused) => refused.object,
+            Err(refused) => refused.into_object(),
             Ok(_) => panic!("a queue pair uses it"),
         };
         it.srq = srq;
@@ -133,7 +133,7 @@ fn tags_work_on_after_a_refused_end() {
     let slab = pd.slab(64, 8).unwrap();
     srq.add_tag(1, 7, 2, slab.take().unwrap()).unwrap();
     assert_eq!(cq.wait(LIMIT).unwrap().result, Ok(Completed::TagAdded));
-    let mut srq = srq.destroy().expect_err("a queue pair uses it").object;
+    let mut srq = srq.destroy().expect_err("a queue pair uses it").into_object();
     // The queue that changes its list is gone already, as of libmlx5 (`mlx5_destroy_srq`).
     let rejected = srq.add_tag(3, 8, 4, slab.take().unwrap()).unwrap_err();
     assert_eq!(rejected.error, PostError::State);
@@ -165,7 +165,7 @@ fn what_outlives_its_queue_pair_ends_nothing_elses() {
     let mut first = raw();
     let flow = first.steer(&rule).unwrap();
     // The kernel refuses to destroy a queue pair with attachments, so they go first.
-    let first = first.destroy().expect_err("a rule is attached").object;
+    let first = first.destroy().expect_err("a rule is attached").into_object();
     let mut second = raw();
     let other = second.steer(&rule).unwrap();
     drop(first);
@@ -177,7 +177,7 @@ fn what_outlives_its_queue_pair_ends_nothing_elses() {
     end.bring_up(&local()).unwrap();
     let group = MulticastGroup { gid: "ff12::9".parse().unwrap(), lid: 0xc009 };
     let member = end.attach(&group).unwrap();
-    drop(end.destroy().expect_err("it is a member").object);
+    drop(end.destroy().expect_err("it is a member").into_object());
     let mut next: QueuePair<Any, Ud> =
         context.queue_pair(&pd, &cq).ud().overcommit().build().unwrap();
     next.bring_up(&local()).unwrap();

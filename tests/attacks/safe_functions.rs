@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Folders with the types that safe posts and polls rely on.
-const FOLDERS: [&str; 9] = [
+const FOLDERS: [&str; 10] = [
     "providers/core/src/memory",
     "providers/core/src/objects",
     "providers/core/src/provider",
@@ -14,6 +14,7 @@ const FOLDERS: [&str; 9] = [
     "providers/mlx5/src",
     "providers/rxe/src",
     "providers/siw/src",
+    "providers/rdmavt/src",
     "src",
     "adapters/streams/src",
 ];

@@ -64,6 +64,16 @@ pub fn soft(hca: &SoftHca) -> Device {
     Device::from(hca.clone())
 }
 
+/// Returns true, and skips the test, if `UVERBS_SOFTHCA_PROFILE` names one of these cards.
+pub fn card_lacks(what: &str, cards: &[&str]) -> bool {
+    let card = std::env::var("UVERBS_SOFTHCA_PROFILE").unwrap_or_default();
+    let lacks = cards.contains(&card.as_str());
+    if lacks {
+        skip(&format!("{card} lacks {what}"));
+    }
+    lacks
+}
+
 /// Returns true on a software HCA of this process. Otherwise skips the test, with this reason.
 pub fn only_on_softhca(why: &str) -> bool {
     let real = std::env::var_os("UVERBS_TEST_DEVICE").is_some();
@@ -100,6 +110,25 @@ pub fn not_on_siw(why: &str) -> bool {
         skip(why);
     }
     siw
+}
+
+/// Returns true if the device under test is one of Omni-Path (`RDMA_DRIVER_HFI1`).
+pub fn is_rdmavt() -> bool {
+    std::env::var_os("UVERBS_TEST_DEVICE").is_some() && device().record().driver_id == 15
+}
+
+/// Returns true if the device under test lacks ConnectX's extensions: soft-RoCE, Omni-Path.
+pub fn is_plain() -> bool {
+    is_rxe() || is_rdmavt()
+}
+
+/// Returns false on Omni-Path, and skips the test or its rest, with this reason.
+pub fn not_on_rdmavt(why: &str) -> bool {
+    let rdmavt = is_rdmavt();
+    if rdmavt {
+        skip(why);
+    }
+    rdmavt
 }
 
 /// Command that runs this test program as a new process, under the runner that `UVERBS_TEST_RUNNER`

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use common::{LIMIT, Side, impatient, is_rxe, pair, pair_with};
+use common::{LIMIT, Side, impatient, is_plain, pair, pair_with};
 use uverbs::{Error, Remote};
 
 /// The timestamp of the next completion.
@@ -23,7 +23,7 @@ fn stamp(side: &mut Side) -> Option<u64> {
 fn completions_tell_when_they_were() {
     let (mut client, mut server) = pair();
     let attr = client.context.query_device().unwrap();
-    if is_rxe() {
+    if is_plain() {
         assert_eq!((attr.completion_timestamp_mask, attr.hca_core_clock), (0, 0));
         return common::skip("it has no clock");
     }
@@ -60,7 +60,7 @@ fn completions_tell_the_time_of_day() {
     let (mut client, mut server) = pair();
     let clock = match server.context.clock() {
         Ok(clock) => clock,
-        Err(Error::Unsupported { verb: "query_rt_values", .. }) if is_rxe() => {
+        Err(Error::Unsupported { verb: "query_rt_values", .. }) if is_plain() => {
             return common::skip("it has no clock");
         }
         Err(error) => panic!("{error}"),
@@ -84,7 +84,7 @@ fn completions_tell_the_time_of_day() {
 fn the_clock_itself_can_be_read() {
     let (mut client, server) = pair();
     let clock = match client.context.clock() {
-        Err(_) if is_rxe() => return common::skip("it has no clock"),
+        Err(_) if is_plain() => return common::skip("it has no clock"),
         clock => clock.unwrap(),
     };
     let before = match clock.ticks() {

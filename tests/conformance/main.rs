@@ -6,11 +6,13 @@
 //! `cargo test --test conformance -- [--record] [--seed N] [--programs N] [--skip TEXT]...
 //! [TEXT]...`: `--record` prints the outcome of each case instead of comparing it; texts choose
 //! cases by what their names contain, and then no random programs run unless they are asked for.
+//! The text `rdma_cm` chooses the connection manager's programs.
 
 mod calls;
 mod calls_directed;
 mod case;
 mod cases;
+mod cm;
 mod cmd;
 mod memory;
 mod random;
@@ -118,10 +120,12 @@ fn run(options: &Options, target: &Target) -> Result<(), String> {
         // In the form that docs/TESTING.md has for skipped tests.
         skipped.keys().for_each(|why| println!("skipped: conformance: {why}"));
     }
-    let programs = options.programs.unwrap_or(match options.texts.is_empty() {
-        true => PROGRAMS,
-        false => 0,
-    });
+    let named = options.texts.iter().any(|text| text == cm::NAME);
+    let programs = match options.texts.is_empty() {
+        true => options.programs.unwrap_or(PROGRAMS),
+        false if named => 0,
+        false => options.programs.unwrap_or(0),
+    };
     if programs > 0 {
         let (steps, refused) = random::run(target, options.seed, programs, &options.skip)?;
         let how = if target.soft.is_some() { "on softhca alone" } else { "the same on softhca" };
@@ -129,6 +133,13 @@ fn run(options: &Options, target: &Target) -> Result<(), String> {
             "{}: {steps} random calls in {programs} programs, {refused} refused, {how}",
             target.name()
         );
+    }
+    // In a guest the programs take minutes, and have their own row.
+    let all = options.texts.is_empty() && target.soft.is_some();
+    if cm::is_asked(target) && (all || named) {
+        let count = options.programs.unwrap_or(PROGRAMS);
+        let steps = cm::run(target, options.seed, count, options.record)?;
+        println!("{}: {steps} steps of rdma_cm as Linux has them", target.name());
     }
     match bad {
         _ if options.record => Ok(()),

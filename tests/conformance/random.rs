@@ -25,7 +25,7 @@ const STEPS: usize = 40;
 
 /// splitmix64.
 #[derive(Clone, Debug)]
-struct Dice(u64);
+pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
     fn next(&mut self) -> u64 {
@@ -36,15 +36,15 @@ impl Dice {
         z ^ (z >> 31)
     }
 
-    fn below(&mut self, limit: usize) -> usize {
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
         (self.next() % limit as u64) as usize
     }
 
-    fn pick<T: Copy>(&mut self, all: &[T]) -> T {
+    pub(crate) fn pick<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.below(all.len())]
     }
 
-    fn chance(&mut self, in_a_hundred: usize) -> bool {
+    pub(crate) fn chance(&mut self, in_a_hundred: usize) -> bool {
         self.below(100) < in_a_hundred
     }
 }

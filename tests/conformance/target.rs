@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use uverbs_core::discovery;
+use uverbs_core::doors::cm::CmDoor;
 use uverbs_core::doors::{DeviceSource, UverbsDoor};
 use uverbs_kernel_abi::driver_id::{RDMA_DRIVER_MLX5, RDMA_DRIVER_RXE};
 use uverbs_softhca::{LinkLayer, SoftHca};
@@ -69,6 +70,11 @@ impl Target {
 
     pub(crate) fn open(&self) -> Result<Arc<dyn UverbsDoor>, Errno> {
         self.source.open().map_err(known)
+    }
+
+    /// Its connection manager.
+    pub(crate) fn open_cm(&self) -> Result<Arc<dyn CmDoor>, Errno> {
+        self.source.open_cm().map_err(known)
     }
 
     pub(crate) fn name(&self) -> &str {

@@ -9,6 +9,7 @@ use uverbs::cm::{
     ConnectionErrorKind, Connector, Ece, EventChannel, EventKind, IbAddr, Listener, Param,
     PathRecord, PortSpace,
 };
+use uverbs::softhca::SoftHca;
 use uverbs::{Device, Errno, Error, Gid, LinkLayer, Mtu, Refused};
 
 fn listen(device: &Device, ip: IpAddr, space: PortSpace) -> (Listener, SocketAddr) {
@@ -135,7 +136,8 @@ fn vendors_options_go_both_ways() {
         assert_eq!(request.details().ece, asked);
         request.reject_options(b"none of these").unwrap();
         let request = listener.next(LIMIT).unwrap();
-        assert_eq!(request.details().ece, Ece::default(), "nothing was said");
+        let fresh = context.queue_pair(&pd, &cq).build().unwrap();
+        assert_eq!(request.details().ece, fresh.ece(), "the device's own");
     });
     let route = || connector(addr).resolve_on(EventChannel::of(&device).unwrap()).unwrap();
     let param = Param { ece: asked, ..Param::default() };
@@ -341,4 +343,44 @@ fn a_gid_is_an_address() {
     let from: SocketAddr = "127.0.0.1:0".parse().unwrap();
     let error = Connector::to_ib(at).from(from).resolve().unwrap_err();
     assert_eq!(error.to_errno(), Errno::EINVAL, "{error}");
+}
+
+/// The connection manager carries the options of both devices, which use those that they share.
+#[test]
+fn devices_agree_on_options_by_themselves() {
+    if !common::only_on_softhca("devices with options of their own") {
+        return;
+    }
+    const VERSION: u32 = 1 << 28;
+    let fabric = uverbs::softhca::wire::Fabric::new();
+    let device = |ece| {
+        let hca = SoftHca::builder().fabric(&fabric).hca(|config| config.ece = ece);
+        common::soft(&hca.build().unwrap())
+    };
+    for (client, server, agreed) in [
+        (VERSION | 0b0110, VERSION | 0b1011, VERSION | 0b0010),
+        (VERSION | 0b0110, VERSION | 0b0110, VERSION | 0b0110),
+        (VERSION | 0b0110, 0, 0),
+        (0, VERSION | 0b0110, 0),
+    ] {
+        let (client, server) = (device(client), device(server));
+        let (listener, addr) = listen(&server, server.addresses().unwrap()[0], PortSpace::Tcp);
+        let accepting = thread::spawn(move || {
+            let context = server.open().unwrap();
+            let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq(256).unwrap());
+            let qp = context.queue_pair(&pd, &cq).build().unwrap();
+            let request = listener.next(LIMIT).unwrap();
+            request.accept(qp, &Param::default()).unwrap()
+        });
+        let route = connector(addr).resolve_on(EventChannel::of(&client).unwrap()).unwrap();
+        let context = client.open().unwrap();
+        let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq(256).unwrap());
+        let qp = context.queue_pair(&pd, &cq).build().unwrap();
+        let mut here = route.connect(qp, &Param::default()).unwrap();
+        let mut there = accepting.join().unwrap();
+        if agreed != 0 {
+            let found = [here.queue_pair().ece(), there.queue_pair().ece()];
+            assert_eq!(found.map(|ece| ece.options), [agreed; 2]);
+        }
+    }
 }

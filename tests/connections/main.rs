@@ -1,6 +1,7 @@
 //! Connections by address: the connection manager and endpoints.
 
 mod cm;
+mod cm_errors;
 mod cm_events;
 mod cm_param;
 mod endpoints;

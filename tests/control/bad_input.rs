@@ -26,13 +26,13 @@ fn without_a_device_there_is_advice_and_no_simulation() {
     let devices = uverbs::devices().unwrap();
     let taken = uverbs::default_device().map(|device| device.name().to_owned());
     let or_else = uverbs::device_or_softhca().unwrap();
-    match devices.first() {
-        Some(first) => {
-            assert_eq!(taken.as_deref(), Ok(first.name()));
-            assert_eq!(or_else.name(), first.name());
+    match uverbs::choose_among(&devices) {
+        Ok(choice) => {
+            assert_eq!(taken.as_deref(), Ok(choice.device.name()));
+            assert_eq!(or_else.name(), choice.device.name());
         }
-        None => {
-            let error = taken.unwrap_err();
+        Err(error) => {
+            assert_eq!(taken, Err(error.clone()));
             let expected = Error::NoSuchDevice { name: String::new(), available: Vec::new() };
             assert_eq!(error, expected);
             assert!(error.to_string().contains("/dev/infiniband"), "{error}");
@@ -228,7 +228,9 @@ fn a_wait_in_vain_says_what_is_wrong() {
         Error::TimedOut { verb: "poll_cq", why, .. } => why,
         other => panic!("{other:?}"),
     };
-    assert_eq!(why(client.cq.wait(none).unwrap_err()), None, "nothing is wrong, nothing came");
+    let said = why(client.cq.wait(none).unwrap_err()).unwrap();
+    let ready = format!("Ready: queue pair {:#x}", client.qp.qpn());
+    assert!(said.contains("posted") && said.ends_with(&ready), "{said}");
     client.qp.fail().unwrap();
     let said = why(client.cq.wait(none).unwrap_err()).unwrap();
     let qpn = format!("{:#x}", client.qp.qpn());
@@ -242,6 +244,7 @@ fn a_wait_in_vain_says_what_is_wrong() {
     let most = qp.cap().max_send_wr + qp.cap().max_recv_wr;
     let said = why(small.wait(none).unwrap_err()).unwrap();
     assert!(said.contains("overrun") && said.contains(&most.to_string()), "{said}");
+    assert!(said.contains(&format!("not connected: queue pair {:#x}", qp.qpn())), "{said}");
     drop(qp);
     let said = why(small.wait(none).unwrap_err()).unwrap();
     assert!(said.contains("no queue pair"), "the last one is gone: {said}");

@@ -143,6 +143,9 @@ fn a_queue_pair_without_the_right_refuses_whatever_the_key_says() {
 
 #[test]
 fn wrong_local_keys_and_ranges() {
+    if common::not_on_rdmavt("its kernel refuses such a send when it is posted") {
+        return;
+    }
     for case in 0..3 {
         let (mut client, _server) = pair_with(&impatient(), |qp| qp);
         let slab = client.slab(64, 1);

@@ -1,7 +1,7 @@
 //! Enhanced connection establishment: options that queue pairs report, and that two of them agree
 //! on.
 
-use common::{is_rxe, local, not_on_rxe, only_on_softhca, soft};
+use common::{is_plain, local, not_on_rxe, only_on_softhca, soft};
 use uverbs::attr::Ece;
 use uverbs::softhca::SoftHca;
 use uverbs::{Context, Error, Local, QueuePair};
@@ -15,6 +15,11 @@ fn queue_pair(context: &Context) -> QueuePair {
     context.queue_pair(&pd, &cq).build().unwrap()
 }
 
+/// True on a card without ECE.
+fn lacking() -> bool {
+    common::card_lacks("ECE", &["connectx-4", "connectx-4lx", "connectx-5"])
+}
+
 /// A device in this process that knows these options.
 fn device(ece: u32) -> Context {
     let hca = SoftHca::builder().hca(|config| config.ece = ece).build().unwrap();
@@ -23,8 +28,11 @@ fn device(ece: u32) -> Context {
 
 #[test]
 fn a_queue_pair_says_what_its_device_knows() {
+    if lacking() {
+        return;
+    }
     let qp = queue_pair(&common::device().open().unwrap());
-    if is_rxe() {
+    if is_plain() {
         assert_eq!(qp.ece(), Ece::default());
         return;
     }
@@ -34,7 +42,10 @@ fn a_queue_pair_says_what_its_device_knows() {
 
 #[test]
 fn the_next_change_of_state_asks_and_is_answered() {
-    if not_on_rxe("soft-RoCE knows none") {
+    if common::not_on_rdmavt("the device has no ECE") {
+        return;
+    }
+    if lacking() || not_on_rxe("soft-RoCE knows none") {
         return;
     }
     let mut qp = queue_pair(&common::device().open().unwrap());
@@ -74,8 +85,11 @@ fn devices_agree_on_what_both_have() {
 
 #[test]
 fn wrong_options_are_refused() {
+    if lacking() {
+        return;
+    }
     let mut qp = queue_pair(&common::device().open().unwrap());
-    if is_rxe() {
+    if is_plain() {
         let none = qp.set_ece(Ece { vendor: VENDOR, options: VERSION });
         assert!(matches!(none, Err(Error::Unsupported { verb: "set_ece", .. })), "{none:?}");
         return;
@@ -89,4 +103,31 @@ fn wrong_options_are_refused() {
     assert_eq!(without.ece(), Ece::default());
     let none = without.set_ece(Ece { vendor: VENDOR, options: VERSION });
     assert!(matches!(none, Err(Error::Unsupported { verb: "set_ece", .. })), "{none:?}");
+}
+
+#[test]
+fn endpoints_carry_the_options() {
+    if !only_on_softhca("a device with options of its own") {
+        return;
+    }
+    let (few, many) = (device(VERSION | 0b0110), device(VERSION | 0b1011));
+    let none = device(0);
+    for (left, right, agreed) in
+        [(&few, &many, VERSION | 0b0010), (&many, &many, VERSION | 0b1011), (&few, &none, 0)]
+    {
+        let mut ends = [queue_pair(left), queue_pair(right)];
+        let told = [0, 1].map(|end: usize| ends[end].prepare(&Local::default()).unwrap());
+        // Devices of two fabrics: the change of state needs no peer that answers.
+        for (end, theirs) in ends.iter_mut().zip([told[1], told[0]]) {
+            let theirs: uverbs::Endpoint = theirs.to_string().parse().unwrap();
+            end.connect(&theirs).unwrap();
+        }
+        if agreed != 0 {
+            assert_eq!(ends.map(|end| end.ece().options), [agreed; 2]);
+        }
+    }
+    let text = queue_pair(&none).prepare(&Local::default()).unwrap().to_string();
+    assert!(!text.contains("ece"), "{text}");
+    let bad = format!("{text} ece=15b3:1").parse::<uverbs::Endpoint>().unwrap_err();
+    assert_eq!((bad.part, bad.found.as_str()), ("ece", "15b3:1"));
 }

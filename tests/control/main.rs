@@ -3,7 +3,10 @@
 mod async_events;
 mod bad_input;
 mod bad_posts;
+mod cards;
 mod control;
 mod ece;
+mod hints;
 mod limits;
+mod reports;
 mod states;

@@ -1,7 +1,7 @@
 //! Dynamic connections: initiators, targets, their messages, and refused posts.
 #![allow(unsafe_code, reason = "raw posts are part of what is tested")]
 
-use common::{LIMIT, device, done, filled, impatient, is_rxe, local, pattern};
+use common::{LIMIT, device, done, filled, impatient, is_plain, local, pattern};
 use uverbs::dc::{DcEndpoint, DcTarget, DciChange, DciInitAttr};
 use uverbs::raw::{Data, SendOp};
 use uverbs::transport::Dci;
@@ -72,7 +72,7 @@ impl Initiator {
 /// The device under test, if it has dynamic connections. On soft-RoCE, checks that it refuses them.
 fn dc_device() -> Option<Device> {
     let device = device();
-    if !is_rxe() {
+    if !is_plain() {
         return Some(device);
     }
     let context = device.open().expect("open");
@@ -248,7 +248,7 @@ fn a_wrong_key_and_a_target_that_is_gone_are_met_with_silence() {
     srq.post(2, frame).unwrap();
     let refused = srq.destroy().expect_err("a target uses it");
     assert_eq!(refused.error.errno(), Some(Errno::EBUSY));
-    let srq = refused.object;
+    let srq = refused.into_object();
     target.destroy().expect("destroy");
     assert_eq!(sent(&mut other, &at), Err(Status::RetryExceeded));
     let left = srq.destroy().expect("nobody uses it");

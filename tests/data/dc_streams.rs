@@ -1,6 +1,6 @@
 //! Streams of an initiator of dynamic connections: an error stops one, and the others go on.
 
-use common::{LIMIT, device, filled, impatient, is_rxe, is_siw, local, pattern};
+use common::{LIMIT, device, filled, impatient, is_plain, is_siw, local, pattern};
 use uverbs::dc::{DcDestination, DcTarget, DciStreams};
 use uverbs::transport::Dci;
 use uverbs::{
@@ -24,7 +24,7 @@ const STREAMS: DciStreams = DciStreams { log_concurrent: 2, log_errored: 1 };
 
 /// Returns `None` on a device without dynamic connections.
 fn pair(streams: Option<DciStreams>) -> Option<Pair> {
-    if is_rxe() || is_siw() {
+    if is_plain() || is_siw() {
         common::skip("dynamic connections are mlx5's");
         return None;
     }

@@ -251,7 +251,7 @@ fn a_member_is_not_destroyed() {
     assert_eq!(refused.error.errno(), Some(Errno::EBUSY), "{}", refused.error);
     assert_eq!(refused.error.verb(), Some("destroy_qp"));
     // It goes on as before, with its receive.
-    let mut qp = refused.object;
+    let mut qp = refused.into_object();
     let to = qp.multicast_destination(&group, Local::default().qkey).expect("an address");
     let mut batch = qp.batch();
     batch.send_inline_to(1, b"still here", &to).expect("post");

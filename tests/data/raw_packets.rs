@@ -19,8 +19,8 @@ const IP_THERE: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 2);
 const ROOM: usize = 2048;
 
 /// One program. It opens the device separately, since it does not receive its own packets.
-struct End {
-    qp: RawPacketQueuePair,
+pub(crate) struct End {
+    pub(crate) qp: RawPacketQueuePair,
     cq: CompletionQueue,
     pd: ProtectionDomain,
     slab: Slab,
@@ -28,7 +28,7 @@ struct End {
 }
 
 impl End {
-    fn new(device: &Device) -> Self {
+    pub(crate) fn new(device: &Device) -> Self {
         let context = device.open().expect("open");
         let pd = context.alloc_pd().expect("alloc_pd");
         let cq = context.create_cq(512).expect("create_cq");
@@ -40,7 +40,7 @@ impl End {
     }
 
     /// Posts receives.
-    fn expect(&mut self, count: u64) {
+    pub(crate) fn expect(&mut self, count: u64) {
         for id in 0..count {
             let frame = self.slab.take().expect("a frame");
             self.qp.post_recv(id, frame).expect("post_recv");
@@ -64,14 +64,14 @@ impl End {
     }
 
     /// The next packet received, and its rule's tag.
-    fn next(&mut self) -> (Vec<u8>, u32) {
+    pub(crate) fn next(&mut self) -> (Vec<u8>, u32) {
         let done = self.cq.wait(LIMIT).expect("a completion");
         assert_eq!(done.result, Ok(Completed::Recv));
         (done.frame.expect("a receive has one").to_vec(), done.qpn)
     }
 
     /// Checks that no packet arrived.
-    fn has_none(&mut self) {
+    pub(crate) fn has_none(&mut self) {
         assert!(self.cq.poll(1).next().is_none(), "a packet that nobody steered here");
     }
 }
@@ -83,7 +83,7 @@ fn is_ethernet() -> bool {
 }
 
 /// True if the device supports raw packets. Otherwise skips the test.
-fn has_raw_packets() -> bool {
+pub(crate) fn has_raw_packets() -> bool {
     if not_on_rxe("soft-RoCE has no raw packets") {
         return false;
     }
@@ -411,7 +411,7 @@ fn a_queue_pair_with_rules_is_not_destroyed() {
     other.expect(1);
     let refused = other.qp.destroy().expect_err("it has a rule");
     assert_eq!(refused.error.to_errno(), Errno::EBUSY);
-    other.qp = refused.object;
+    other.qp = refused.into_object();
     one.send(&udp(THERE, (1, 1), b"still there"));
     assert_eq!(other.next().0[42..53], *b"still there");
     // Dropped before its rule: both go with the rule.

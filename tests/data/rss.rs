@@ -292,7 +292,7 @@ fn a_table_keeps_its_queues() {
     // The kernel refuses to destroy a queue that a table uses.
     let refused = first.destroy().expect_err("a table has it");
     assert_eq!(refused.error.errno(), Some(Errno::EBUSY));
-    let first = refused.object;
+    let first = refused.into_object();
     drop(last);
     // It is only the handle that is gone: the queue still receives.
     let flow_of_packet = Flow::udp(1);

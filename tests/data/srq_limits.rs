@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use common::{LIMIT, device, is_rxe};
+use common::{LIMIT, device, is_plain};
 use uverbs::Error;
 use uverbs::attr::SrqAttr;
 use uverbs::event::{AsyncElement, AsyncEventKind};
@@ -123,7 +123,7 @@ fn what_the_device_does_not_have_is_refused_by_name() {
 fn another_size_where_the_device_can() {
     let device = device();
     let mut server = Server::new(&device, 8);
-    if !is_rxe() {
+    if !is_plain() {
         let error = server.srq.resize(64).unwrap_err();
         assert!(matches!(error, Error::Unsupported { verb: "modify_srq", .. }), "{error}");
         assert_eq!(error.errno(), None, "the kernel wasn't asked");

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::os::fd::AsFd;
 
-use common::{LIMIT, device, done, filled, impatient, is_rxe, local, pattern};
+use common::{LIMIT, device, done, filled, impatient, is_plain, local, pattern};
 use uverbs::attr::RcChange;
 use uverbs::event::{AsyncElement, AsyncEventKind};
 use uverbs::raw::{Data, SendOp};
@@ -111,7 +111,7 @@ fn free(slab: &Slab) -> usize {
 /// The device under test, if it has XRC. On soft-RoCE, checks that it refuses XRC.
 fn xrc_device() -> Option<Device> {
     let device = device();
-    if !is_rxe() {
+    if !is_plain() {
         return Some(device);
     }
     let context = device.open().expect("open");
@@ -121,7 +121,7 @@ fn xrc_device() -> Option<Device> {
     assert!(matches!(refused, Error::Unsupported { verb: "create_qp", .. }), "{refused}");
     let refused = context.xrc_domain().expect_err("rxe has no XRC");
     assert!(matches!(refused, Error::Unsupported { verb: "open_xrcd", .. }), "{refused}");
-    common::skip("soft-RoCE has no XRC");
+    common::skip("the device has no XRC");
     None
 }
 
@@ -361,7 +361,7 @@ fn a_domain_in_use_is_not_closed() {
     let busy = |domain: XrcDomain| {
         let refused = domain.close().expect_err("it is used");
         assert_eq!(refused.error.errno(), Some(Errno::EBUSY), "{}", refused.error);
-        refused.object
+        refused.into_object()
     };
     let domain = busy(domain);
     srq.destroy().unwrap();

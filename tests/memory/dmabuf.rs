@@ -4,10 +4,11 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
-use common::{Side, is_rxe, local, only_on_softhca, page_size, pair};
+use common::{Side, is_rxe, local, only_on_softhca, page_size, pair, soft};
 use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::ftruncate;
+use uverbs::softhca::SoftHca;
 use uverbs::{AccessFlags, Errno, Error, MemoryRegion, Remote, Status};
 
 const OPEN: AccessFlags = AccessFlags::LOCAL_WRITE
@@ -103,6 +104,33 @@ fn it_gets_other_rights_and_keeps_its_memory() {
     let region = register(&server, &file, 0, 4096, 0);
     assert_eq!(write(&mut client, 5, 0, &region), None);
     assert_eq!(bytes(&file, 0, 8), [5; 8]);
+}
+
+/// A card with a direct path to GPUs takes it, and another one says that it has none.
+#[test]
+fn the_direct_path_is_taken_where_there_is_one() {
+    if !only_on_softhca(ONLY) {
+        return;
+    }
+    let file = exported(8192, SealFlag::F_SEAL_SHRINK);
+    for has in [true, false] {
+        let hca = SoftHca::builder().hca(|config| config.data_direct = has).build().unwrap();
+        let mut side = Side::new(&soft(&hca), &local(), |builder| builder);
+        side.qp.connect_to_self().unwrap();
+        let direct = |iova| side.pd.register_dmabuf_direct(file.as_fd(), 4096, 4096, iova, OPEN);
+        let errno = direct(8).unwrap_err().errno();
+        assert!([Some(Errno::EOPNOTSUPP), Some(Errno::EINVAL)].contains(&errno), "{errno:?}");
+        match (direct(0x10_0000), has) {
+            (Ok(region), true) => {
+                assert_eq!(write(&mut side, 9, 0x10_0000, &region), None);
+                assert_eq!(bytes(&file, 4096, 8), [9; 8]);
+            }
+            (Err(error), false) => assert_eq!(error.errno(), Some(Errno::EINVAL), "{error}"),
+            (other, _) => panic!("{other:?}"),
+        }
+        // The usual path needs no such card.
+        register(&side, &file, 0, 4096, 0);
+    }
 }
 
 fn refused(side: &Side, file: &impl AsFd, (offset, len, iova): (u64, usize, u64)) -> Errno {

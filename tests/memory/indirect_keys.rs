@@ -77,6 +77,9 @@ fn status(completion: &WorkCompletion) -> Option<Status> {
 
 #[test]
 fn a_list_is_one_range() {
+    if common::not_on_rdmavt("the device has no indirect keys") {
+        return;
+    }
     if common::not_on_rxe(NO_KEYS) {
         return;
     }
@@ -121,6 +124,9 @@ fn a_list_is_one_range() {
 /// A column of a matrix of each side by one READ, and by one WRITE.
 #[test]
 fn a_column_of_a_matrix_is_one_range() {
+    if common::not_on_rdmavt("the device has no indirect keys") {
+        return;
+    }
     const SIDE: usize = 100;
     if common::not_on_rxe(NO_KEYS) {
         return;
@@ -171,6 +177,9 @@ fn a_column_of_a_matrix_is_one_range() {
 
 #[test]
 fn the_next_work_request_finds_the_layout() {
+    if common::not_on_rdmavt("the device has no indirect keys") {
+        return;
+    }
     if common::not_on_rxe(NO_KEYS) {
         return;
     }
@@ -191,6 +200,9 @@ fn the_next_work_request_finds_the_layout() {
 
 #[test]
 fn what_a_key_does_not_name_is_refused() {
+    if common::not_on_rdmavt("the device has no indirect keys") {
+        return;
+    }
     if common::not_on_rxe(NO_KEYS) {
         return;
     }
@@ -225,6 +237,9 @@ fn what_a_key_does_not_name_is_refused() {
 
 #[test]
 fn an_invalidated_key_in_use_is_an_error() {
+    if common::not_on_rdmavt("the device has no indirect keys") {
+        return;
+    }
     if common::not_on_rxe(NO_KEYS) {
         return;
     }
@@ -273,6 +288,9 @@ fn an_invalidated_key_in_use_is_an_error() {
 /// The key keeps its memory alive, also while only a work request holds the key.
 #[test]
 fn memory_stays_while_a_key_names_it() {
+    if common::not_on_rdmavt("the device has no indirect keys") {
+        return;
+    }
     if common::not_on_rxe(NO_KEYS) {
         return;
     }
@@ -298,6 +316,9 @@ fn memory_stays_while_a_key_names_it() {
 
 #[test]
 fn bad_layouts_are_refused_at_once() {
+    if common::not_on_rdmavt("the device has no indirect keys") {
+        return;
+    }
     if common::not_on_rxe(NO_KEYS) {
         return;
     }
@@ -357,6 +378,9 @@ fn bad_layouts_are_refused_at_once() {
 /// Fifty-two parts, also over the end of the ring; and a queue that is shorter than that.
 #[test]
 fn as_many_parts_as_there_can_be() {
+    if common::not_on_rdmavt("the device has no indirect keys") {
+        return;
+    }
     if common::not_on_rxe(NO_KEYS) {
         return;
     }
@@ -405,6 +429,9 @@ fn as_many_parts_as_there_can_be() {
 #[test]
 #[allow(unsafe_code, reason = "raw posts, over exposed memory that lives until the end")]
 fn a_part_that_is_not_the_domains_is_refused_by_the_device() {
+    if common::not_on_rdmavt("the device has no indirect keys") {
+        return;
+    }
     if common::not_on_rxe(NO_KEYS) {
         return;
     }
@@ -481,6 +508,9 @@ fn a_device_without_them_says_so() {
 /// addresses count from its beginning.
 #[test]
 fn what_a_completion_brings_is_not_copied_to_a_key() {
+    if common::not_on_rdmavt("the device has no indirect keys") {
+        return;
+    }
     if common::not_on_rxe(NO_KEYS) {
         return;
     }
@@ -512,6 +542,9 @@ fn what_a_completion_brings_is_not_copied_to_a_key() {
 /// A length of 0 is one of 2 GiB elsewhere in work requests.
 #[test]
 fn empty_parts_are_left_out() {
+    if common::not_on_rdmavt("the device has no indirect keys") {
+        return;
+    }
     if common::not_on_rxe(NO_KEYS) {
         return;
     }

@@ -1,7 +1,7 @@
 //! The null region: it discards received data, and sends zeros.
 #![allow(unsafe_code, reason = "posts by address and key")]
 
-use common::{Side, is_rxe, local, pair, pair_with};
+use common::{Side, is_plain, local, pair, pair_with};
 use uverbs::memory::NullRegion;
 use uverbs::raw::{Data, Sge};
 use uverbs::{AccessFlags, Error, ExposedMemory, PostError, Remote, Status};
@@ -10,8 +10,8 @@ use uverbs::{AccessFlags, Error, ExposedMemory, PostError, Remote, Status};
 fn nothing(side: &Side) -> Option<NullRegion> {
     match side.context.null_region() {
         Ok(region) => Some(region),
-        Err(Error::Unsupported { verb: "alloc_null_mr", .. }) if is_rxe() => {
-            common::skip("soft-RoCE has no region of no memory");
+        Err(Error::Unsupported { verb: "alloc_null_mr", .. }) if is_plain() => {
+            common::skip("the device has no region of no memory");
             None
         }
         Err(error) => panic!("{error}"),

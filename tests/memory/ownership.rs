@@ -259,6 +259,9 @@ fn a_buffer_of_another_domain_is_refused_and_given_back() {
 
 #[test]
 fn failing_a_queue_pair_flushes_everything_and_gives_it_back() {
+    if common::not_on_rdmavt("receives posted after a failure are refused") {
+        return;
+    }
     let (mut client, _server) = pair();
     let slab = client.slab(64, 4);
     for id in 0..4 {
@@ -287,6 +290,9 @@ fn failing_a_queue_pair_flushes_everything_and_gives_it_back() {
 
 #[test]
 fn what_is_posted_after_the_failure_of_an_idle_queue_pair_is_flushed() {
+    if common::not_on_rdmavt("receives posted after a failure are refused") {
+        return;
+    }
     let (mut client, mut server) = pair();
     client.qp.fail().unwrap();
     client.expect(1, 64);

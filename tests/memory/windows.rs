@@ -64,6 +64,9 @@ const RXE_RANGE: &str = "its kernel looks at the range of the region, and not of
 
 #[test]
 fn a_window_opens_its_range_and_no_more() {
+    if common::not_on_rdmavt("the device has no memory windows") {
+        return;
+    }
     for kind in KINDS {
         let (mut client, mut server) = pair();
         let memory = closed(&server, 8192);
@@ -94,6 +97,9 @@ fn a_window_opens_its_range_and_no_more() {
 
 #[test]
 fn what_a_window_does_not_grant_is_refused() {
+    if common::not_on_rdmavt("the device has no memory windows") {
+        return;
+    }
     let all = [("read only", 4096), ("before", 4095), ("behind", 4196)];
     let granted = if common::not_on_rxe(RXE_RANGE) { &all[..1] } else { &all[..] };
     for kind in KINDS {
@@ -114,6 +120,9 @@ fn what_a_window_does_not_grant_is_refused() {
 
 #[test]
 fn a_window_is_taken_away_by_unbinding_and_bound_again() {
+    if common::not_on_rdmavt("the device has no memory windows") {
+        return;
+    }
     for kind in KINDS {
         let (mut client, mut server) = pair();
         let (first, second) = (closed(&server, 4096), closed(&server, 4096));
@@ -135,6 +144,9 @@ fn a_window_is_taken_away_by_unbinding_and_bound_again() {
 
 #[test]
 fn an_unbound_window_opens_nothing() {
+    if common::not_on_rdmavt("the device has no memory windows") {
+        return;
+    }
     for kind in KINDS {
         let (mut client, mut server) = pair();
         let memory = closed(&server, 4096);
@@ -150,6 +162,9 @@ fn an_unbound_window_opens_nothing() {
 
 #[test]
 fn a_dropped_window_opens_nothing_and_keeps_its_memory_until_then() {
+    if common::not_on_rdmavt("the device has no memory windows") {
+        return;
+    }
     for kind in KINDS {
         let (mut client, mut server) = pair();
         let memory = closed(&server, 4096);
@@ -166,6 +181,9 @@ fn a_dropped_window_opens_nothing_and_keeps_its_memory_until_then() {
 
 #[test]
 fn the_next_work_request_finds_the_window_bound() {
+    if common::not_on_rdmavt("the device has no memory windows") {
+        return;
+    }
     let (mut client, mut server) = pair();
     let memory = closed(&server, 4096);
     let mut windows = KINDS.map(|kind| server.pd.alloc_window(kind).unwrap());
@@ -186,6 +204,9 @@ fn the_next_work_request_finds_the_window_bound() {
 
 #[test]
 fn a_peer_hands_a_key_back_by_a_send() {
+    if common::not_on_rdmavt("the device has no memory windows") {
+        return;
+    }
     let (mut client, mut server) = pair();
     let memory = closed(&server, 4096);
     let mut window = server.pd.alloc_window(WindowKind::Type2).unwrap();
@@ -224,6 +245,9 @@ fn a_peer_hands_a_key_back_by_a_send() {
 
 #[test]
 fn type_2_is_bound_once_and_undo_gives_the_key_back() {
+    if common::not_on_rdmavt("the device has no memory windows") {
+        return;
+    }
     let (mut client, mut server) = pair();
     let memory = closed(&server, 4096);
     let mut window = server.pd.alloc_window(WindowKind::Type2).unwrap();
@@ -253,6 +277,9 @@ fn type_2_is_bound_once_and_undo_gives_the_key_back() {
 
 #[test]
 fn unreliable_connections_have_windows() {
+    if common::not_on_rdmavt("the device has no memory windows") {
+        return;
+    }
     if common::not_on_rxe("its kernel refuses to bind on an unreliable connection") {
         return;
     }
@@ -303,6 +330,9 @@ fn unreliable_connections_have_windows() {
 
 #[test]
 fn bad_binds_are_refused_at_once() {
+    if common::not_on_rdmavt("the device has no memory windows") {
+        return;
+    }
     let (_client, mut server) = pair();
     let memory = closed(&server, 4096);
     let mut window = server.pd.alloc_window(WindowKind::Type1).unwrap();
@@ -339,6 +369,9 @@ fn bad_binds_are_refused_at_once() {
 #[test]
 #[allow(unsafe_code, reason = "raw posts, over exposed memory that lives until the end")]
 fn a_window_bound_outside_of_its_region_is_refused_by_the_device() {
+    if common::not_on_rdmavt("the device has no memory windows") {
+        return;
+    }
     for kind in KINDS {
         for (what, offset, len) in [("over the end", 4090, 7), ("before", -1, 8), ("long", 0, 4097)]
         {
@@ -391,6 +424,9 @@ fn a_region_without_mw_bind_takes_no_window() {
 
 #[test]
 fn as_many_binds_as_were_asked_for_fit() {
+    if common::not_on_rdmavt("the device has no memory windows") {
+        return;
+    }
     let (_client, mut server) = pair();
     let memory = closed(&server, 4096);
     let mut window = server.pd.alloc_window(WindowKind::Type1).unwrap();
@@ -414,6 +450,9 @@ fn as_many_binds_as_were_asked_for_fit() {
 
 #[test]
 fn a_key_that_is_no_windows_is_not_invalidated() {
+    if common::not_on_rdmavt("the device has no memory windows") {
+        return;
+    }
     let (_client, mut server) = pair();
     let memory = server.pd.expose(4096, BOTH).unwrap();
     let mut batch = server.qp.batch();

@@ -33,7 +33,7 @@ impl World {
             Ok(back) => back,
             // A forgotten queue pair receives from it for ever.
             Err(refused) => {
-                drop(refused.object);
+                drop(refused.into_object());
                 self.maybe_returned(queue);
                 return;
             }

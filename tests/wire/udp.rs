@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use common::operations::{every_operation, message};
 use common::{LIMIT, Side, impatient, local, only_on_softhca, pair_on, soft};
+
 use uverbs::softhca::wire::{FaultControl, Faults, Faulty, UdpWire};
-use uverbs::softhca::{Carrier, SoftHca, SoftHcaBuilder, Udp};
+use uverbs::softhca::{Carrier, LinkLayer, SoftHca, SoftHcaBuilder, Udp};
 use uverbs::transport::Ud;
-use uverbs::{Errno, Error, GRH_LEN, Local};
+use uverbs::{Errno, Error, GRH_LEN, GidType, Local};
 
 fn skipped() -> bool {
     !only_on_softhca("the UDP wire is the software HCA's own")
@@ -49,6 +50,86 @@ fn two_devices_do_everything() {
         // A message of many packets leaves in a few calls.
         assert!(stats.send_calls * 2 < stats.sent, "{stats:?}");
     }
+}
+
+/// The table is Linux's (`core/roce_gid_mgmt.c`), and each GID of it reaches the peer.
+#[test]
+fn every_gid_of_the_table_reaches_the_peer() {
+    if skipped() {
+        return;
+    }
+    let lo = std::fs::read_to_string("/sys/class/net/lo/ifindex").unwrap().trim().parse().unwrap();
+    for carrier in [Carrier::Udp, Carrier::Either] {
+        let devices = two(carrier, |builder| builder);
+        let context = soft(&devices[0]).open().unwrap();
+        let table = context.query_gid_table().unwrap();
+        let (v1, v2) = (GidType::RoceV1, GidType::RoceV2);
+        assert_eq!(table.iter().map(|entry| entry.kind).collect::<Vec<_>>(), [v1, v2, v1, v2]);
+        assert!(table.iter().all(|entry| entry.netdev_ifindex == lo), "{table:?}");
+        let is_ipv4 = |index: usize| table[index].gid.is_ipv4_mapped();
+        assert!(table[0].gid.is_link_local() && table[1].gid == table[0].gid);
+        assert!(is_ipv4(2) && table[3].gid == table[2].gid);
+        assert_eq!(context.best_gid(1).unwrap(), Some(table[3]));
+        for index in 0..4 {
+            let local = Local { gid_index: Some(index), ..local() };
+            let (mut client, mut server) = sides(&devices, &local);
+            assert_eq!(client.endpoint.gid, Some(table[index as usize].gid));
+            every_operation(&mut client, &mut server, 4097);
+        }
+    }
+}
+
+/// Programs that know no GRH address a peer by LID alone.
+#[test]
+fn infiniband_ports_on_the_network_reach_each_other_by_lid() {
+    if skipped() {
+        return;
+    }
+    for carrier in [Carrier::Udp, Carrier::Either] {
+        let devices = two(carrier, |builder| builder.link(LinkLayer::InfiniBand));
+        let lids = devices.each_ref().map(|device| device.port_info().lid);
+        assert!(lids[0] != lids[1] && lids[0] < 256, "the end of 127.0.0.x: {lids:?}");
+        let (client, server) = sides(&devices, &local());
+        assert_eq!(
+            [&client, &server].map(|side| (side.endpoint.lid, side.endpoint.gid)),
+            lids.map(|lid| (lid, None))
+        );
+        everything(&devices);
+        let shared = devices[0].shared_stats().map_or(0, |stats| stats.sent);
+        assert_eq!(shared > 0, carrier == Carrier::Either);
+    }
+    for (address, why) in [("127.0.192.1", "a group's LID"), ("127.1.0.0", "LID 0")] {
+        let udp = Udp::at(address.parse().unwrap());
+        let refused = SoftHca::builder().link(LinkLayer::InfiniBand).udp(udp).build().unwrap_err();
+        assert!(refused.to_string().contains("LID"), "{why}: {refused}");
+    }
+}
+
+/// A datagram by LID has no GRH; the CQE has the sender's LID.
+#[test]
+fn a_datagram_by_lid_arrives_without_a_route_header() {
+    if skipped() {
+        return;
+    }
+    let devices = two(Carrier::Udp, |builder| builder.link(LinkLayer::InfiniBand));
+    let [(mut one, _cq, _pd), (mut other, mut cq, pd)] = [0, 1].map(|at: usize| {
+        let context = soft(&devices[at]).open().unwrap();
+        let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq(512).unwrap());
+        let qp = context.queue_pair(&pd, &cq).transport::<Ud>().max_inline_data(64);
+        (qp.build().unwrap(), cq, pd)
+    });
+    one.bring_up(&local()).unwrap();
+    let to = other.bring_up(&local()).unwrap();
+    assert_eq!((to.lid, to.gid), (devices[1].port_info().lid, None));
+    other.post_recv(1, pd.slab(GRH_LEN + 64, 1).unwrap().take().unwrap()).unwrap();
+    let to = one.destination(&to).unwrap();
+    let mut batch = one.batch();
+    batch.send_inline_to(1, b"ping", &to).unwrap();
+    batch.ring();
+    let received = cq.wait(LIMIT).unwrap();
+    assert_eq!(received.byte_len as usize, GRH_LEN + 4);
+    let from = received.sender;
+    assert_eq!((from.lid(), from.has_grh()), (devices[0].port_info().lid, false));
 }
 
 #[test]
@@ -236,7 +317,7 @@ fn datagram(carrier: Carrier) {
     let frame = received.frame.unwrap();
     assert_eq!(frame[GRH_LEN..received.byte_len as usize], *b"ping");
     let header = &frame[20..GRH_LEN];
-    let [from, to] = [0, 1].map(|at| devices[at].gids()[0].gid);
+    let [from, to] = [0, 1].map(|at| devices[at].gids()[3].gid);
     assert_eq!((header[0], header[1], header[8], header[9]), (0x45, 0x68, 33, 17), "{header:?}");
     assert_eq!((&header[12..16], &header[16..]), (&from[12..], &to[12..]));
 }
@@ -282,7 +363,7 @@ fn what_strangers_send_disturbs_no_connection() {
     let (mut client, mut server) = sides(&devices, &local());
     message(&mut client, &mut server, 100);
     let at = |device: &SoftHca| {
-        let ip = Ipv6Addr::from(device.gids()[0].gid).to_ipv4_mapped().unwrap();
+        let ip = Ipv6Addr::from(device.gids()[3].gid).to_ipv4_mapped().unwrap();
         SocketAddrV4::new(ip, 4791)
     };
     let [from, to] = devices.each_ref().map(at);

@@ -6,9 +6,12 @@
 #include <fcntl.h>
 #include <malloc.h>
 #include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <arpa/inet.h>
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
@@ -290,6 +293,40 @@ static void resolve_names(struct rdma_event_channel *channel)
 	rdma_destroy_id(waits);
 }
 
+static atomic_int entered, returned;
+
+static void *hears_for_ever(void *channel)
+{
+	struct rdma_cm_event *event;
+
+	entered++;
+	rdma_get_cm_event(channel, &event);
+	returned++;
+	return NULL;
+}
+
+/* A program that ends destroys a channel that a thread waits for, or is about to: the thread sleeps, as in Linux. */
+static void destroyed_in_use(void)
+{
+	enum { ROUNDS = 200 };
+	pthread_t threads[ROUNDS];
+
+	for (int i = 0; i < ROUNDS; i++) {
+		struct rdma_event_channel *channel = rdma_create_event_channel();
+
+		pthread_create(&threads[i], NULL, hears_for_ever, channel);
+		while (entered == i)
+			;
+		rdma_destroy_event_channel(channel);
+	}
+	usleep(10000);
+	check("none is woken", entered == ROUNDS && !returned);
+	for (int i = 0; i < ROUNDS; i++) {
+		pthread_cancel(threads[i]);
+		pthread_join(threads[i], NULL);
+	}
+}
+
 int main(void)
 {
 	struct rdma_event_channel *channel = rdma_create_event_channel();
@@ -314,6 +351,7 @@ int main(void)
 	check("leave a group", refused(rdma_leave_multicast(listener, at("239.0.0.1", 0)), EADDRNOTAVAIL));
 	check("event_str", !strcmp(rdma_event_str(RDMA_CM_EVENT_REJECTED), "RDMA_CM_EVENT_REJECTED")
 	      && !strcmp(rdma_event_str(99), "UNKNOWN EVENT"));
+	destroyed_in_use();
 	connect_and_part(channel, listener);
 	options_by_hand(channel, listener, VENDOR);
 	options_by_hand(channel, listener, VENDOR + 1);

@@ -346,6 +346,32 @@ static void own_wqes(void)
 	gone(qp);
 }
 
+/* Programs have lists in packed structs (libiscsi's iser.c). */
+static void unaligned_lists(void)
+{
+	static const struct { int receives, sends, flags; } kinds[] = {
+		{ 1, 1, 0 }, { 2, 2, 0 }, { 1, 1, IBV_SEND_INLINE }, { 1, 2, IBV_SEND_INLINE }, { 2, 1, IBV_SEND_FENCE } };
+	struct __attribute__((packed)) { char odd; struct ibv_sge list[2]; } to, from;
+	struct ibv_qp *qp[2];
+
+	pair(qp, 2);
+	for (unsigned int i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
+		uint32_t part = kinds[i].flags & IBV_SEND_INLINE ? 12 : 32, length = part * kinds[i].sends;
+
+		memset(THERE, 0, 64);
+		to.list[0] = sge(THERE, kinds[i].receives == 2 ? 16 : 64);
+		to.list[1] = sge(THERE + 16, 48);
+		from.list[0] = sge(HERE, part);
+		from.list[1] = sge(HERE + part, part);
+		receive(qp[1], (void *)((char *)&to + 1), kinds[i].receives);
+		check("an unaligned list", post(qp[0], IBV_WR_SEND, (void *)((char *)&from + 1), kinds[i].sends, kinds[i].flags), 0);
+		check("is sent", next(cq).status, IBV_WC_SUCCESS);
+		check("has all bytes", next(told).byte_len, length);
+		check("in their places", memcmp(HERE, THERE, length), 0);
+	}
+	gone(qp);
+}
+
 int main(void)
 {
 	struct ibv_device **devices = ibv_get_device_list(NULL);
@@ -369,6 +395,7 @@ int main(void)
 	events();
 	windows();
 	own_wqes();
+	unaligned_lists();
 	check("regions", ibv_dereg_mr(mr), 0);
 	check("queues", ibv_destroy_cq(cq) || ibv_destroy_cq(told) || ibv_destroy_comp_channel(channel), 0);
 	check("domain", ibv_dealloc_pd(pd), 0);

@@ -26,7 +26,7 @@ static struct ibv_device **list(int first, int second)
 
 static int named(struct ibv_device *device, const char *name)
 {
-	return !strcmp(ibv_get_device_name(device), name) && !strcmp(device->dev_name, name);
+	return !strcmp(ibv_get_device_name(device), name) && !strncmp(device->dev_name, "uverbs", 6);
 }
 
 int main(int argc, char **argv)

@@ -49,6 +49,12 @@ static void completion_queues(void)
 	queue("cq unknown", (struct mlx5dv_cq_init_attr){ .comp_mask = 1 << 10 }, plain);
 	queue("cq unknown flag", (struct mlx5dv_cq_init_attr){ 0 }, unknown);
 	queue("cq of nothing", (struct mlx5dv_cq_init_attr){ 0 }, none);
+	for (unsigned format = 0; format < 6; format++) {
+		struct mlx5dv_cq_init_attr own = { .comp_mask = MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE,
+			.cqe_comp_res_format = format };
+
+		queue("compressed cq", own, plain);
+	}
 }
 
 /* Completions of unknown queue pairs, as a faulty device writes them. */
@@ -96,7 +102,7 @@ static void queue_pairs(void)
 	for (unsigned i = 0; i < sizeof(of) / sizeof(of[0]); i++) {
 		struct mlx5dv_qp_init_attr own = { .comp_mask = of[i].mask, .create_flags = of[i].flags };
 		struct ibv_qp *qp = object(of[i].name, mlx5dv_create_qp(ctx, &attr, &own));
-		struct mlx5dv_qp out = { 0 };
+		struct mlx5dv_qp out = { .comp_mask = i % 2 ? MLX5DV_QP_MASK_UAR_MMAP_OFFSET : 0 };
 		struct mlx5dv_obj obj = { .qp = { qp, &out } };
 
 		if (!qp)
@@ -104,8 +110,40 @@ static void queue_pairs(void)
 		printf("init_obj %d\n", mlx5dv_init_obj(&obj, MLX5DV_OBJ_QP));
 		printf("send %u of %u, receive %u of %u, register %u\n", out.sq.wqe_cnt, out.sq.stride, out.rq.wqe_cnt,
 		       out.rq.stride, out.bf.size);
+		printf("mask %lu, page %s\n", (unsigned long)out.comp_mask, out.uar_mmap_offset ? "told" : "untold");
 		printf("destroy_qp %d\n", ibv_destroy_qp(qp));
 	}
+	printf("destroy_cq %d\n", ibv_destroy_cq(cq));
+}
+
+static void work_queues(void)
+{
+	struct ibv_cq *cq = ibv_create_cq(ctx, 16, NULL, NULL, 0);
+	struct ibv_wq_init_attr plain = { .max_wr = 1, .max_sge = 1, .pd = pd, .cq = cq };
+	struct ibv_wq *alone;
+	static const struct { const char *name; struct mlx5dv_wq_init_attr own; } of[] = {
+		{ "wq", { 0 } },
+		{ "wq of strides", { .comp_mask = MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ, .striding_rq_attrs = { 11, 6, 0 } } },
+		{ "wq unknown", { .comp_mask = 1 << 20 } },
+	};
+
+	for (unsigned i = 0; i < sizeof(of) / sizeof(of[0]); i++) {
+		struct ibv_wq_init_attr attr = { .wq_type = IBV_WQT_RQ, .max_wr = 20, .max_sge = 1 + i, .pd = pd, .cq = cq };
+		struct mlx5dv_wq_init_attr own = of[i].own;
+		struct ibv_wq *wq = object(of[i].name, mlx5dv_create_wq(ctx, &attr, &own));
+		struct mlx5dv_rwq out = { .comp_mask = 7 };
+		struct mlx5dv_obj obj = { .rwq = { wq, &out } };
+
+		if (!wq)
+			continue;
+		printf("asked %u of %u\n", attr.max_wr, attr.max_sge);
+		printf("init_obj %d\n", mlx5dv_init_obj(&obj, MLX5DV_OBJ_RWQ));
+		printf("receive %u of %u, posted %u, mask %lu\n", out.wqe_cnt, out.stride, *out.dbrec,
+		       (unsigned long)out.comp_mask);
+		printf("destroy_wq %d\n", ibv_destroy_wq(wq));
+	}
+	alone = object("wq without attributes", mlx5dv_create_wq(ctx, &plain, NULL));
+	printf("destroy_wq %d\n", ibv_destroy_wq(alone));
 	printf("destroy_cq %d\n", ibv_destroy_cq(cq));
 }
 
@@ -163,6 +201,7 @@ int main(void)
 	completion_queues();
 	unmatched();
 	queue_pairs();
+	work_queues();
 	others();
 	printf("dealloc_pd %d\n", ibv_dealloc_pd(pd));
 	printf("close_device %d\n", ibv_close_device(ctx));

@@ -1,7 +1,8 @@
-/* Raw packets, flow rules and counters, work queues, indirection tables and queue pairs over them: valid and invalid
+/* Raw packets, flow rules and counters, matchers, work queues, indirection tables and queue pairs over them: valid and invalid
  * calls. Between two contexts, since a context does not receive its own packets. The test runs it on Debian's library
  * and on ours, on devices of one kind. Prints a line per check. */
 #include <errno.h>
+#include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -27,7 +28,7 @@ struct side {
 static struct side open_side(struct ibv_device *device)
 {
 	struct side side = { .ctx = ibv_open_device(device) };
-	struct ibv_cq_init_attr_ex attr = { .cqe = 64, .wc_flags = IBV_WC_STANDARD_FLAGS };
+	struct ibv_cq_init_attr_ex attr = { .cqe = 64, .wc_flags = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_FLOW_TAG };
 
 	side.pd = ibv_alloc_pd(side.ctx);
 	side.cq = ibv_cq_ex_to_cq(ibv_create_cq_ex(side.ctx, &attr));
@@ -351,6 +352,109 @@ static void counting(struct side *from, struct side *side)
 	check("destroy_qp", ibv_destroy_qp(in), 0);
 }
 
+/* Match fields of the device, by PRM: the destination's address is at byte 8 of the outer headers. */
+struct match {
+	size_t size;
+	uint8_t bytes[64];
+};
+
+static struct match destination(const uint8_t *mac)
+{
+	struct match match = { .size = sizeof match.bytes };
+
+	memcpy(match.bytes + 8, mac, 6);
+	return match;
+}
+
+static struct mlx5dv_flow_matcher *matcher(struct side *side, uint16_t priority, uint8_t parts, uint32_t flags)
+{
+	struct match whole = destination((const uint8_t[]){ 0xff, 0xff, 0xff, 0xff, 0xff, 0xff });
+	struct mlx5dv_flow_matcher_attr attr = { .type = IBV_FLOW_ATTR_NORMAL, .flags = flags, .priority = priority,
+		.match_criteria_enable = parts, .match_mask = (void *)&whole };
+
+	return mlx5dv_create_flow_matcher(side->ctx, &attr);
+}
+
+static struct ibv_flow *matched(struct mlx5dv_flow_matcher *matcher, struct match value, enum mlx5dv_flow_action_type type,
+				struct ibv_qp *qp, uint32_t tag)
+{
+	struct mlx5dv_flow_action_attr actions[2] = { { .type = type, .qp = qp },
+						      { .type = MLX5DV_FLOW_ACTION_TAG, .tag_value = tag } };
+
+	return mlx5dv_create_flow(matcher, (void *)&value, tag ? 2 : 1, actions);
+}
+
+/* Sends a packet to MINE; returns the tag of its completion, or -1 without one. */
+static int64_t tag_of(struct side *from, struct ibv_qp *out, struct side *side, int comes)
+{
+	struct ibv_cq_ex *ex = (struct ibv_cq_ex *)side->cq;
+	struct ibv_poll_cq_attr attr = { 0 };
+	int64_t tag = -1;
+
+	send_frame(from, out, MINE, 9);
+	for (int i = 0; i < (comes ? 20000 : 200) && tag < 0; i++)
+		if (ibv_start_poll(ex, &attr)) {
+			usleep(100);
+		} else {
+			check("status", ex->status, IBV_WC_SUCCESS);
+			tag = ibv_wc_read_flow_tag(ex);
+			ibv_end_poll(ex);
+		}
+	return tag;
+}
+
+/* Rules of matchers are looked at in the order of their priorities. */
+static void matchers(struct side *from, struct side *side)
+{
+	struct ibv_qp *out = raw(from, 0), *in = raw(side, 0);
+	struct mlx5dv_flow_matcher *second = matcher(side, 1, 1, 0), *first = matcher(side, 0, 1, 0);
+	struct mlx5dv_flow_matcher *beyond = matcher(side, 16, 1, 0), *every = matcher(side, 2, 0, 0);
+	struct rule rest = rule();
+	struct match more = destination(MINE);
+	struct ibv_flow *flow, *before;
+
+	check("there are matchers", first && second && beyond && every, 1);
+	bring(out);
+	bring(in);
+	for (int i = 0; i < 8; i++)
+		receive(side, in, NULL, i);
+	NONE("a rule of no such priority", matched(beyond, destination(MINE), MLX5DV_FLOW_ACTION_DEST_IBV_QP, in, 0), ENOMEM);
+	NONE("a tag of 25 bits", matched(second, destination(MINE), MLX5DV_FLOW_ACTION_DEST_IBV_QP, in, 1 << 24), EINVAL);
+	more.bytes[0] = 1;
+	NONE("a value beyond the mask", matched(second, more, MLX5DV_FLOW_ACTION_DEST_IBV_QP, in, 0), EINVAL);
+	flow = matched(second, destination(MINE), MLX5DV_FLOW_ACTION_DEST_IBV_QP, in, 0x1234);
+	check("create_flow", flow != NULL, 1);
+	NONE("another action", matched(second, destination(MINE), MLX5DV_FLOW_ACTION_DROP, NULL, 0), EEXIST);
+	check("destroy_matcher of a rule", mlx5dv_destroy_flow_matcher(second), EBUSY);
+	check("destroy_qp of a rule", ibv_destroy_qp(in), EBUSY);
+	check("tag", tag_of(from, out, side, 1), 0x1234);
+	before = matched(first, destination(OTHER), MLX5DV_FLOW_ACTION_DROP, NULL, 0);
+	check("a packet that a drop doesn't match", tag_of(from, out, side, 1), 0x1234);
+	check("destroy_flow", ibv_destroy_flow(before), 0);
+	before = matched(first, destination(MINE), MLX5DV_FLOW_ACTION_DROP, NULL, 0);
+	check("a dropped packet", tag_of(from, out, side, 0), -1);
+	check("destroy_flow", ibv_destroy_flow(before), 0);
+
+	/* A miss goes past the other priorities, to rules for the rest. */
+	before = matched(first, destination(MINE), MLX5DV_FLOW_ACTION_DEFAULT_MISS, NULL, 0);
+	check("a missed packet", tag_of(from, out, side, 0), -1);
+	rest.attr.type = IBV_FLOW_ATTR_ALL_DEFAULT;
+	check("destroy_flow", ibv_destroy_flow(flow), 0);
+	flow = ibv_create_flow(in, &rest.attr);
+	check("a packet of the rest", tag_of(from, out, side, 1), 0);
+	check("destroy_flow", ibv_destroy_flow(flow), 0);
+	check("destroy_flow", ibv_destroy_flow(before), 0);
+
+	/* Without enabled parts every packet matches. */
+	flow = matched(every, destination(MINE), MLX5DV_FLOW_ACTION_DEST_IBV_QP, in, 5);
+	check("tag", tag_of(from, out, side, 1), 5);
+	check("destroy_flow", ibv_destroy_flow(flow), 0);
+	check("destroy_matcher", mlx5dv_destroy_flow_matcher(first) | mlx5dv_destroy_flow_matcher(second)
+		| mlx5dv_destroy_flow_matcher(beyond) | mlx5dv_destroy_flow_matcher(every), 0);
+	check("destroy_qp", ibv_destroy_qp(out), 0);
+	check("destroy_qp", ibv_destroy_qp(in), 0);
+}
+
 static struct ibv_wq *work_queue(struct side *side)
 {
 	struct ibv_wq_init_attr init = { .wq_context = side, .wq_type = IBV_WQT_RQ, .max_wr = WRS, .max_sge = 1,
@@ -536,6 +640,7 @@ int main(void)
 	packets(&from, &side);
 	bad_rules(&side);
 	counting(&from, &side);
+	matchers(&from, &side);
 	spreading(&from, &side);
 	for (struct side *each = &from; each; each = each == &from ? &side : NULL) {
 		check("dereg_mr", ibv_dereg_mr(each->mr), 0);

@@ -19,7 +19,7 @@ static struct ibv_cq_ex *cq;
 static struct ibv_port_attr port;
 static union ibv_gid gid;
 
-static void to_init(struct ibv_qp *qp)
+static inline void to_init(struct ibv_qp *qp)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1,
 		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC };
@@ -29,7 +29,7 @@ static void to_init(struct ibv_qp *qp)
 }
 
 /* Connects it to itself; a DC initiator gets no peer. */
-static void to_rts(struct ibv_qp *qp)
+static inline void to_rts(struct ibv_qp *qp)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = qp->qp_num,
 		.max_rd_atomic = 4, .max_dest_rd_atomic = 4, .min_rnr_timer = 12, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7,
@@ -44,7 +44,7 @@ static void to_rts(struct ibv_qp *qp)
 	      IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC), 0);
 }
 
-static void to_reset(struct ibv_qp *qp)
+static inline void to_reset(struct ibv_qp *qp)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
 
@@ -57,7 +57,7 @@ struct ring {
 	uint32_t next;
 };
 
-static struct ring ring_of(struct ibv_qp *qp)
+static inline struct ring ring_of(struct ibv_qp *qp)
 {
 	struct ring ring = { 0 };
 	struct mlx5dv_obj obj = { .qp = { qp, &ring.of } };
@@ -67,7 +67,7 @@ static struct ring ring_of(struct ibv_qp *qp)
 }
 
 /* Copies the next WQE, of up to four WQEBBs, out of the ring; returns its bytes. */
-static unsigned take(struct ring *ring, uint8_t to[4 * UNIT])
+static inline unsigned take(struct ring *ring, uint8_t to[4 * UNIT])
 {
 	uint32_t mask = ring->of.sq.wqe_cnt - 1;
 	unsigned bytes = 0;
@@ -85,7 +85,7 @@ static unsigned take(struct ring *ring, uint8_t to[4 * UNIT])
 	return bytes;
 }
 
-static void begin(struct ibv_qp_ex *qp, uint64_t id, unsigned int flags)
+static inline void begin(struct ibv_qp_ex *qp, uint64_t id, unsigned int flags)
 {
 	ibv_wr_start(qp);
 	qp->wr_id = id;
@@ -93,7 +93,7 @@ static void begin(struct ibv_qp_ex *qp, uint64_t id, unsigned int flags)
 }
 
 /* Waits for the next completion, and prints it; by ibv_poll_cq and ibv_start_poll in turns. */
-static void done(uint64_t id, int status, int opcode)
+static inline void done(uint64_t id, int status, int opcode)
 {
 	static int turn;
 	struct ibv_poll_cq_attr attr = { 0 };
@@ -125,7 +125,7 @@ static void done(uint64_t id, int status, int opcode)
 }
 
 /* Checks that no completion comes. */
-static void nothing(void)
+static inline void nothing(void)
 {
 	struct ibv_wc wc;
 	int got = 0;

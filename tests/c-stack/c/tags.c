@@ -370,17 +370,20 @@ static void refusals(void)
 	struct ibv_srq_init_attr plain = { .attr = { 4, 1, 0 } };
 	struct ibv_ops_wr wr = { .opcode = IBV_WR_TAG_SYNC }, *bad = NULL;
 	struct ibv_srq *without;
-	int went;
+	int went, error;
 
 	for (int i = 0; i <= TAGS; i++)
 		chain[i] = add(i, 70 + i, 64);
-	SAID("one tag too many: %d, went %d", change(chain, TAGS + 1, &went), went);
+	error = change(chain, TAGS + 1, &went);
+	SAID("one tag too many: %d, went %d", error, went);
 	for (int i = 0; i < TAGS; i++)
 		next("added");
-	SAID("no such change: %d, went %d", change(&wrong, 1, &went), went);
+	error = change(&wrong, 1, &went);
+	SAID("no such change: %d, went %d", error, went);
 	chain[10] = sync_of(80, 5);
 	chain[11] = wrong;
-	SAID("the second is none: %d, went %d", change(chain + 10, 2, &went), went);
+	error = change(chain + 10, 2, &went);
+	SAID("the second is none: %d, went %d", error, went);
 	next("the first went");
 	for (int i = 0; i < TAGS; i++)
 		one("remove", removal(81, chain[i].handle));
@@ -390,7 +393,8 @@ static void refusals(void)
 		chain[i] = sync_of(82, 5);
 		chain[i].flags = i == CHANGES - 1 ? IBV_OPS_SIGNALED | 1 << 7 : 0;
 	}
-	SAID("too many changes: %d, went %d", change(chain, 64, &went), went);
+	error = change(chain, 64, &went);
+	SAID("too many changes: %d, went %d", error, went);
 	next("the last one");
 	one("room again", sync_of(83, 5));
 	next("synced");
@@ -480,10 +484,11 @@ static void connect(struct ibv_qp *to_itself, const struct ibv_port_attr *port)
 static void ends(void)
 {
 	struct change wanted = sync_of(90, 5);
-	int went;
+	int went, error;
 
 	SAID("destroy_srq in use: %d", ibv_destroy_srq(srq));
-	SAID("afterwards: %d, went %d", change(&wanted, 1, &went), went);
+	error = change(&wanted, 1, &went);
+	SAID("afterwards: %d, went %d", error, went);
 	check("destroy_qp", ibv_destroy_qp(qp), 0);
 	check("destroy_srq", ibv_destroy_srq(srq), 0);
 	check("destroy_cq", ibv_destroy_cq(ibv_cq_ex_to_cq(cq)), 0);

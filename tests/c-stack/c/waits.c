@@ -127,7 +127,7 @@ int main(int argc, char **argv)
 	      && recv(accepted, &byte, 1, 0) == -1 && errno == EAGAIN);
 	on = 0;
 	check("FIONBIO off", !ioctl(accepted, FIONBIO, &on));
-	check("send", send(client, "y", 1, 0) == 1);
+	check("sendto", sendto(client, "y", 1, 0, (struct sockaddr *)&addr, sizeof addr) == 1);
 	check("a wait", recv(accepted, &byte, 1, 0) == 1 && byte == 'y');
 	close(client);
 	check("the end", recv(accepted, &byte, 1, 0) == 0);

@@ -9,8 +9,9 @@ pub mod connecting;
 pub mod log;
 pub mod obliging;
 pub mod phases;
+pub mod tapped;
 
-use std::io::Read;
+use std::io::{Read, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -21,26 +22,38 @@ pub use support::skip;
 /// Limit of a program's run time, for a busy machine and unoptimised code.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// The C stack, unpacked by `cargo xtask judge`.
+/// A C stack, unpacked by `cargo xtask judge`.
 pub struct CStack {
     root: PathBuf,
     /// Directory with libibverbs, such as `usr/lib/x86_64-linux-gnu`.
     libraries: PathBuf,
 }
 
-/// Returns the C stack; `None` with a stated skip.
+/// Returns the C stack of the machine's Debian; `None` with a stated skip.
 pub fn unpacked() -> Option<CStack> {
-    let Some(root) = std::env::var_os("UVERBS_DEBIAN_ROOT").filter(|root| !root.is_empty()) else {
-        skip("UVERBS_DEBIAN_ROOT is not set (`cargo xtask judge` sets it)");
+    unpacked_at("UVERBS_DEBIAN_ROOT", "")
+}
+
+/// Returns the C stack of Debian 13, which has its own libc; `None` with a stated skip.
+pub fn trixie() -> Option<CStack> {
+    unpacked_at("UVERBS_TRIXIE_ROOT", "UVERBS_NO_TRIXIE")
+}
+
+/// The packages in the folder that a variable names. Another variable has the reason of a skip.
+fn unpacked_at(variable: &str, missing: &str) -> Option<CStack> {
+    let Some(root) = std::env::var_os(variable).filter(|root| !root.is_empty()) else {
+        let unset = || format!("{variable} is not set (`cargo xtask judge` sets it)");
+        skip(&std::env::var(missing).unwrap_or_else(|_| unset()));
         return None;
     };
     let root = PathBuf::from(root);
-    let folders = std::fs::read_dir(root.join("usr/lib")).expect("UVERBS_DEBIAN_ROOT/usr/lib");
+    let folders =
+        std::fs::read_dir(root.join("usr/lib")).expect("usr/lib of the unpacked packages");
     let libraries = folders
         .flatten()
         .map(|entry| entry.path())
         .find(|path| path.join("libibverbs.so.1").exists())
-        .expect("libibverbs.so.1 below UVERBS_DEBIAN_ROOT");
+        .expect("libibverbs.so.1 of the unpacked packages");
     Some(CStack { root, libraries })
 }
 
@@ -135,14 +148,42 @@ impl CStack {
 
     /// Command of a program that uses the C stack.
     pub fn command(&self, program: &Path) -> Command {
-        let mut command = preloaded(program);
         let libraries = std::env::join_paths(self.library_folders()).unwrap();
+        let mut command = match self.loader() {
+            Some(loader) => {
+                let mut command = preloaded(&loader);
+                command.arg("--library-path").arg(&libraries).arg(program);
+                command
+            }
+            None => preloaded(program),
+        };
         // libibverbs looks for providers in its installation directory, which does not exist. It
         // takes an absolute name without suffix unchanged (`libibverbs/dynamic_driver.c`).
         let provider = self.libraries.join("libibverbs/libmlx5");
         command.env("LD_LIBRARY_PATH", libraries).env("RDMAV_DRIVERS", provider);
         command.env("IBV_SHOW_WARNINGS", "1").env("LC_ALL", "C");
         command
+    }
+
+    /// Dynamic loader of the unpacked libc, if there is one.
+    fn loader(&self) -> Option<PathBuf> {
+        let files = std::fs::read_dir(&self.libraries).ok()?.flatten().map(|file| file.path());
+        let is_loader = |path: &PathBuf| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("ld-linux"))
+        };
+        files.into_iter().find(is_loader)
+    }
+
+    /// Makes the preloaded device of a command an adapter of Amazon's, for libefa.
+    pub fn on_efa(&self, command: &mut Command) {
+        let provider = self.libraries.join("libibverbs/libefa");
+        command.env("RDMAV_DRIVERS", provider).env("UVERBS_SOFTHCA_EFA", "1");
+    }
+
+    /// Makes the preloaded device of a command one of Omni-Path, for libhfi1verbs.
+    pub fn on_omni_path(&self, command: &mut Command) {
+        let provider = self.libraries.join("libibverbs/libhfi1verbs");
+        command.env("RDMAV_DRIVERS", provider).env("UVERBS_SOFTHCA_OMNI_PATH", "1");
     }
 
     /// Command of a program on our libibverbs and this device, with the distribution's other
@@ -233,10 +274,24 @@ pub fn run(command: &mut Command) -> Run {
     run
 }
 
+/// Runs a command to its end, with this on its standard input.
+pub fn run_with_input(command: &mut Command, input: Vec<u8>) -> Run {
+    let run = run_fed(command, input, LIMIT);
+    assert!(!run.was_killed, "{command:?} ran for more than {LIMIT:?}: {run:?}");
+    run
+}
+
 /// Runs a command to its end or to `limit`, since some programs of the distribution wait for ever.
 pub fn run_limited(command: &mut Command, limit: Duration) -> Run {
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    run_fed(command, Vec::new(), limit)
+}
+
+fn run_fed(command: &mut Command, input: Vec<u8>, limit: Duration) -> Run {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let mut stdin = child.stdin.take().unwrap();
+    // A program that ends early does not read it all.
+    std::thread::spawn(move || stdin.write_all(&input));
     let mut stdout = child.stdout.take().unwrap();
     let mut stderr = child.stderr.take().unwrap();
     // Both pipes are read during the run: a full pipe would stop the program.

@@ -1,12 +1,14 @@
 """Python's sockets: sockets.py WAY server|client ADDRESS. Each end prints what it saw."""
 
 import os
+import resource
 import select
 import socket
 import sys
 import threading
 import time
 
+PARENT = os.getpid()
 PORT = 7000
 DATA = bytes(range(256)) * 1500
 
@@ -51,6 +53,96 @@ def serve_forked(address):
             os._exit(0)
         connection.close()
         assert os.waitpid(child, 0)[1] == 0
+
+
+def serve_with_children(address):
+    """One connection. A forked child can close it, and does no more with it."""
+    with listener(address) as server:
+        connection, _ = server.accept()
+        assert connection.recv(1) == b"x"
+        ways = (
+            lambda: connection.send(b"y"),
+            lambda: connection.recv(1),
+            lambda: connection.shutdown(socket.SHUT_RDWR),
+            connection.close,
+        )
+        for way in ways:
+            child = os.fork()
+            if child == 0:
+                error = 0
+                try:
+                    way()
+                except OSError as why:
+                    error = why.errno
+                os._exit(error)
+            print(os.strerror(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])))
+        connection.sendall(b"z")
+        assert connection.recv(1) == b""
+
+
+def ask_with_children(address):
+    with connected(address) as connection:
+        connection.sendall(b"x")
+        assert connection.recv(1) == b"z"
+
+
+def serve_by_workers(address):
+    """Two connections, each by one of two workers. The listener is older than they are."""
+    with listener(address) as server:
+        server.setblocking(False)
+        workers = [os.fork() for _ in range(2) if os.getpid() == PARENT]
+        if os.getpid() != PARENT:
+            wait = ByEpoll()
+            wait(server, False)
+            connection, _ = server.accept()
+            connection.setblocking(True)
+            print("echoed", echo(connection), "for", connection.getpeername()[0], flush=True)
+            connection.close()
+            os._exit(0)
+        for _ in workers:
+            assert os.wait()[1] == 0
+
+
+def serve_without_descriptors(address):
+    """A worker that can't begin to listen is told why."""
+    with listener(address) as server:
+        worker = os.fork()
+        if worker == 0:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
+            try:
+                server.accept()
+            except OSError as error:
+                os._exit(error.errno)
+            os._exit(0)
+        status = os.waitpid(worker, 0)[1]
+        print(os.strerror(os.waitstatus_to_exitcode(status)))
+
+
+def files():
+    return len(os.listdir("/proc/self/fd"))
+
+
+MANY = 20
+# Each of the first connections has two areas of memory that other processes can map.
+FIRST = 40
+
+
+def serve_many(address):
+    """Descriptors of a connection, but the first ones."""
+    with listener(address) as server:
+        kept = [server.accept()[0] for _ in range(FIRST)]
+        before = files()
+        kept += [server.accept()[0] for _ in range(MANY)]
+        print((files() - before) / MANY)
+        assert kept[0].recv(1) == b""
+
+
+def ask_many(address):
+    kept = [connected(address) for _ in range(FIRST)]
+    before = files()
+    kept += [connected(address) for _ in range(MANY)]
+    print((files() - before) / MANY)
+    time.sleep(0.1)
 
 
 def serve_by(wait, address):
@@ -161,13 +253,29 @@ def ask(address):
             print("the same" if bytes(got) == DATA + file.read() else "other bytes", len(got))
 
 
+def ask_twice(address):
+    """The second connection is accepted by the worker that is left."""
+    ask(address)
+    ask(address)
+
+
 SERVERS = {
     "plain": serve,
     "forked": serve_forked,
+    "children": serve_with_children,
+    "workers": serve_by_workers,
+    "full": serve_without_descriptors,
+    "many": serve_many,
     "select": lambda address: serve_by(by_select, address),
     "poll": lambda address: serve_by(by_poll, address),
     "epoll": lambda address: serve_by(ByEpoll(), address),
 }
 
 way, end, at = sys.argv[1:]
-ask(at) if end == "client" else SERVERS[way](at)
+ASK = {
+    "children": ask_with_children,
+    "full": lambda at: None,
+    "many": ask_many,
+    "workers": ask_twice,
+}.get(way, ask)
+ASK(at) if end == "client" else SERVERS[way](at)

@@ -1,9 +1,10 @@
-//! The software HCA of this process, created when it is first opened.
+//! The software device of this process, created when it is first opened.
 
 use std::sync::{Arc, OnceLock};
 
 use nix::errno::Errno;
-use uverbs_core::doors::UverbsDoor;
+use uverbs_core::doors::{DeviceSource, UverbsDoor};
+use uverbs_softefa::SoftEfa;
 use uverbs_softhca::{LinkLayer, SoftHca, SoftHcaBuilder, Udp};
 
 use c_stack::log::known;
@@ -27,6 +28,14 @@ pub(crate) struct Settings {
     pub(crate) stepped: bool,
     /// Raw packets need inline headers.
     headers: bool,
+    /// Page faults end shared receives.
+    faults: bool,
+    /// Two ports are bonded.
+    bonded: bool,
+    /// A device of Omni-Path (`hfi1`) in place of a ConnectX.
+    pub(crate) omni_path: bool,
+    /// A device of Amazon's (`efa`) in place of a ConnectX.
+    pub(crate) efa: bool,
 }
 
 impl Settings {
@@ -59,8 +68,14 @@ impl Settings {
                     .ok_or_else(|| format!("UVERBS_SOFTHCA_NUMBER={digits}: not 1 to 65535"))?,
             ),
         };
-        let headers = text("UVERBS_SOFTHCA_HEADERS").is_some();
-        Ok(Self { link, number, udp, stepped: text("UVERBS_SOFTHCA_STEPPED").is_some(), headers })
+        let has = |name| text(name).is_some();
+        let stepped = has("UVERBS_SOFTHCA_STEPPED");
+        let headers = has("UVERBS_SOFTHCA_HEADERS");
+        let faults = has("UVERBS_SOFTHCA_FAULTS");
+        let bonded = has("UVERBS_SOFTHCA_BONDED");
+        let omni_path = has("UVERBS_SOFTHCA_OMNI_PATH");
+        let efa = has("UVERBS_SOFTHCA_EFA");
+        Ok(Self { link, number, udp, stepped, headers, faults, bonded, omni_path, efa })
     }
 
     /// Builder of a device with these settings.
@@ -75,11 +90,40 @@ impl Settings {
         if self.headers {
             builder = builder.wants_headers();
         }
+        if self.faults {
+            builder = builder.hca(|config| config.aborts_shared_receives = true);
+        }
+        if self.bonded {
+            builder = builder.hca(|config| config.lag_ports = 2);
+        }
+        if self.omni_path {
+            builder = builder.omni_path();
+        }
         if self.stepped { builder.stepped() } else { builder }
     }
 }
 
-/// Returns the device; `None` if it cannot be created.
+/// Software adapter of Amazon's with these settings.
+///
+/// # Errors
+///
+/// The system's error if its thread can't be created.
+pub(crate) fn new_efa(stepped: bool) -> std::io::Result<SoftEfa> {
+    let builder = SoftEfa::builder().name(NAME).number(0);
+    if stepped { builder.stepped() } else { builder }.build()
+}
+
+/// Returns the adapter, if the settings ask for one and it can be created.
+pub(crate) fn efa() -> Option<&'static SoftEfa> {
+    static DEVICE: OnceLock<Option<SoftEfa>> = OnceLock::new();
+    let new = || {
+        let settings = Settings::from_env().ok().filter(|settings| settings.efa)?;
+        new_efa(settings.stepped).ok()
+    };
+    DEVICE.get_or_init(new).as_ref()
+}
+
+/// Returns the software HCA; `None` if it cannot be created.
 pub(crate) fn get() -> Option<&'static SoftHca> {
     static DEVICE: OnceLock<Option<SoftHca>> = OnceLock::new();
     let device =
@@ -93,7 +137,11 @@ pub(crate) fn get() -> Option<&'static SoftHca> {
 ///
 /// `EIO` if the device cannot be created; the error of the open.
 pub(crate) fn open() -> Result<Arc<dyn UverbsDoor>, Errno> {
-    let door = get().ok_or(Errno::EIO)?.open().map_err(known)?;
+    let source = match efa() {
+        Some(device) => device as &dyn DeviceSource,
+        None => get().ok_or(Errno::EIO)?,
+    };
+    let door = source.open().map_err(known)?;
     Ok(match std::env::var_os("UVERBS_SOFTHCA_OBLIGING") {
         Some(_) => Arc::new(Obliging(door)),
         None => door,

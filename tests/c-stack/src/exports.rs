@@ -65,6 +65,10 @@ unsafe extern "C" fn uverbs_softhca_mark(name: *const c_char) {
 /// Steps the device until it is idle, and zeroes the doorbell pages.
 #[unsafe(no_mangle)]
 extern "C" fn uverbs_softhca_settle() -> c_int {
+    if let Some(device) = device::efa() {
+        while device.step() {}
+        return 0;
+    }
     device::get().map_or(-1, |device| {
         capture::settle(device);
         0

@@ -23,6 +23,8 @@
 //! Environment:
 //!
 //! - `UVERBS_SOFTHCA_LINK`: `eth` (default) or `ib`.
+//! - `UVERBS_SOFTHCA_OMNI_PATH`, `UVERBS_SOFTHCA_EFA`: if set, the device is one of Omni-Path, or
+//!   an adapter of Amazon's.
 //! - `UVERBS_SOFTHCA_NUMBER`: number that GUID and addresses are derived from; default 1.
 //! - `UVERBS_SOFTHCA_UDP`: network address of the device, RoCEv2 over UDP. A port may follow
 //!   (`127.0.0.2`, `192.0.2.7:4792`); `,udp` at the end excludes shared memory.

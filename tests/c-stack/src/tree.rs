@@ -13,6 +13,10 @@ use crate::files::STAND_IN_NUMBER;
 
 /// PCI vendor and device id of softhca, as in QUERY_DEVICE: Mellanox, ConnectX-6 Dx.
 const PCI: (u32, u32) = (0x15b3, 0x101d);
+/// PCI vendor and device id of Omni-Path 100: Intel.
+const OMNI_PATH: (u32, u32) = (0x8086, 0x24f0);
+/// PCI vendor and device id of the EFA that softefa is: Amazon.
+const EFA: (u32, u32) = (0x1d0f, 0xefa3);
 
 /// Writes the device's tree below `root`.
 ///
@@ -20,18 +24,53 @@ const PCI: (u32, u32) = (0x15b3, 0x101d);
 ///
 /// The errors of the files.
 pub(crate) fn write(root: &Path, settings: Settings) -> io::Result<()> {
+    if settings.efa {
+        return write_efa(root);
+    }
     // Has the addresses of the device that will be opened, without its thread.
+    let omni_path = settings.omni_path;
     let device = settings.builder().stepped().build()?;
+    // ABI 2 of rdmavt: rings are mapped (`sw/rdmavt/vt.c`, `RVT_UVERBS_ABI_VERSION`).
+    let (abi, (vendor, part), driver) = match omni_path {
+        true => ("2", OMNI_PATH, "hfi1"),
+        false => ("1", PCI, "mlx5_core"),
+    };
+    let guid = device.record().node_guid;
+    let folder = function(root, "1: CA", guid, (abi, driver), (vendor, part))?;
+    port(&folder.join("ports/1"), &device)
+}
+
+/// Tree of an adapter of Amazon's (`hw/efa/efa_main.c`, `efa_ib_device_add`).
+fn write_efa(root: &Path) -> io::Result<()> {
+    let device = crate::device::new_efa(true)?;
+    let guid = device.record().node_guid;
+    let folder = function(root, "7: unspecified", guid, ("1", "efa"), EFA)?;
+    let port = folder.join("ports/1");
+    file(&port, "state", "4: ACTIVE")?;
+    file(&port, "phys_state", "5: LinkUp")?;
+    file(&port, "link_layer", "Unspecified")?;
+    file(&port, "lid", "0x0")?;
+    file(&port, "pkeys/0", "0xffff")?;
+    file(&port, "gids/0", &groups(&device.gid()))
+}
+
+/// Writes the files of a PCI function. Returns the device's folder.
+fn function(
+    root: &Path,
+    node_type: &str,
+    guid: u64,
+    (abi, driver): (&str, &str),
+    (vendor, part): (u32, u32),
+) -> io::Result<PathBuf> {
     let verbs = root.join("class/infiniband_verbs");
     file(&verbs, "abi_version", "6")?;
     file(&verbs, &format!("{NODE}/ibdev"), NAME)?;
     file(&verbs, &format!("{NODE}/dev"), STAND_IN_NUMBER)?;
-    file(&verbs, &format!("{NODE}/abi_version"), "1")?;
+    file(&verbs, &format!("{NODE}/abi_version"), abi)?;
 
     let folder = root.join("class/infiniband").join(NAME);
-    let guid = groups(&device.record().node_guid.to_be_bytes());
-    let (vendor, part) = PCI;
-    file(&folder, "node_type", "1: CA")?;
+    let guid = groups(&guid.to_be_bytes());
+    file(&folder, "node_type", node_type)?;
     file(&folder, "node_guid", &guid)?;
     file(&folder, "sys_image_guid", &guid)?;
     file(&folder, "node_desc", "software HCA")?;
@@ -40,8 +79,9 @@ pub(crate) fn write(root: &Path, settings: Settings) -> io::Result<()> {
     file(&folder, "device/device", &format!("{part:#06x}"))?;
     let modalias = format!("pci:v{vendor:08X}d{part:08X}sv{vendor:08X}sd{part:08X}bc02sc00i00");
     file(&folder, "device/modalias", &modalias)?;
-    std::os::unix::fs::symlink("../../bus/pci/drivers/mlx5_core", folder.join("device/driver"))?;
-    port(&folder.join("ports/1"), &device)
+    let driver = format!("../../bus/pci/drivers/{driver}");
+    std::os::unix::fs::symlink(driver, folder.join("device/driver"))?;
+    Ok(folder)
 }
 
 fn port(folder: &Path, device: &SoftHca) -> io::Result<()> {

@@ -62,6 +62,18 @@ fn ping_pong_between_two_processes() {
     }
 }
 
+/// A library that takes over the program's sockets (libvma) does not get the device's.
+#[test]
+fn sockets_of_the_device_are_the_systems() {
+    let Some(stack) = c_stack::unpacked() else { return };
+    let Some(taker) = stack.compile_library("taker") else { return };
+    let id = std::process::id() as u8;
+    let mut command = stack.program_on_ours("ibv_devinfo", &format!("softhca@127.57.{id}.1"));
+    let text = c_stack::run(command.env("LD_PRELOAD", &taker)).ok().stdout;
+    assert!(text.contains("PORT_ACTIVE"), "{text}");
+    std::fs::remove_file(taker).unwrap();
+}
+
 /// perftest's tools post by `ibv_wr_*`; they run under `uverbs run`.
 #[test]
 fn perftest_between_two_processes() {
@@ -70,7 +82,7 @@ fn perftest_between_two_processes() {
         c_stack::skip("UVERBS_TOOL is not set (`cargo xtask judge` sets it)");
         return;
     };
-    for words in [
+    let usual = [
         "ib_write_bw",
         "ib_write_bw -b -q 4",
         "ib_write_bw --use_old_post_send",
@@ -85,15 +97,21 @@ fn perftest_between_two_processes() {
         "ib_read_lat",
         "ib_atomic_bw",
         "ib_atomic_lat -A CMP_AND_SWAP",
-    ] {
+    ];
+    let by_lid = ["ib_send_lat", "ib_send_lat -c UD", "ib_write_bw", "ib_read_bw"];
+    // Index 0 is the link-local GID, index 3 the IPv4 address; an InfiniBand port needs neither.
+    let rows = usual.map(|words| ("softhca", "-x 0", words)).into_iter();
+    let rows = rows.chain([("softhca", "-x 3", "ib_send_lat")]);
+    let rows = rows.chain(by_lid.map(|words| ("softhca@loopback,ib", "", words)));
+    for (device, gid, words) in rows {
         let port = free_port();
         let (name, options) = words.split_once(' ').unwrap_or((words, ""));
         let end = |host: &[&str]| {
             let program = stack.program_on_ours(name, "");
             let mut command = stack.program_on_ours(tool.to_str().unwrap(), "");
             command.arg("run").arg("--libraries").arg(c_stack::our_folder());
-            command.args(["-d", "softhca", "--"]).arg(program.get_program());
-            command.args(["-F", "-n", "20", "-x", "0", "-p", &port]);
+            command.args(["-d", device, "--"]).arg(program.get_program());
+            command.args(["-F", "-n", "20", "-p", &port]).args(gid.split_whitespace());
             // Seven tries of a second each, instead of half a second in all: on a busy machine the
             // peer's device, which is a thread, may wait that long.
             command.args(["-u", "18"]);
@@ -103,7 +121,7 @@ fn perftest_between_two_processes() {
         let [client, server] = both(end(&[]), end(&["127.0.0.1"]), &port);
         server.ok();
         let text = client.ok().stdout;
-        assert!(text.contains("#iterations"), "{words}: {text}");
+        assert!(text.contains("#iterations"), "{device} {gid} {words}: {text}");
     }
 }
 
@@ -215,6 +233,35 @@ fn copies_as_with_the_c_library() {
     for mut more in [stack.ours_on_preloaded(&program), stack.on_ours(&program, "softhca0")] {
         let said = c_stack::run(more.arg("ours")).ok().stdout;
         assert!(said.lines().count() > lines, "{said}");
+    }
+    std::fs::remove_file(program).unwrap();
+}
+
+/// Receives of a shared queue that page faults end are posted again by both libraries, on the card
+/// that ends them so.
+#[test]
+fn page_faults_of_shared_receives_as_with_the_c_library() {
+    let Some(stack) = c_stack::unpacked() else { return };
+    let Some(program) = stack.compile("page_faults") else { return };
+    for mut run in [stack.command(&program), stack.ours_on_preloaded(&program)] {
+        c_stack::run(run.env("UVERBS_SOFTHCA_FAULTS", "1")).checks(300);
+    }
+    // Debian's library can't have the doorbell pages of this card.
+    let mut ours = stack.on_ours(&program, "softhca0");
+    c_stack::run(ours.env("UVERBS_SOFTHCA_PROFILE", "future")).checks(300);
+    std::fs::remove_file(program).unwrap();
+}
+
+/// Ports of queue pairs on bonded ports, and refusals without them.
+#[test]
+fn bonded_ports_as_with_the_c_library() {
+    let Some(stack) = c_stack::unpacked() else { return };
+    let Some(program) = stack.compile("lag") else { return };
+    for mut run in [stack.command(&program), stack.ours_on_preloaded(&program)] {
+        c_stack::run(run.arg("bonded").env("UVERBS_SOFTHCA_BONDED", "1")).checks(30);
+    }
+    for mut run in [stack.command(&program), stack.ours_on_preloaded(&program)] {
+        c_stack::run(&mut run).checks(10);
     }
     std::fs::remove_file(program).unwrap();
 }

@@ -79,6 +79,30 @@ fn rping_reads_and_writes() {
     }
 }
 
+/// The namespace has the loopback network alone. Linux refuses at once, too (`addr.c`,
+/// `addr_resolve`).
+#[test]
+fn an_address_without_a_route_is_refused() {
+    let Some(stack) = c_stack::unpacked() else { return };
+    let unshared = |script: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["--map-root-user", "--net", "sh", "-c", script, "sh"]);
+        command
+    };
+    let may = unshared("ip link set lo up").stderr(Stdio::null()).status();
+    if !may.is_ok_and(|status| status.success()) {
+        c_stack::skip("no network namespaces here, or no unshare, or no ip");
+        return;
+    }
+    let both = addresses();
+    let rping = program(&stack, "rping -c -a 192.0.2.1 -C 1", &both, &both[0]);
+    let mut command = unshared("ip link set lo up && exec \"$@\"");
+    command.arg(rping.get_program()).args(rping.get_args());
+    command.envs(rping.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let run = run(&mut command);
+    assert!(run.stderr.contains("rdma_resolve_addr: Network is unreachable"), "{run:?}");
+}
+
 /// Both run under `uverbs run`, which puts our libraries before the distribution's.
 #[test]
 fn rping_by_uverbs_run() {
@@ -145,6 +169,7 @@ fn rdma_client_and_server_exchange_a_message() {
     for (server, client) in [
         ("rdma_server -s SERVER", "rdma_client -s SERVER"),
         ("rdma_xserver -c r", "rdma_xclient -s SERVER -c r"),
+        ("rdma_xserver -c x", "rdma_xclient -s SERVER -c x"),
     ] {
         let Some(runs) = pair(server, client) else { return };
         for run in runs {
@@ -202,7 +227,7 @@ fn rping_meets_our_own() {
 fn wrong_calls_are_refused() {
     let Some(stack) = c_stack::unpacked() else { return };
     let Some(program) = stack.compile("cm_calls") else { return };
-    run(&mut stack.on_ours(&program, "softhca0")).checks(134);
+    run(&mut stack.on_ours(&program, "softhca0")).checks(135);
     std::fs::remove_file(program).unwrap();
 }
 

@@ -105,6 +105,45 @@ fn a_forking_server_changes_at_the_first_byte() {
     check(runs, &client);
 }
 
+/// Workers wait at a listener that is older than they are: one of them has the device's address,
+/// and at its end the other one.
+#[test]
+fn a_worker_accepts_from_its_parents_listener() {
+    let Some((runs, [_, client])) = sockets("workers", |_| {}) else { return };
+    let halves = runs.map(|run| {
+        let run = run.ok();
+        let (first, second) = run.stdout.trim().split_once('\n').unwrap_or_default();
+        assert_eq!(first, second);
+        Run { stdout: first.to_owned(), ..run }
+    });
+    check(halves, &client);
+}
+
+#[test]
+fn a_worker_without_descriptors_is_told() {
+    let Some(([server, _], _)) = sockets("full", |_| {}) else { return };
+    assert_eq!(server.ok().stdout, "Too many open files\n");
+}
+
+#[test]
+fn a_child_can_only_close_a_connection_of_its_parent() {
+    let Some((runs, _)) = sockets("children", |_| {}) else { return };
+    let [server, client] = runs.map(Run::ok);
+    let [refused, done] = ["Transport endpoint is not connected", "Success"];
+    assert_eq!(server.stdout.lines().collect::<Vec<_>>(), [refused, refused, done, done]);
+    assert_eq!(client.stdout, "");
+}
+
+/// C's library has three descriptors for each connection.
+#[test]
+fn connections_take_few_descriptors() {
+    let Some((runs, _)) = sockets("many", |_| {}) else { return };
+    for run in runs.map(Run::ok) {
+        let each: f64 = run.stdout.trim().parse().unwrap();
+        assert!(each <= 6.0, "{each} descriptors a connection");
+    }
+}
+
 /// If the server does not listen by RDMA, the client connects by TCP.
 #[test]
 fn a_server_without_rdma_is_reached_by_tcp() {

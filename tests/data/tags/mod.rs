@@ -306,7 +306,7 @@ fn a_queue_ends_after_its_queue_pairs() {
     scene.receive(3);
     let refused = scene.srq.destroy().expect_err("a queue pair receives from it");
     assert!(matches!(refused.error, Error::Kernel { errno: Errno::EBUSY, .. }), "{refused}");
-    scene.srq = refused.object;
+    scene.srq = refused.into_object();
     // The queue continues to receive, without its tag list.
     assert_eq!(scene.srq.remove_tag(1, handles[0]), Err(PostError::State));
     scene.eager(2, b"still in the list");

@@ -34,6 +34,9 @@ pub(crate) type Told = (WorkCompletion, Option<TagInfo>);
 
 /// The device under test, if it matches tags: here one with an InfiniBand port.
 pub(crate) fn tag_device() -> Option<Device> {
+    if common::card_lacks("tag matching", &["connectx-4", "connectx-4lx", "vf", "sf"]) {
+        return None;
+    }
     if std::env::var_os("UVERBS_TEST_DEVICE").is_none() {
         let hca = SoftHca::builder().link(LinkLayer::InfiniBand).build();
         return Some(soft(&hca.expect("a software HCA")));

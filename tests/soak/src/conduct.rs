@@ -41,7 +41,7 @@ const TOLD: usize = 40;
 const GONE: Duration = Duration::from_secs(30);
 
 /// A host, its guest, and their state.
-struct Place {
+struct SoakHost {
     wire: Wire,
     number: u8,
     host: Child,
@@ -65,7 +65,7 @@ struct Place {
 pub(crate) struct Run {
     net: Net,
     random: Random,
-    places: Vec<Place>,
+    places: Vec<SoakHost>,
     inside: Child,
     inside_samples: Vec<Sample>,
     totals: Totals,
@@ -138,7 +138,7 @@ fn name(wire: Wire) -> &'static str {
     }
 }
 
-impl Place {
+impl SoakHost {
     fn new(net: Net, wire: Wire, number: u8) -> Result<Self, Fault> {
         Ok(Self {
             wire,
@@ -173,7 +173,7 @@ impl Run {
     fn start(net: Net, seed: u64) -> Result<Self, Fault> {
         let wires = [Wire::Shm, Wire::Udp, Wire::Either].into_iter().zip(1..);
         let places: Result<_, Fault> =
-            wires.map(|(wire, number)| Place::new(net, wire, number)).collect();
+            wires.map(|(wire, number)| SoakHost::new(net, wire, number)).collect();
         let inside = ["inside".to_owned(), "--seed".to_owned(), seed.to_string()];
         let mut inside = Child::start("inside", &inside)?;
         inside.ready(drop)?;
@@ -383,7 +383,7 @@ impl Run {
     /// Ends all processes, and judges their results.
     fn end(mut self, report: &mut Report) {
         if !self.faults.is_empty() {
-            report.hosts = self.places.iter_mut().flat_map(Place::tell).collect();
+            report.hosts = self.places.iter_mut().flat_map(SoakHost::tell).collect();
         }
         let mut samples = vec![("inside", self.inside_samples)];
         let mut ended = vec![self.inside.end()];

@@ -31,7 +31,7 @@ impl Wire {
 
 /// Listening address of a device's host.
 pub(crate) fn listening(device: &SoftHca) -> SocketAddr {
-    let gid = device.gids()[0].gid;
+    let gid = device.gids().last().expect("an address").gid;
     SocketAddr::new(std::net::Ipv6Addr::from(gid).to_canonical(), PORT)
 }
 

@@ -44,7 +44,8 @@ fn call_name(call: &str) -> String {
     }
 }
 
-/// Lists both sides' calls under a title, without memory management: `GET_CONTEXT, 2 read`.
+/// Lists both sides' calls under a title, without memory management: `GET_CONTEXT, 2 read`. Equal
+/// calls are one line.
 pub fn listed(title: &str, c: &Calls, ours: &Calls) -> String {
     let [c, ours] = [c, ours].map(|calls| {
         let named = calls.iter().filter(|(name, _)| !is_memory(name)).map(|(name, &count)| {
@@ -53,6 +54,9 @@ pub fn listed(title: &str, c: &Calls, ours: &Calls) -> String {
         });
         named.collect::<Vec<_>>().join(", ")
     });
+    if c == ours {
+        return format!("{title}: {c}\n");
+    }
     format!("{title}\n    C     {c}\n    ours  {ours}\n")
 }
 

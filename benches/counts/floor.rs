@@ -271,34 +271,22 @@ impl Floor {
 
     /// `batches` doorbells of `N` work requests.
     #[inline(never)]
-    fn posts<O: Post, const N: usize>(&mut self, batches: usize) {
+    fn posts<O: Post, const N: usize, const KEPT: bool>(&mut self, batches: usize) {
         let mut id = u64::from(self.pi);
         for _ in 0..batches {
             let mut pi = self.pi;
             for at in 0..N {
-                let addr = self.area.sge(id, PAYLOAD).addr;
-                let buffer = Buffer { addr, len: PAYLOAD, lkey: self.area.lkey };
-                // SAFETY: the memory lives.
-                assert!(unsafe { self.post::<O>(pi, id, at + 1 == N, buffer) }, "room");
-                pi = pi.wrapping_add(O::UNITS);
-                id += 1;
-            }
-            // SAFETY: the WQEs were written.
-            unsafe { if N == 1 { self.ring::<O, true>(pi) } else { self.ring::<O, false>(pi) } };
-        }
-    }
-
-    #[inline(never)]
-    fn posts_kept<O: Post, const N: usize>(&mut self, batches: usize) {
-        let mut id = u64::from(self.pi);
-        for _ in 0..batches {
-            let mut pi = self.pi;
-            for at in 0..N {
-                let buffer = self.free.pop().expect("a buffer");
                 // SAFETY: the memory lives.
                 unsafe {
-                    assert!(self.post::<O>(pi, id, at + 1 == N, *buffer), "room");
-                    self.send_kept.add((pi & self.mask) as usize).write(buffer);
+                    if KEPT {
+                        let buffer = self.free.pop().expect("a buffer");
+                        assert!(self.post::<O>(pi, id, at + 1 == N, *buffer), "room");
+                        self.send_kept.add((pi & self.mask) as usize).write(buffer);
+                    } else {
+                        let addr = self.area.sge(id, PAYLOAD).addr;
+                        let buffer = Buffer { addr, len: PAYLOAD, lkey: self.area.lkey };
+                        assert!(self.post::<O>(pi, id, at + 1 == N, buffer), "room");
+                    }
                 }
                 pi = pi.wrapping_add(O::UNITS);
                 id += 1;
@@ -449,10 +437,10 @@ fn unusual() -> ! {
 fn posts<O: Post, const N: usize>(case: &str, kept: bool) {
     let batches = OPS as usize / N;
     let mut floor = Floor::new();
-    let post = |floor: &mut Floor| floor.posts::<O, N>(batches);
+    let post = |floor: &mut Floor| floor.posts::<O, N, false>(batches);
     count(&format!("{case} floor"), OPS, &mut floor, |_| (), post, Floor::forget);
     if kept {
-        let post = |floor: &mut Floor| floor.posts_kept::<O, N>(batches);
+        let post = |floor: &mut Floor| floor.posts::<O, N, true>(batches);
         count(&format!("{case} kept"), OPS, &mut floor, |_| (), post, Floor::forget);
     }
 }
@@ -476,8 +464,7 @@ fn polls<const N: usize, const KEPT: bool>(case: &str, kind: Kind) {
     let fill = |(floor, ring): &mut (&mut Floor, &mut CqRing)| {
         let first = floor.pi;
         match kind {
-            Kind::Send if KEPT => floor.posts_kept::<Send64, 1>(OPS as usize),
-            Kind::Send => floor.posts::<Send64, 1>(OPS as usize),
+            Kind::Send => floor.posts::<Send64, 1, KEPT>(OPS as usize),
             Kind::Recv => floor.recvs::<1, KEPT>(OPS as usize),
             Kind::Nothing => return,
         }

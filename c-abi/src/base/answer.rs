@@ -19,6 +19,11 @@ pub(crate) fn set_errno(errno: Errno) {
     unsafe { *libc::__errno_location() = errno.raw() };
 }
 
+/// Reads `errno`, as a failed call of libc or of this library left it.
+pub(crate) fn last_errno() -> Errno {
+    Errno::of(&std::io::Error::last_os_error())
+}
+
 /// Runs internal work, such as an embedded device's, and restores `errno`, which belongs to the
 /// program's call.
 pub(crate) fn aside(run: impl FnOnce()) {

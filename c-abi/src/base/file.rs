@@ -10,7 +10,7 @@ use std::os::fd::RawFd;
 use uverbs_core::Errno;
 use uverbs_core::error::Error;
 
-use crate::base::answer::set_errno;
+use crate::base::answer::{last_errno, set_errno};
 use crate::base::cancel;
 
 /// Clears `O_NONBLOCK`, as the kernel's event files have it.
@@ -22,10 +22,6 @@ pub(crate) fn make_blocking(file: RawFd) -> Result<(), Error> {
     let set =
         flags >= 0 && unsafe { libc::fcntl(file, libc::F_SETFL, flags & !libc::O_NONBLOCK) } == 0;
     if set { Ok(()) } else { Err(failed()) }
-}
-
-fn last_errno() -> Errno {
-    Errno::of(&std::io::Error::last_os_error())
 }
 
 /// Reads an event. `None`, with `errno`, if the read fails. A cancellation point.

@@ -15,7 +15,7 @@ use uverbs_core::commands::cm::Ucma;
 use uverbs_core::error::Error;
 
 use super::sys::rdma_event_channel;
-use crate::base::answer::given;
+use crate::base::answer::{given, last_errno};
 use crate::base::cancel;
 use crate::base::environment;
 use crate::base::object::unique_key;
@@ -47,11 +47,10 @@ fn live() -> MutexGuard<'static, BTreeMap<usize, Arc<Channel>>> {
 /// Creates a file that is readable while `inner` is. Its flags are the program's; an embedded
 /// device needs the flags of `inner`.
 fn watching(inner: impl AsFd) -> Result<OwnedFd, Errno> {
-    let last = || Errno::of(&std::io::Error::last_os_error());
     // SAFETY: the call takes flags only.
     let made = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
     if made < 0 {
-        return Err(last());
+        return Err(last_errno());
     }
     // SAFETY: just made, and unknown to other threads.
     let file = unsafe { OwnedFd::from_raw_fd(made) };
@@ -60,7 +59,7 @@ fn watching(inner: impl AsFd) -> Result<OwnedFd, Errno> {
     // SAFETY: both files are open, and the event is read during the call.
     let added =
         unsafe { libc::epoll_ctl(file.as_raw_fd(), libc::EPOLL_CTL_ADD, inner, &raw mut event) };
-    if added == 0 { Ok(file) } else { Err(last()) }
+    if added == 0 { Ok(file) } else { Err(last_errno()) }
 }
 
 impl Channel {
@@ -117,18 +116,17 @@ impl Channel {
 ///
 /// As [`cancel::poll`]: the caller holds no lock and no value that needs dropping.
 pub(crate) unsafe fn wait(file: RawFd) -> Result<(), Errno> {
-    let last = || Errno::of(&std::io::Error::last_os_error());
     // SAFETY: the call takes numbers only.
     let flags = unsafe { libc::fcntl(file, libc::F_GETFL) };
     if flags < 0 {
-        return Err(last());
+        return Err(last_errno());
     }
     if flags & libc::O_NONBLOCK != 0 {
         return Err(Errno::EAGAIN);
     }
     let mut poll = libc::pollfd { fd: file, events: libc::POLLIN, revents: 0 };
     // SAFETY: by the contract of `wait`; the entry lives for the call.
-    if unsafe { cancel::poll(&raw mut poll, 1, -1) } < 0 { Err(last()) } else { Ok(()) }
+    if unsafe { cancel::poll(&raw mut poll, 1, -1) } < 0 { Err(last_errno()) } else { Ok(()) }
 }
 
 pub(crate) unsafe extern "C" fn create_event_channel() -> *mut rdma_event_channel {

@@ -13,7 +13,7 @@ use uverbs_core::Errno;
 use uverbs_core::error::Error;
 
 use super::invalid;
-use crate::base::answer::null;
+use crate::base::answer::{last_errno, null};
 use crate::device::list;
 use crate::device::open::{close_device, open_device};
 use crate::device::query_device::query_device;
@@ -41,7 +41,7 @@ unsafe impl Send for Opened {}
 static OPENED: Mutex<Vec<Opened>> = Mutex::new(Vec::new());
 
 fn open(of: &std::sync::Arc<list::Device>) -> Result<Opened, Error> {
-    let failed = || Error::kernel("rdma_open_device", Errno::of(&std::io::Error::last_os_error()));
+    let failed = || Error::kernel("rdma_open_device", last_errno());
     // SAFETY: the device is in the list, which is held here.
     let verbs = unsafe { open_device(of.c()) };
     if verbs.is_null() {
@@ -111,7 +111,7 @@ pub(crate) fn xrcd(verbs: *const ibv_context) -> Result<*mut ibv_xrcd, Error> {
         // SAFETY: the device stays open.
         found.xrcd = unsafe { open_xrcd(found.verbs, &raw const attr) };
         if found.xrcd.is_null() {
-            let errno = Errno::of(&std::io::Error::last_os_error());
+            let errno = last_errno();
             return Err(Error::kernel("open_xrcd", errno));
         }
     }

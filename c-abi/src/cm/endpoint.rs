@@ -9,7 +9,6 @@
 use std::ffi::c_int;
 use std::ptr::null_mut;
 
-use uverbs_core::Errno;
 use uverbs_core::error::Error;
 
 use super::delivery::{drop_event, get_cm_event};
@@ -19,6 +18,7 @@ use super::lifetime::{create, destroy_id};
 use super::resolve::{bind_addr, resolve_addr, resolve_route};
 use super::sys::{rdma_addrinfo, rdma_cm_id};
 use super::{done, invalid, qp};
+use crate::base::answer::last_errno;
 use crate::sys::{ibv_pd, ibv_qp_init_attr};
 
 /// `RAI_PASSIVE`.
@@ -48,7 +48,7 @@ unsafe fn request(listener: *mut rdma_cm_id) -> Result<*mut rdma_cm_id, Error> {
     unsafe {
         drop_event(listener);
         if get_cm_event((*listener).channel, &raw mut event) != 0 {
-            let errno = Errno::of(&std::io::Error::last_os_error());
+            let errno = last_errno();
             return Err(Error::kernel("rdma_get_request", errno));
         }
         let refused = match ((*event).status, (*event).event) {
@@ -66,7 +66,7 @@ unsafe fn request(listener: *mut rdma_cm_id) -> Result<*mut rdma_cm_id, Error> {
             let pd = (*listener).pd;
             let pd = if pd.is_null() || (*pd).context != (*made).verbs { null_mut() } else { pd };
             if qp::create_qp(made, pd, &raw mut init) != 0 {
-                let errno = Errno::of(&std::io::Error::last_os_error());
+                let errno = last_errno();
                 ack_cm_event(event);
                 destroy_id(made);
                 return Err(Error::kernel("rdma_get_request", errno));
@@ -93,7 +93,7 @@ pub(crate) unsafe extern "C-unwind" fn create_ep(
                     Ok(())
                 }
                 _ => {
-                    let errno = Errno::of(&std::io::Error::last_os_error());
+                    let errno = last_errno();
                     destroy_ep(made);
                     Err(Error::kernel("rdma_create_ep", errno))
                 }

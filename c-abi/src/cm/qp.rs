@@ -9,7 +9,6 @@
 use std::ffi::c_int;
 use std::ptr::null_mut;
 
-use uverbs_core::Errno;
 use uverbs_core::error::Error;
 
 use super::device;
@@ -18,6 +17,7 @@ use super::ece;
 use super::invalid;
 use super::qp_states::{INIT, bring, start};
 use super::sys::{UD, rdma_cm_id};
+use crate::base::answer::last_errno;
 use crate::queues::channel::{create_comp_channel, destroy_comp_channel};
 use crate::queues::cq::destroy_cq;
 use crate::queues::make_cq::create_cq;
@@ -35,7 +35,7 @@ const SRQ_PD: u32 = 2;
 
 /// Error in `errno`, set by a call of libibverbs.
 fn left() -> Error {
-    Error::kernel("create_qp", Errno::of(&std::io::Error::last_os_error()))
+    Error::kernel("create_qp", last_errno())
 }
 
 /// Creates a completion channel and a completion queue of `size` on it.

@@ -21,7 +21,7 @@ use super::id::{Id, refresh, ucma};
 use super::info;
 use super::state::{Found, Resolution, State};
 use super::sys::{rdma_addrinfo, rdma_cm_id};
-use crate::base::answer::set_errno;
+use crate::base::answer::{last_errno, set_errno};
 
 pub(crate) const VERB: &str = "rdma_resolve_addrinfo";
 
@@ -32,7 +32,7 @@ pub(crate) fn key(service: &CStr) -> rdma_ucm_ib_service {
     set_errno(Errno::from_raw(0));
     // SAFETY: a string, and room for a pointer into it.
     let number = unsafe { libc::strtoull(service.as_ptr(), &raw mut end, 0) };
-    let in_range = std::io::Error::last_os_error().raw_os_error() == Some(0);
+    let in_range = last_errno().raw() == 0;
     // SAFETY: it points into the string or to its end.
     if in_range && end.cast_const() != service.as_ptr() && unsafe { *end } == 0 {
         (key.service_id, key.flags) = (number, RDMA_USER_CM_IB_SERVICE_FLAG_ID);

@@ -15,7 +15,7 @@ use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, fd_set, nfds_t, pollfd, t
 use uverbs_core::Errno;
 
 use super::socket::find;
-use crate::base::answer::minus_one;
+use crate::base::answer::{last_errno, minus_one};
 use crate::base::cancel;
 
 /// Time of busy polling before the thread sleeps (`polling_time`).
@@ -132,7 +132,7 @@ unsafe fn poll_with(
         };
         is_long = seen == 0 && !now && !spins;
         if seen < 0 {
-            return Err(Errno::of(&std::io::Error::last_os_error()));
+            return Err(last_errno());
         }
         for ((file, is_socket), seen) in files.iter_mut().zip(&*is_socket).zip(&*watched) {
             if !is_socket {

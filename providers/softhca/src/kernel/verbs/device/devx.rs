@@ -8,7 +8,7 @@
 //!   stream, and the port of bonded ports.
 //! - Queries of objects (`MLX5_IB_METHOD_DEVX_OBJ_QUERY`): only the port of bonded ports.
 //!
-//! A queue pair's port is its own, or for raw packets its TIS's (`devx_is_valid_obj_id`).
+//! A queue pair's port is its own, or for raw packets its TIS's.
 
 use nix::errno::Errno;
 use uverbs_kernel_abi::mlx5::{
@@ -40,7 +40,7 @@ use crate::firmware::base::call::{Call as Command, Refusal};
 use crate::firmware::device::caps::{Capabilities, kind};
 use crate::firmware::objects::{mkey, qp};
 use crate::kernel::call::Call;
-use crate::kernel::state::objects::{Mw, Object};
+use crate::kernel::state::objects::{Mw, Object, Qp};
 
 /// Bytes of `general_obj_in_cmd_hdr` and of `general_obj_out_cmd_hdr` (PRM 12.1).
 pub(crate) const HEADER: usize = 16;
@@ -113,20 +113,32 @@ fn has_lag(call: &Call<'_>) -> bool {
     call.device.hca.config().lag_ports > 1
 }
 
+/// Queue pair of a handle. `EINVAL` unless the command names the object that sends for it: the
+/// queue pair, or a raw packet queue pair's TIS (`devx_is_valid_obj_id`). The array has the opcodes
+/// for both, with the field of the object's number.
+fn named<'a>(
+    call: &'a Call<'_>,
+    handle: u32,
+    command: &[u8],
+    [of_qp, of_tis]: [(CmdOpcode, Field); 2],
+) -> Result<&'a Qp, Errno> {
+    let qp = call.file.objects.qp(handle).map_err(|_| Errno::EINVAL)?;
+    let ((opcode, field), number) = match &qp.raw {
+        None => (of_qp, Some(qp.qpn.0)),
+        Some(raw) => (of_tis, raw.tis),
+    };
+    let is_opcode = header::cmd_in::OPCODE.get(command) == u64::from(opcode.0);
+    (is_opcode && number == Some(field.get32(command))).then_some(qp).ok_or(Errno::EINVAL)
+}
+
 /// DEVX_OBJ.QUERY: QUERY_QP of the queue pair that the handle names, or QUERY_TIS.
 pub(crate) fn query(call: &mut Call<'_>) -> Result<(), Errno> {
     check_devx(call)?;
     let command = call.bytes(MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_IN)?.ok_or(Errno::ENOENT)?;
     let handle = call.object(MLX5_IB_ATTR_DEVX_OBJ_QUERY_HANDLE).unwrap_or_default();
-    let opcode = header::cmd_in::OPCODE.get(&command);
-    let qp = call.file.objects.qp(handle).map_err(|_| Errno::EINVAL)?;
-    let (wanted, number, named) = match &qp.raw {
-        None => (CmdOpcode::QUERY_QP, Some(qp.qpn.0), query_qp_in::QPN.get32(&command)),
-        Some(raw) => (CmdOpcode::QUERY_TIS, raw.tis, query_tis_in::TISN.get32(&command)),
-    };
-    if opcode != u64::from(wanted.0) || number != Some(named) {
-        return Err(Errno::EINVAL);
-    }
+    let (of_qp, of_tis) = (CmdOpcode::QUERY_QP, CmdOpcode::QUERY_TIS);
+    let numbers = [(of_qp, query_qp_in::QPN), (of_tis, query_tis_in::TISN)];
+    let qp = named(call, handle, &command, numbers)?;
     let is_raw = qp.raw.is_some();
     let port = if has_lag(call) { qp.lag_port } else { 0 };
     let room = call.len(MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_OUT);
@@ -182,24 +194,17 @@ fn create_mkey(call: &mut Call<'_>, context: &[u8]) -> Result<u32, Refusal> {
 }
 
 /// DEVX_OBJ.MODIFY: RTS2RTS_QP of the queue pair that the handle names, or MODIFY_TIS
-/// (`devx_is_obj_modify_cmd`, `devx_is_valid_obj_id`). The kernel passes the command on; the
-/// device's errors are returned as by [`create`].
+/// (`devx_is_obj_modify_cmd`). The kernel passes the command on; the device's errors are returned
+/// as by [`create`].
 pub(crate) fn modify(call: &mut Call<'_>) -> Result<(), Errno> {
     check_devx(call)?;
     let command = call.bytes(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN)?.ok_or(Errno::ENOENT)?;
     let handle = call.object(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE).unwrap_or_default();
-    let opcode = header::cmd_in::OPCODE.get(&command);
-    let qp = call.file.objects.qp(handle).map_err(|_| Errno::EINVAL)?;
-    let (wanted, number, named) = match &qp.raw {
-        None => (CmdOpcode::RTS2RTS_QP, Some(qp.qpn.0), rst2init_qp_in::QPN.get32(&command)),
-        Some(raw) => (CmdOpcode::MODIFY_TIS, raw.tis, modify_tis_in::TISN.get32(&command)),
-    };
-    if opcode != u64::from(wanted.0) || number != Some(named) {
-        return Err(Errno::EINVAL);
-    }
-    let done = match wanted {
-        CmdOpcode::MODIFY_TIS => modify_tis(call, handle, &command),
-        _ => rts2rts(call, handle, &command),
+    let (of_qp, of_tis) = (CmdOpcode::RTS2RTS_QP, CmdOpcode::MODIFY_TIS);
+    let numbers = [(of_qp, rst2init_qp_in::QPN), (of_tis, modify_tis_in::TISN)];
+    let done = match named(call, handle, &command, numbers)?.raw {
+        Some(_) => modify_tis(call, handle, &command),
+        None => rts2rts(call, handle, &command),
     };
     let mut answer = vec![0; call.len(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT)];
     if let Err(refusal) = done {

@@ -77,26 +77,24 @@ fn port_of(verb: &'static str, qp: &QpCore) -> Result<(LagPort, Vec<u8>), Error>
 
 /// Port of the queue pair, or of the TIS that sends for it.
 fn configured(verb: &'static str, qp: &QpCore) -> Result<u8, Error> {
-    let (mut request, mut answer) = ([0; query_qp_in::SIZE], [0; query_qp_out::SIZE]);
-    let opcode = match qp.sender() {
+    let (opcode, field, number, context, port) = match qp.sender() {
         None => {
-            query_qp_in::QPN.set(&mut request, qp.qpn().into());
-            CmdOpcode::QUERY_QP
+            let (query, port) = (CmdOpcode::QUERY_QP, qpc::LAG_TX_PORT_AFFINITY);
+            (query, query_qp_in::QPN, qp.qpn(), query_qp_out::QPC, port)
         }
         Some(tisn) => {
-            query_tis_in::TISN.set(&mut request, tisn.into());
-            CmdOpcode::QUERY_TIS
+            let (query, port) = (CmdOpcode::QUERY_TIS, tisc::LAG_TX_PORT_AFFINITY);
+            (query, query_tis_in::TISN, tisn, query_tis_out::TIS_CONTEXT, port)
         }
     };
+    let (mut request, mut answer) = ([0; query_qp_in::SIZE], [0; query_qp_out::SIZE]);
     header::cmd_in::OPCODE.set(&mut request, opcode.0.into());
+    field.set(&mut request, number.into());
     let uverbs = qp.pd().context().uverbs();
     // SAFETY: the caller's queue pair; a query, which names no memory.
     let sent = unsafe { devx::query(uverbs, qp.handle(), &request, &mut answer) };
     sent.map_err(|error| told(verb, &error, &answer))?;
-    Ok(match qp.sender() {
-        None => qpc::LAG_TX_PORT_AFFINITY.get(query_qp_out::QPC.of(&answer)) as u8,
-        Some(_) => tisc::LAG_TX_PORT_AFFINITY.get(query_tis_out::TIS_CONTEXT.of(&answer)) as u8,
-    })
+    Ok(port.get(context.of(&answer)) as u8)
 }
 
 fn told(verb: &'static str, error: &Error, answer: &[u8]) -> Error {

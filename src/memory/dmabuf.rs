@@ -62,7 +62,8 @@ impl ProtectionDomain {
         iova: u64,
         access: AccessFlags,
     ) -> Result<MemoryRegion, Error> {
-        self.dmabuf(len, RegDmabuf { buffer, offset, len: 0, iova, access, driver: None })
+        let len = len as u64;
+        self.dmabuf(&RegDmabuf { buffer, offset, len, iova, access, driver: None })
     }
 
     /// As [`register_dmabuf`](Self::register_dmabuf), over the direct path to a GPU that some
@@ -86,15 +87,16 @@ impl ProtectionDomain {
             let what = "the direct path to a GPU on this device".to_owned();
             return Err(Error::Unsupported { verb: "reg_dmabuf_mr", what });
         }
-        let driver = Some(crate::unstable::mlx5::DATA_DIRECT);
-        self.dmabuf(len, RegDmabuf { buffer, offset, len: 0, iova, access, driver })
+        let (len, driver) = (len as u64, Some(crate::unstable::mlx5::DATA_DIRECT));
+        self.dmabuf(&RegDmabuf { buffer, offset, len, iova, access, driver })
     }
 
-    fn dmabuf(&self, len: usize, attr: RegDmabuf<'_>) -> Result<MemoryRegion, Error> {
-        let bytes = bounded("length", len, u64::MAX)?;
+    fn dmabuf(&self, attr: &RegDmabuf<'_>) -> Result<MemoryRegion, Error> {
+        let len = attr.len as usize;
+        bounded("length", len, u64::MAX)?;
         let uverbs = self.core().context().uverbs();
         let keys = ordered_or_relaxed(attr.access, |access| {
-            uverbs.reg_dmabuf_mr(self.handle(), &RegDmabuf { len: bytes, access, ..attr })
+            uverbs.reg_dmabuf_mr(self.handle(), &RegDmabuf { access, ..*attr })
         })?;
         // SAFETY: the kernel just created the region, so no other owner has its handle.
         let core = unsafe { MrCore::new(self.core().clone(), keys.handle, keys.lkey, keys.rkey) };

@@ -5,9 +5,9 @@ use uverbs::place::PortPlace;
 use uverbs::{Device, PortAttr, PortState};
 use uverbs_mlx5_vfio::discovery::PciFunction;
 
+use crate::base::device_facts::DeviceFacts;
 use crate::base::error::Error;
 use crate::base::output;
-use crate::base::place::DeviceFacts;
 use crate::base::select;
 use crate::base::sysfs;
 use crate::base::table::Table;

@@ -6,9 +6,9 @@ use serde_json::{Map, Value, json};
 use uverbs::softhca::SoftHca;
 use uverbs::{Context, Device, DeviceAttr, PortAttr};
 
+use crate::base::device_facts::DeviceFacts;
 use crate::base::error::{BecauseOf, Error};
 use crate::base::output;
-use crate::base::place::DeviceFacts;
 use crate::base::select;
 
 /// Show what devices and their ports are and can do.

@@ -127,7 +127,7 @@ impl Shape {
         self.connection.recv_offset() as u32
     }
 
-    /// AnyReceives of a queue pair for messages of this size.
+    /// Receives of a queue pair for messages of this size.
     pub(crate) fn receives(&self, size: u32) -> u32 {
         if !self.op.needs_receives() {
             // The test uses no receive, but a queue has at least one.

@@ -14,7 +14,7 @@ use crate::link::operation::Operation;
 pub(crate) struct Config {
     #[serde(with = "crate::link::transports::json")]
     pub(crate) connection: TransportName,
-    /// AnyReceives from a shared queue, also on transports that need none.
+    /// Receives from a shared queue, also on transports that need none.
     pub(crate) use_srq: bool,
     pub(crate) opcode: Operation,
     pub(crate) size: u32,

@@ -1,7 +1,7 @@
 //! A side of a ping-pong with another process: queue pair, buffers, messages.
 //!
 //! As in the C program, a side sends once its last message completed and the peer's has arrived.
-//! The client sends first. AnyReceives are posted again when one is left
+//! The client sends first. Receives are posted again when one is left
 //! (`rc_pingpong.c:parse_single_wc`). A received message is sent back unchanged.
 
 use std::hint::spin_loop;

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use crate::step::{Outcome, cargo, run, run_tests};
+use crate::step::{Outcome, run, run_tests};
+use crate::targets;
 
 /// Cards beside the default one, by name (`uverbs_softhca::Card`).
 const CARDS: [&str; 8] =
@@ -21,10 +22,8 @@ const LIMIT: Duration = Duration::from_secs(5 * 60);
 pub(crate) fn check() -> Outcome {
     for card in CARDS {
         eprintln!("--- {card}");
-        let mut test = cargo(&["test", "--workspace", "--no-fail-fast", "--quiet"]);
-        PROGRAMS.iter().chain([&CHECK]).for_each(|program| {
-            test.args(["--test", program]);
-        });
+        let words = ["test", "--no-fail-fast", "--quiet"];
+        let mut test = targets::of_workspace(&words, "--test", PROGRAMS.iter().chain([&CHECK]));
         test.env("UVERBS_SOFTHCA_PROFILE", card).env("RUST_TEST_THREADS", "4");
         match run(test, LIMIT) {
             Outcome::Passed => {}
@@ -41,10 +40,7 @@ const OMNI_PATH: &str = "softhfi0";
 /// Runs the library's test programs on it. Tests of what it lacks are skipped.
 fn omni_path() -> Outcome {
     eprintln!("--- {OMNI_PATH}");
-    let mut test = cargo(&["test", "--workspace", "--no-fail-fast"]);
-    PROGRAMS.iter().for_each(|program| {
-        test.args(["--test", program]);
-    });
+    let mut test = targets::of_workspace(&["test", "--no-fail-fast"], "--test", PROGRAMS);
     test.env("UVERBS_TEST_DEVICE", OMNI_PATH).env("RUST_TEST_THREADS", "4");
     match run_tests(test, 3 * LIMIT) {
         Outcome::Failed(why) => Outcome::Failed(format!("{OMNI_PATH}: {why}")),

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::step::{Outcome, run, run_tests};
+use crate::step::{Named, Outcome, named, run, run_tests};
 use crate::targets;
 
 /// Cards beside the default one, by name (`uverbs_softhca::Card`).
@@ -18,32 +18,27 @@ const CHECK: &str = "check";
 
 const LIMIT: Duration = Duration::from_secs(5 * 60);
 
-/// Runs the test programs on each card.
-pub(crate) fn check() -> Outcome {
-    for card in CARDS {
-        eprintln!("--- {card}");
-        let words = ["test", "--no-fail-fast", "--quiet"];
-        let mut test = targets::of_workspace(&words, "--test", PROGRAMS.iter().chain([&CHECK]));
-        test.env("UVERBS_SOFTHCA_PROFILE", card).env("RUST_TEST_THREADS", "4");
-        match run(test, LIMIT) {
-            Outcome::Passed => {}
-            Outcome::Failed(why) => return Outcome::Failed(format!("{card}: {why}")),
-            other => return other,
-        }
-    }
-    omni_path()
-}
-
 /// Name of the device of Omni-Path, in process.
 const OMNI_PATH: &str = "softhfi0";
 
-/// Runs the library's test programs on it. Tests of what it lacks are skipped.
+/// Steps that run the test programs, one for each card and one for Omni-Path.
+pub(crate) fn checks() -> Vec<Named<'static>> {
+    let one = |name: &'static str| named(format!("card {name}"), move || card(name));
+    let mut checks = vec![named(format!("card {OMNI_PATH}"), omni_path)];
+    checks.extend(CARDS.map(one));
+    checks
+}
+
+fn card(name: &str) -> Outcome {
+    let words = ["test", "--no-fail-fast", "--quiet"];
+    let mut test = targets::of_workspace(&words, "--test", PROGRAMS.iter().chain([&CHECK]));
+    test.env("UVERBS_SOFTHCA_PROFILE", name).env("RUST_TEST_THREADS", "4");
+    run(test, LIMIT)
+}
+
+/// Runs the library's test programs on Omni-Path. Tests of what it lacks are skipped.
 fn omni_path() -> Outcome {
-    eprintln!("--- {OMNI_PATH}");
     let mut test = targets::of_workspace(&["test", "--no-fail-fast"], "--test", PROGRAMS);
     test.env("UVERBS_TEST_DEVICE", OMNI_PATH).env("RUST_TEST_THREADS", "4");
-    match run_tests(test, 3 * LIMIT) {
-        Outcome::Failed(why) => Outcome::Failed(format!("{OMNI_PATH}: {why}")),
-        other => other,
-    }
+    run_tests(test, 3 * LIMIT)
 }

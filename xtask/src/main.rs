@@ -192,7 +192,7 @@ fn main() -> ExitCode {
     match Cli::parse().chore {
         Chore::Test { quick: false } => test::all(&mut steps),
         Chore::Test { quick: true } => test::quick(&mut steps),
-        Chore::Cards => steps.step("cards", cards::check),
+        Chore::Cards => steps.two_at_a_time(cards::checks()),
         Chore::Judge => {
             steps.step("layouts", layouts::check);
             steps.step("judge", judge::judge);
@@ -220,7 +220,10 @@ fn main() -> ExitCode {
         Chore::Examples { example, bless } => {
             steps.step("examples", || examples::check(example.as_deref(), bless));
         }
-        Chore::Book { bless } => book::steps(&mut steps, bless),
+        Chore::Book { bless } => {
+            book::steps(&mut steps, bless);
+            steps.step("book, commands", book::commands);
+        }
         Chore::Style(options) => steps.step("style", || style::check(&options)),
         Chore::Simulate(options) => {
             steps.step("simulation", || simulate::seeds(&options));

@@ -25,6 +25,14 @@ pub(crate) enum Outcome {
 /// A step with its name, which may run on another thread.
 pub(crate) type Named<'a> = (String, Box<dyn FnOnce() -> Outcome + Send + 'a>);
 
+/// A step of [`Steps::two_at_a_time`].
+pub(crate) fn named<'a>(
+    name: impl Into<String>,
+    run: impl FnOnce() -> Outcome + Send + 'a,
+) -> Named<'a> {
+    (name.into(), Box::new(run))
+}
+
 /// Runs steps one after the other, goes on after a failure, and sums up.
 #[derive(Default)]
 pub(crate) struct Steps {
@@ -238,7 +246,7 @@ mod tests {
                 }
                 Outcome::Passed
             };
-            (name.to_owned(), Box::new(run))
+            (name.into(), Box::new(run))
         };
         let mut steps = Steps::default();
         steps.two_at_a_time(["a", "b", "c", "d"].map(step).into());

@@ -12,7 +12,7 @@ use crate::debian;
 use crate::examples;
 use crate::instructions::{counts, fences};
 use crate::release::{api, dependencies, minimal, msrv, package};
-use crate::step::{Outcome, Steps, build_once, cargo, output, run, run_tests};
+use crate::step::{Outcome, Steps, build_once, cargo, named, output, run, run_tests};
 use crate::stress::{fuzz, interleavings, simulate};
 use crate::style;
 use crate::targets;
@@ -36,36 +36,49 @@ pub(crate) fn all(steps: &mut Steps) {
     // thread. Steps that compute run beside them. Steps with separate target folders come last, so
     // that no step waits for cargo's lock.
     steps.two_at_a_time(vec![
-        ("tests".to_owned(), Box::new(tests)),
-        ("optimised build".to_owned(), Box::new(optimised)),
-        ("fences".to_owned(), Box::new(fences::order)),
-        ("simulation".to_owned(), Box::new(simulate::usual)),
-        ("fences, aarch64".to_owned(), Box::new(fences::aarch64)),
-        ("documentation".to_owned(), Box::new(documentation)),
-        ("vm, made ready".to_owned(), Box::new(|| vm::make_ready(&kit))),
-        ("judge".to_owned(), Box::new(judge::judge)),
-        ("API".to_owned(), Box::new(|| api::check(false))),
-        ("oldest compiler".to_owned(), Box::new(msrv::check)),
-        ("minimal versions".to_owned(), Box::new(minimal::check)),
-        ("interleavings".to_owned(), Box::new(interleavings::check)),
-        ("fuzz targets compile".to_owned(), Box::new(fuzz::compiles)),
+        named("tests", tests),
+        named("optimised build", optimised),
+        named("fences", fences::order),
+        named("simulation", simulate::usual),
+        named("fences, aarch64", fences::aarch64),
+        named("documentation", documentation),
+        named("vm, made ready", || vm::make_ready(&kit)),
+        named("judge", judge::judge),
+        named("API", || api::check(false)),
+        named("oldest compiler", msrv::check),
+        named("minimal versions", minimal::check),
+        named("interleavings", interleavings::check),
+        named("fuzz targets compile", fuzz::compiles),
     ]);
-    steps.step("cards", cards::check);
-    steps.step("fuzz", fuzz::usual);
+    // Programs are built. These steps wait for processes, or compute on one thread.
+    let mut checks = vec![
+        named("clients", || clients::check(&clients::Options::daily())),
+        named("pyverbs", || pyverbs::suite(&pyverbs::Options::default())),
+        named("instruction counts", || counts::instructions(false)),
+        named("examples", || examples::check(None, false)),
+        named("captures", captures::captures),
+        named("machine code", || counts::machine_code(false)),
+        named("layouts", layouts::check),
+        named("packages", package::check),
+    ];
+    checks.splice(2..2, cards::checks());
+    // Without its own network a page's server would meet other steps' programs.
+    let has_network = book::has_networks();
+    if has_network {
+        checks.insert(2, named("book, commands", book::commands));
+    }
+    steps.two_at_a_time(checks);
+    if !has_network {
+        steps.step("book, commands", book::commands);
+    }
     book::steps(steps, false);
     dependencies(steps);
-    steps.step("packages", package::check);
-    steps.step("layouts", layouts::check);
-    steps.step("pyverbs", || pyverbs::suite(&pyverbs::Options::default()));
-    steps.step("clients", || clients::check(&clients::Options::daily()));
-    steps.step("captures", captures::captures);
-    counts::steps(steps, false);
+    steps.step("fuzz", fuzz::usual);
     steps.step("ping-pong", || tool(&["pingpong"], "verified"));
     steps.step("ping-pong, 1 MiB", || {
         tool(&["pingpong", "--size", "1048576", "--iters", "1000"], "verified")
     });
     steps.step("ping-pong, JSON", || tool(&["pingpong", "--json"], "\"verified\":true"));
-    steps.step("examples", || examples::check(None, false));
     steps.step("perf", || {
         let words = ["perf", "send", "lat", "-n", "2000", "--check", "--json"];
         tool(&words, "\"kind\":\"uverbs-perf\"")

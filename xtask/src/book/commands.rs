@@ -44,7 +44,7 @@ struct Typed {
 }
 
 /// Types the commands of all pages.
-pub(super) fn check() -> Outcome {
+pub(crate) fn check() -> Outcome {
     try_check().unwrap_or_else(|outcome| outcome)
 }
 
@@ -56,7 +56,7 @@ fn try_check() -> Result<Outcome, Outcome> {
     output(cargo(&["build", "--workspace", "--bins", "--examples"]), Duration::from_secs(900))?;
     let mut pages = files(Path::new(PAGES), "md").map_err(Outcome::Failed)?;
     pages.extend(OTHERS.map(PathBuf::from));
-    let alone = may_unshare();
+    let alone = has_networks();
     let (mut typed, mut unused) = (0, EXCEPTIONS.map(|(start, _)| start).to_vec());
     for page in &pages {
         let text = read(page).map_err(Outcome::Failed)?;
@@ -158,7 +158,7 @@ const ALONE: [&str; 4] = ["--map-root-user", "--net", "sh", "-c"];
 const LOOPBACK: &str = "ip link set lo up";
 
 /// Returns true if the system allows network namespaces.
-fn may_unshare() -> bool {
+pub(crate) fn has_networks() -> bool {
     let mut probe = Command::new("unshare");
     probe.args(ALONE).arg(LOOPBACK).output().is_ok_and(|ended| ended.status.success())
 }
@@ -262,7 +262,7 @@ mod tests {
     fn a_command_that_fails_or_prints_something_else_is_named() {
         let folder = std::env::temp_dir().join(format!("xtask-commands-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
-        let run = |block: &str| run_block(&folder, 0, &parse(block), may_unshare());
+        let run = |block: &str| run_block(&folder, 0, &parse(block), has_networks());
         assert_eq!(run("$ echo one 1\none 2\n1$ echo up; sleep 0.2\nup\n2$ true"), Ok(()));
         for (block, says) in [
             ("$ true\n$ false", "`false`"),

@@ -29,7 +29,7 @@ use std::sync::OnceLock;
 
 use clap::Args;
 
-use crate::step::{Named, Outcome, Steps};
+use crate::step::{Named, Outcome, Steps, named};
 use kernels::{ONE_KERNEL, USUAL};
 use kit::Kit;
 use programs::Row;
@@ -186,7 +186,7 @@ pub(crate) fn add_usual(steps: &mut Steps, kit: Option<&Kit>) {
     let Some(kit) = kit else { return };
     let job = |world: World, kernel: &'static str, processors: u8| -> Named<'_> {
         let options = Options::usual(world, processors);
-        (step_name(world, kernel), Box::new(move || run::world(kit, kernel, world, &options).0))
+        named(step_name(world, kernel), move || run::world(kit, kernel, world, &options).0)
     };
     let mut jobs: Vec<Named<'_>> = vec![job(World::B, ONE_KERNEL, 2), job(World::E, ONE_KERNEL, 1)];
     // Since 6.5 soft-RoCE acknowledges in a thread. On one processor a client may get its message
@@ -194,7 +194,7 @@ pub(crate) fn add_usual(steps: &mut Steps, kit: Option<&Kit>) {
     jobs.extend(USUAL.map(|kernel| job(World::C, kernel, if kernel == USUAL[0] { 1 } else { 2 })));
     // Second to last, so that the last two guests with two processors don't run at once.
     let self_test = move || self_test::run(kit, ONE_KERNEL);
-    jobs.insert(jobs.len() - 1, (self_test_name(ONE_KERNEL), Box::new(self_test)));
+    jobs.insert(jobs.len() - 1, named(self_test_name(ONE_KERNEL), self_test));
     steps.two_at_a_time(jobs);
 }
 

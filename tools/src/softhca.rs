@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use nix::errno::Errno;
 use uverbs::softhca::pci::{PciOptions, Sink};
 use uverbs::softhca::vfio_user::Server;
 use uverbs::softhca::wire::Fabric;
@@ -150,20 +151,32 @@ fn failed(path: &Path, error: io::Error) -> Error {
 }
 
 /// Binds a socket. The file of a dead owner is replaced; a socket in use is left alone.
+///
+/// The file appears under its name once it accepts connections: a client may wait for the file.
 fn listen(path: &Path) -> io::Result<UnixListener> {
     use std::os::unix::fs::FileTypeExt;
     use std::os::unix::net::UnixStream;
-    match UnixListener::bind(path) {
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            let is_socket = std::fs::symlink_metadata(path)?.file_type().is_socket();
-            if !is_socket || UnixStream::connect(path).is_ok() {
-                return Err(error);
-            }
-            std::fs::remove_file(path)?;
-            UnixListener::bind(path)
+    match std::fs::symlink_metadata(path) {
+        Ok(file) if !file.file_type().is_socket() || UnixStream::connect(path).is_ok() => {
+            return Err(Errno::EADDRINUSE.into());
         }
-        other => other,
+        Ok(_) => std::fs::remove_file(path)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
     }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let hidden = folder.unwrap_or(Path::new(".")).join(format!(".{}", std::process::id()));
+    // A process with this number may have been killed here.
+    let _ = std::fs::remove_file(&hidden);
+    let listener = UnixListener::bind(&hidden)?;
+    // Another server may have taken the name since.
+    let named = std::fs::hard_link(&hidden, path);
+    std::fs::remove_file(&hidden)?;
+    named.map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => Errno::EADDRINUSE.into(),
+        _ => error,
+    })?;
+    Ok(listener)
 }
 
 /// Log of all devices.

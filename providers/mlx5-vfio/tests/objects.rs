@@ -22,7 +22,11 @@ const SOCKET: &str = "UVERBS_TEST_VFIO_SOCKET";
 #[test]
 #[ignore = "the server of the other tests, which start it in a process"]
 fn serve() {
-    let listener = UnixListener::bind(std::env::var_os(SOCKET).unwrap()).unwrap();
+    let socket = PathBuf::from(std::env::var_os(SOCKET).unwrap());
+    let hidden = socket.with_extension("hidden");
+    let listener = UnixListener::bind(&hidden).unwrap();
+    // The tests wait for the file of a socket that listens.
+    std::fs::rename(&hidden, &socket).unwrap();
     let mut server = Server::new(&PciOptions::default()).unwrap();
     while server.serve_one(&listener).is_ok() {}
 }

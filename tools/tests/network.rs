@@ -113,6 +113,14 @@ fn perf_between_two_processes() {
     }
 }
 
+/// Processor time of a process, in ticks of 10 ms (proc(5), `utime` and `stime`).
+fn processor_ticks(process: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // The program's name is in parentheses and may have spaces.
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum()
+}
+
 #[test]
 fn a_peer_that_is_killed_ends_the_other() {
     for device in ["softhca@loopback,shm", "softhca@loopback,udp"] {
@@ -121,9 +129,13 @@ fn a_peer_that_is_killed_ends_the_other() {
         let mut server = command(&[&common[..], &["--server"]].concat()).spawn().unwrap();
         wait_for(&mut server, &port);
         let mut client = command(&[&common[..], &["127.0.0.1"]].concat()).spawn().unwrap();
-        // During the exchange. Before it begins, a closed TCP connection would end it.
-        std::thread::sleep(Duration::from_millis(500));
-        assert_eq!(client.try_wait().unwrap(), None, "{device}: it ended early");
+        // During the exchange, which polls. Before it begins, a closed TCP connection would end it.
+        let start = Instant::now();
+        while processor_ticks(client.id()) < 30 {
+            assert_eq!(client.try_wait().unwrap(), None, "{device}: it ended early");
+            assert!(start.elapsed() < LIMIT, "{device}: it does not poll");
+            std::thread::sleep(Duration::from_millis(20));
+        }
         server.kill().unwrap();
         server.wait().unwrap();
         let start = Instant::now();

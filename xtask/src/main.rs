@@ -1,5 +1,6 @@
 //! Project chores: `cargo xtask test` is what decides whether a change is good.
 
+mod again;
 mod book;
 mod c_stack;
 mod cards;

@@ -9,6 +9,8 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::again;
+
 /// Skipped tests of all steps so far, as `TEST: REASON`.
 static SKIPPED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
@@ -165,22 +167,27 @@ pub(crate) fn output(mut command: Command, limit: Duration) -> Result<String, Ou
     text.map_err(failed)
 }
 
-/// Runs tests as [`run`] does, and notes skipped tests: each prints a line
-/// `skipped: TEST: REASON` to standard error.
+/// Runs `cargo test` as [`run`] does, and notes skipped tests: each prints a line
+/// `skipped: TEST: REASON` to standard error. A program that failed is run once more
+/// ([`again::alone`]).
 pub(crate) fn run_tests(mut command: Command, limit: Duration) -> Outcome {
     let shown = format!("{command:?}");
     let mut child = match command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn() {
         Ok(child) => child,
         Err(error) => return Outcome::Failed(format!("{shown}: {error}")),
     };
-    let reader = child.stderr.take().map(|stderr| thread::spawn(|| skips(stderr, io::stderr())));
+    let reader = child.stderr.take().map(|stderr| thread::spawn(|| forward(stderr, io::stderr())));
     let outcome = wait(child, limit);
     // A killed command may leave a process that keeps the pipe open.
-    let reader = reader.filter(|reader| matches!(outcome, Outcome::Passed) || reader.is_finished());
-    if let Some(Ok(skips)) = reader.map(thread::JoinHandle::join) {
-        SKIPPED.lock().unwrap_or_else(PoisonError::into_inner).extend(skips);
+    let was_killed = matches!(&outcome, Outcome::Failed(why) if why.starts_with("not done"));
+    let reader = reader.filter(|reader| !was_killed || reader.is_finished());
+    let printed = reader.and_then(|reader| reader.join().ok()).unwrap_or_default();
+    let skips = printed.lines().filter_map(skip_in);
+    SKIPPED.lock().unwrap_or_else(PoisonError::into_inner).extend(skips);
+    match outcome {
+        Outcome::Failed(_) => again::alone(&command, &printed, outcome),
+        other => other,
     }
-    outcome
 }
 
 /// Notes a test that is left out like a test that skips itself.
@@ -190,16 +197,16 @@ pub(crate) fn skip_test(test: &str, reason: &str) {
     SKIPPED.lock().unwrap_or_else(PoisonError::into_inner).extend(skip_in(&line));
 }
 
-/// Forwards lines, and returns the `TEST: REASON` of each skipped test.
-fn skips(from: impl Read, mut to: impl Write) -> Vec<String> {
+/// Forwards lines, and returns them.
+fn forward(from: impl Read, mut to: impl Write) -> String {
     let mut lines = BufReader::new(from);
-    let (mut line, mut skips) = (Vec::new(), Vec::new());
+    let (mut line, mut text) = (Vec::new(), String::new());
     while lines.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
-        skips.extend(skip_in(&String::from_utf8_lossy(&line)));
+        text.push_str(&String::from_utf8_lossy(&line));
         let _ = to.write_all(&line);
         line.clear();
     }
-    skips
+    text
 }
 
 /// `TEST: REASON` of a line `skipped: TEST: REASON`.
@@ -261,7 +268,8 @@ mod tests {
         assert_eq!(skip_in("test a ... ok\n"), None);
         let said = "test b ... \nskipped: a::b: no tea: none\nok\nskipped: c";
         let mut passed_on = Vec::new();
-        assert_eq!(skips(said.as_bytes(), &mut passed_on), ["a::b: no tea: none"]);
+        let text = forward(said.as_bytes(), &mut passed_on);
+        assert_eq!(text.lines().filter_map(skip_in).collect::<Vec<_>>(), ["a::b: no tea: none"]);
         assert_eq!(passed_on, said.as_bytes());
     }
 }

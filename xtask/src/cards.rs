@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::step::{Named, Outcome, named, run, run_tests};
+use crate::step::{Named, Outcome, named, run_tests};
 use crate::targets;
 
 /// Cards beside the default one, by name (`uverbs_softhca::Card`).
@@ -33,7 +33,7 @@ fn card(name: &str) -> Outcome {
     let words = ["test", "--no-fail-fast", "--quiet"];
     let mut test = targets::of_workspace(&words, "--test", PROGRAMS.iter().chain([&CHECK]));
     test.env("UVERBS_SOFTHCA_PROFILE", name).env("RUST_TEST_THREADS", "4");
-    run(test, LIMIT)
+    run_tests(test, LIMIT)
 }
 
 /// Runs the library's test programs on Omni-Path. Tests of what it lacks are skipped.

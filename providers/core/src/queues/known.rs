@@ -18,8 +18,8 @@ use crate::queues::token::{Queue, Token};
 /// Queue or queues that a user index names.
 #[derive(Debug)]
 enum Owner {
-    /// A queue pair, and its queues that complete here. Another poller owns the other
-    /// slots.
+    /// A queue pair, and its queues that complete here. Another poller owns the slots of the other
+    /// queue.
     Qp(Arc<QpShared>, Roles, [Done; 2]),
     /// A shared receive queue, and the number of its queue pairs whose receives complete here.
     Srq(Arc<SrqShared>, usize),
@@ -40,7 +40,7 @@ impl Done {
         Self { bits, tail: slots.tail() }
     }
 
-    /// Clears the bits if the queue was reset, and its slots reclaimed, since they were noted.
+    /// Clears the bits if they are of before a reset, which reclaimed the slots.
     fn renew(&mut self, tail: u32) {
         if self.tail != tail {
             self.bits.fill(0);
@@ -88,8 +88,8 @@ pub struct Known {
 
 impl Known {
     /// Adds a queue pair whose completions arrive here from now on. An entry with the same index
-    /// stays, because work requests in flight use it; there should be none, because an index is
-    /// reused only after the detach message was read.
+    /// stays, because work requests in flight may use it. An index is reused only after its detach
+    /// message was read, so no entry should have it.
     pub fn attach(&mut self, shared: Arc<QpShared>, roles: Roles) {
         if roles.recv
             && let Some((srq, index)) = shared_of(&shared)
@@ -151,8 +151,8 @@ impl Known {
         self.len() == 0
     }
 
-    /// For a queue pair with a shared receive queue: the user index that its receive completions
-    /// carry, and its queue pair number, which tells them apart from receives of other queue pairs.
+    /// User index that the receive completions of a queue pair with a shared receive queue carry,
+    /// and the queue pair's number, which tells its receives from other queue pairs'.
     #[must_use]
     pub fn shared_receives(&self, user_index: u32) -> Option<(u32, u32)> {
         let Some(Owner::Qp(shared, ..)) = self.table.get(user_index as usize)?.as_ref() else {
@@ -161,7 +161,7 @@ impl Known {
         Some((shared_of(shared)?.1, shared.qpn))
     }
 
-    /// Takes and retires the work request that a completion names, if that one is in flight.
+    /// Takes and retires the work request that a completion names, if it is in flight.
     ///
     /// # Safety
     ///
@@ -205,9 +205,9 @@ impl Known {
         Some(taken)
     }
 
-    /// Free-running index of a slot that is named by its place in the table or by more bits,
-    /// counted from the oldest work request that is not retired; and the slots less one. `None` for
-    /// a user index without queue pair.
+    /// Free-running index of the slot whose low bits `slot` has, the first from the oldest work
+    /// request in flight on; and the mask of the low bits. `None` for a user index without queue
+    /// pair.
     #[inline]
     #[must_use]
     pub fn index_of(&self, user_index: u32, queue: Queue, slot: u32) -> Option<(u32, u32)> {
@@ -221,9 +221,9 @@ impl Known {
         Some((tail.wrapping_add(slot.wrapping_sub(tail) & mask), mask))
     }
 
-    /// Takes the work request that a completion names, if it is in flight, and retires the
-    /// contiguous completed ones. For queues of queue pairs that complete out of order with a
-    /// completion for each work request.
+    /// Takes the work request that a completion names, if it is in flight. Retires the oldest work
+    /// requests up to the first that is not complete. For queue pairs that complete out of order,
+    /// each work request with its own completion.
     ///
     /// # Safety
     ///

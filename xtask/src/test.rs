@@ -29,15 +29,15 @@ pub(crate) fn all(steps: &mut Steps) {
     build_once();
     steps.step("format", format);
     steps.step("style", || style::check(&style::Options::default()));
-    steps.step("lints", || lints(&["--workspace", "--all-targets", "--all-features"]));
-    steps.step("lints, no features", || lints(&["--package", "uverbs", "--no-default-features"]));
     let kit = OnceLock::new();
     // Tests wait more than they compute; the simulation and the judge take a minute or two of one
-    // thread. Steps that compute run beside them. Steps with separate target folders come last, so
-    // that no step waits for cargo's lock.
+    // thread. Steps that compute run beside them. The first two use different folders of `target`,
+    // and steps with separate target folders come last, so that few wait for cargo's lock.
     steps.two_at_a_time(vec![
-        named("tests", tests),
+        named("lints", || lints(&["--workspace", "--all-targets", "--all-features"])),
         named("optimised build", optimised),
+        named("lints, no features", || lints(&["--package", "uverbs", "--no-default-features"])),
+        named("tests", tests),
         named("fences", fences::order),
         named("simulation", simulate::usual),
         named("fences, aarch64", fences::aarch64),

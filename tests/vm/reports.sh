@@ -41,5 +41,4 @@ theirs=$(/usr/bin/rdma resource show qp link "$device/1" | sed -n 's/.* lqpn \([
 [ "$ours" = "$theirs" ] || { echo "qp: $ours, rdma: $theirs"; exit 1; }
 kill $server
 wait $server || true
-uverbs top -d "$device" --count 2 --interval 0.2
 uverbs topology

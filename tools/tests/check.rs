@@ -16,10 +16,12 @@ fn a_software_hca_passes_with_every_operation_verified() {
     let rows = json["rows"].as_array().unwrap();
     let of = |part: &str| rows.iter().filter(|row| row["part"] == part).count();
     // 7 operations each of RC, XRC and DC, 4 of UC, 2 of UD, and events.
-    // 7 operations each of RC, XRC and DC, 4 of UC, 2 of UD, and events.
     assert_eq!((of("messages"), of("errors"), of("numbers")), (28, 4, 2), "{json:#}");
     assert_eq!(of("connections"), 3, "{json:#}");
     assert!(rows.iter().any(|row| row["name"] == "kernel"), "{json:#}");
+    let fences = rows.iter().find(|row| row["name"] == "fences").unwrap()["text"].as_str().unwrap();
+    let conservative = cfg!(feature = "conservative-fences");
+    assert_eq!(fences.starts_with("conservative-fences"), conservative, "{fences}");
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! `cargo xtask cards`: the test tree on software HCAs with the capabilities of other cards, and on
-//! a software device of Omni-Path.
+//! a software device of Omni-Path; `uverbs check` with the other fences.
 
 use std::time::Duration;
 
@@ -18,13 +18,18 @@ const CHECK: &str = "check";
 
 const LIMIT: Duration = Duration::from_secs(5 * 60);
 
+/// Feature of a build whose fences are rdma-core's.
+const CONSERVATIVE: &str = "conservative-fences";
+
 /// Name of the device of Omni-Path, in process.
 const OMNI_PATH: &str = "softhfi0";
 
-/// Steps that run the test programs, one for each card and one for Omni-Path.
+/// Steps that run the test programs, one for each card, one for Omni-Path and one for
+/// the other fences.
 pub(crate) fn checks() -> Vec<Named<'static>> {
     let one = |name: &'static str| named(format!("card {name}"), move || card(name));
     let mut checks = vec![named(format!("card {OMNI_PATH}"), omni_path)];
+    checks.push(named(CONSERVATIVE, conservative_fences));
     checks.extend(CARDS.map(one));
     checks
 }
@@ -41,4 +46,14 @@ fn omni_path() -> Outcome {
     let mut test = targets::of_workspace(&["test", "--no-fail-fast"], "--test", PROGRAMS);
     test.env("UVERBS_TEST_DEVICE", OMNI_PATH).env("RUST_TEST_THREADS", "4");
     run_tests(test, 3 * LIMIT)
+}
+
+/// Runs the test of `uverbs check` that tries each operation by both kinds of doorbells, on a build
+/// with the other fences.
+fn conservative_fences() -> Outcome {
+    let feature = format!("uverbs-tools/{CONSERVATIVE}");
+    let words = ["test", "--features", &feature];
+    let mut test = targets::of_workspace(&words, "--test", [CHECK]);
+    test.args(["--", "a_software_hca"]);
+    run_tests(test, LIMIT)
 }

@@ -138,6 +138,7 @@ pub(crate) const EBUSY: Want = Want::Err(Errno::EBUSY);
 pub(crate) const EFAULT: Want = Want::Err(Errno::EFAULT);
 pub(crate) const EINVAL: Want = Want::Err(Errno::EINVAL);
 pub(crate) const ENODATA: Want = Want::Err(Errno::ENODATA);
+pub(crate) const ENODEV: Want = Want::Err(Errno::ENODEV);
 pub(crate) const ENOENT: Want = Want::Err(Errno::ENOENT);
 pub(crate) const ENOSPC: Want = Want::Err(Errno::ENOSPC);
 pub(crate) const ENOMEM: Want = Want::Err(Errno::ENOMEM);

@@ -225,7 +225,7 @@ node! { "MLX5_1.24":
 }
 
 node! { "MLX5_1.25":
-    mlx5dv_get_data_direct_sysfs_path = stubs::not_supported;
+    mlx5dv_get_data_direct_sysfs_path = caps::data_direct_path;
     mlx5dv_reg_dmabuf_mr = mr::reg_driver_dmabuf_mr;
 }
 

@@ -6,7 +6,7 @@
 //! for its type, and an object is in use only until its destruction.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 
 use uverbs_core::Errno;
@@ -159,6 +159,28 @@ pub(crate) unsafe extern "C" fn query_port(
     };
     // SAFETY: C's contract: there is room for `size` bytes.
     code(context.query_vport(port).map(|found| unsafe { write_sized(out, &found, size) }))
+}
+
+/// Path of the device with the direct path to a GPU, below `/sys`.
+pub(crate) unsafe extern "C" fn data_direct_path(
+    context: *const ibv_context,
+    buf: *mut c_char,
+    len: usize,
+) -> c_int {
+    // SAFETY: by C's contract.
+    let Some(context) = (unsafe { Context::of(context) }).mlx5() else {
+        return refuse(Errno::EOPNOTSUPP);
+    };
+    // The longest attribute.
+    if len > usize::from(u16::MAX) {
+        return refuse(Errno::EINVAL);
+    }
+    let mut path = vec![0; len];
+    code(context.data_direct_path(&mut path).map(|()| {
+        let used = path.iter().position(|byte| *byte == 0).map_or(len, |end| end + 1);
+        // SAFETY: C's contract: there is room for `len` bytes.
+        unsafe { buf.cast::<u8>().copy_from_nonoverlapping(path.as_ptr(), used) };
+    }))
 }
 
 /// `struct mlx5dv_clock_info`.

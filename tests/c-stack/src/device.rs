@@ -32,6 +32,8 @@ pub(crate) struct Settings {
     faults: bool,
     /// Two ports are bonded.
     bonded: bool,
+    /// There is a direct path to GPUs.
+    data_direct: bool,
     /// A device of Omni-Path (`hfi1`) in place of a ConnectX.
     pub(crate) omni_path: bool,
     /// A device of Amazon's (`efa`) in place of a ConnectX.
@@ -73,9 +75,21 @@ impl Settings {
         let headers = has("UVERBS_SOFTHCA_HEADERS");
         let faults = has("UVERBS_SOFTHCA_FAULTS");
         let bonded = has("UVERBS_SOFTHCA_BONDED");
+        let data_direct = has("UVERBS_SOFTHCA_DATA_DIRECT");
         let omni_path = has("UVERBS_SOFTHCA_OMNI_PATH");
         let efa = has("UVERBS_SOFTHCA_EFA");
-        Ok(Self { link, number, udp, stepped, headers, faults, bonded, omni_path, efa })
+        Ok(Self {
+            link,
+            number,
+            udp,
+            stepped,
+            headers,
+            faults,
+            bonded,
+            data_direct,
+            omni_path,
+            efa,
+        })
     }
 
     /// Builder of a device with these settings.
@@ -95,6 +109,9 @@ impl Settings {
         }
         if self.bonded {
             builder = builder.hca(|config| config.lag_ports = 2);
+        }
+        if self.data_direct {
+            builder = builder.hca(|config| config.data_direct = true);
         }
         if self.omni_path {
             builder = builder.omni_path();

@@ -266,6 +266,24 @@ fn bonded_ports_as_with_the_c_library() {
     std::fs::remove_file(program).unwrap();
 }
 
+/// Functions that Debian 12's library lacks, on Debian 13's as far as it has them, and on ours.
+#[test]
+fn newer_functions_as_with_the_c_library() {
+    let path = "/devices/virtual/softhca/data_direct";
+    let (Some(stack), Some(newer)) = (c_stack::unpacked(), c_stack::trixie()) else { return };
+    let Some(program) = stack.compile("newer") else { return };
+    for (stack, is_ours, least) in [(&newer, false, 11), (&stack, true, 17)] {
+        let command = || match is_ours {
+            true => stack.ours_on_preloaded(&program),
+            false => stack.command(&program),
+        };
+        c_stack::run(&mut command()).checks(least);
+        c_stack::run(command().arg(path).env("UVERBS_SOFTHCA_DATA_DIRECT", "1")).checks(least + 1);
+    }
+    c_stack::run(&mut stack.on_ours(&program, "softhca0")).checks(17);
+    std::fs::remove_file(program).unwrap();
+}
+
 /// Raw WQEs: bytes, completions and refusals are the same in both libraries.
 #[test]
 fn raw_wqes_as_with_the_c_library() {

@@ -9,9 +9,14 @@ use crate::calls::calls;
 use crate::case::{Case, World};
 use crate::memory::FILL;
 use crate::rig::Rig;
-use crate::want::{EFAULT, EINVAL, ENODATA, ENOSPC, EOPNOTSUPP, EPROTONOSUPPORT, Outcome, Want};
+use crate::want::{
+    EFAULT, EINVAL, ENODATA, ENODEV, ENOSPC, EOPNOTSUPP, EPROTONOSUPPORT, Outcome, Want,
+};
 
 const DEVICE: &str = "core/uverbs_std_types_device.c";
+
+const DATA_DIRECT: &str = "hw/mlx5/std_types.c:MLX5_IB_METHOD_GET_DATA_DIRECT_SYSFS_PATH";
+const NO_DATA_DIRECT: Want = Want::Since((6, 12), &EPROTONOSUPPORT, &ENODEV);
 
 pub(super) fn cases() -> Vec<Case> {
     let mut all = contexts();
@@ -58,6 +63,11 @@ fn contexts() -> Vec<Case> {
             rig.run(&cmd.output(&rig.memory, MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX, 72))
         })
         .only(World::Rxe, "the attribute is mlx5's"),
+        case("contexts", "no data direct device", DATA_DIRECT, NO_DATA_DIRECT, |rig| {
+            let cmd = rig.cmd(UVERBS_OBJECT_DEVICE, MLX5_IB_METHOD_GET_DATA_DIRECT_SYSFS_PATH);
+            rig.run(&cmd.output(&rig.memory, MLX5_IB_ATTR_GET_DATA_DIRECT_SYSFS_PATH, 64))
+        })
+        .only(World::Mlx5, "the method is mlx5's"),
         case("contexts", "query what the core knows", DEVICE, EOPNOTSUPP, |rig| {
             let cmd = rig.cmd(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_CONTEXT);
             rig.run(&cmd.output(&rig.memory, UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT, 8))

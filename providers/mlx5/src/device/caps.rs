@@ -11,8 +11,9 @@ use uverbs_core::attr::OdpTransportCaps;
 use uverbs_core::commands::Uverbs;
 use uverbs_core::error::Error;
 use uverbs_kernel_abi::mlx5::{
-    MLX5_IB_ATTR_QUERY_PORT, MLX5_IB_ATTR_QUERY_PORT_PORT_NUM,
-    MLX5_IB_ATTR_REG_DMABUF_MR_ACCESS_FLAGS, MLX5_IB_METHOD_QUERY_PORT,
+    MLX5_IB_ATTR_GET_DATA_DIRECT_SYSFS_PATH, MLX5_IB_ATTR_QUERY_PORT,
+    MLX5_IB_ATTR_QUERY_PORT_PORT_NUM, MLX5_IB_ATTR_REG_DMABUF_MR_ACCESS_FLAGS,
+    MLX5_IB_METHOD_GET_DATA_DIRECT_SYSFS_PATH, MLX5_IB_METHOD_QUERY_PORT,
     MLX5_IB_UAPI_REG_DMABUF_ACCESS_DATA_DIRECT, mlx5_ib_query_device_resp, mlx5_ib_uapi_query_port,
 };
 use uverbs_kernel_abi::objects::UVERBS_OBJECT_DEVICE;
@@ -132,6 +133,23 @@ impl Context {
         // SAFETY: the input is a number.
         unsafe { command.send(&**uverbs.door(), "query_port") }?;
         Ok(answer)
+    }
+
+    /// Path of the device with the direct path to a GPU, below `/sys`: in `path`, with a zero at
+    /// its end. Since Linux 6.12.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal: `ENODEV` without such a device, `ENOSPC` for a path that is too short.
+    #[doc(alias = "mlx5dv_get_data_direct_sysfs_path")]
+    pub fn data_direct_path(&self, path: &mut [u8]) -> Result<(), Error> {
+        let uverbs = self.core.uverbs();
+        let command = uverbs
+            .command(UVERBS_OBJECT_DEVICE, MLX5_IB_METHOD_GET_DATA_DIRECT_SYSFS_PATH)
+            .output(MLX5_IB_ATTR_GET_DATA_DIRECT_SYSFS_PATH, path);
+        // SAFETY: there is no input.
+        unsafe { command.send(&**uverbs.door(), "get_data_direct_sysfs_path") }?;
+        Ok(())
     }
 }
 

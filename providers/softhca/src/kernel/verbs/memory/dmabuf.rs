@@ -14,7 +14,8 @@ use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::unistd::{Whence, lseek};
 use uverbs_core::memory::pages::Pages;
 use uverbs_kernel_abi::mlx5::{
-    MLX5_IB_ATTR_REG_DMABUF_MR_ACCESS_FLAGS, MLX5_IB_UAPI_REG_DMABUF_ACCESS_DATA_DIRECT,
+    MLX5_IB_ATTR_GET_DATA_DIRECT_SYSFS_PATH, MLX5_IB_ATTR_REG_DMABUF_MR_ACCESS_FLAGS,
+    MLX5_IB_UAPI_REG_DMABUF_ACCESS_DATA_DIRECT,
 };
 use uverbs_kernel_abi::mr::{
     IB_UVERBS_ACCESS_LOCAL_WRITE, IB_UVERBS_ACCESS_RELAXED_ORDERING,
@@ -77,6 +78,23 @@ pub(crate) fn register(call: &mut Call<'_>) -> Result<(), Errno> {
         install(call, handle, Mr { pd, key, backing, start, access_flags, iova, len, pinned })?;
     call.output(UVERBS_ATTR_REG_DMABUF_MR_RESP_LKEY, &key.0)?;
     call.output(UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY, &key.0)
+}
+
+/// Path of the direct path's device, below `/sys`. The software device's has no file there.
+const DATA_DIRECT_PATH: &[u8] = b"/devices/virtual/softhca/data_direct\0";
+
+/// DEVICE.GET_DATA_DIRECT_SYSFS_PATH (`hw/mlx5/std_types.c`).
+pub(crate) fn data_direct_path(call: &mut Call<'_>) -> Result<(), Errno> {
+    if !call.file.has_context() {
+        return Err(Errno::EINVAL);
+    }
+    if !call.device.hca.config().data_direct {
+        return Err(Errno::ENODEV);
+    }
+    if call.len(MLX5_IB_ATTR_GET_DATA_DIRECT_SYSFS_PATH) < DATA_DIRECT_PATH.len() {
+        return Err(Errno::ENOSPC);
+    }
+    call.output_bytes(MLX5_IB_ATTR_GET_DATA_DIRECT_SYSFS_PATH, DATA_DIRECT_PATH)
 }
 
 /// True for a dma-buf (`fs/d_path.c` names it so), or a file that can become one.

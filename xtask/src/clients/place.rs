@@ -94,8 +94,7 @@ impl GroupRoot {
 
     /// Command that runs a row by `uverbs run`, in a network with two addresses.
     pub(super) fn command(&self, program: &Program, libraries: &Libraries) -> Command {
-        let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/clients");
-        let files = fs::canonicalize(&files).unwrap_or(files);
+        let files = files();
         let limit = program.limit.as_secs().to_string();
         let tool = libraries.tool.to_string_lossy();
         let folder = libraries.folder.to_string_lossy();
@@ -119,6 +118,12 @@ impl GroupRoot {
         command.env("PYTHONPATH", self.base.join("more/python")).env("FILES", &files);
         command
     }
+}
+
+/// Folder of the table, `$FILES` of the rows.
+pub(super) fn files() -> PathBuf {
+    let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/clients");
+    fs::canonicalize(&files).unwrap_or(files)
 }
 
 /// Shell text that sets a side's device.

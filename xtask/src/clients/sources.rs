@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use crate::clients::place::step;
+use crate::clients::place::{files, step};
 use crate::clients::table::Group;
 use crate::debian::apt::{create, failed};
 use crate::debian::chroot::Root;
@@ -20,16 +20,16 @@ pub(super) fn fetch(root: &Root, group: &Group) -> Result<(), Outcome> {
     group.crates.iter().try_for_each(|wanted| of_crate(root, wanted))
 }
 
-/// Command of the setup: it sees cargo, the compiler, and the crates that cargo fetched.
+/// Command of the setup: it sees cargo, the compiler, the crates that cargo fetched, and `$FILES`.
 pub(super) fn setup(root: &Root, group: &Group) -> Command {
     let words = ["sh", "-e", "-c", &group.setup];
     if group.crates.is_empty() {
         return root.command(&words);
     }
-    let (tools, home) = (toolchain(), cargo_home().unwrap_or_default());
-    let mut command = root.command_with(&[&tools, &home], &words);
+    let (tools, home, files) = (toolchain(), cargo_home().unwrap_or_default(), files());
+    let mut command = root.command_with(&[&tools, &home, &files], &words);
     command.env("PATH", format!("{}/bin:/usr/sbin:/usr/bin:/sbin:/bin", tools.display()));
-    command.env("CARGO_HOME", home).env("CARGO_NET_OFFLINE", "true");
+    command.env("CARGO_HOME", home).env("CARGO_NET_OFFLINE", "true").env("FILES", files);
     command
 }
 

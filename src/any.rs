@@ -37,7 +37,7 @@ use uverbs_core::objects::srq::SrqCore;
 use uverbs_core::objects::wq::WqCore;
 use uverbs_core::provider::{
     AhOps, Armer, ContextOps, CqInit, CqOps, Decoded, NewQp, NewSrq, NewWq, Notify, PacketInfo,
-    Polled, Provider, QpInit, RecvOps, RqOps, SendOps, SrqInit, SrqOps, View, WqInit,
+    Polled, Provider, QpInit, RecvOps, RqOps, SendOps, Sink, SrqInit, SrqOps, Usual, View, WqInit,
 };
 use uverbs_core::queues::completion::{Completed, Failure, Sender};
 use uverbs_core::queues::layout::KeyLayout;
@@ -58,6 +58,23 @@ use uverbs_siw::Siw;
 /// Whichever provider the device needs: the default of every type that has a provider parameter.
 #[derive(Debug)]
 pub enum Any {}
+
+/// A sink of any provider's completions, as the sink of one provider's.
+struct AnySink<'a, S, V> {
+    sink: S,
+    view: fn(V) -> AnyView<'a>,
+}
+
+impl<'a, S: Sink<AnyView<'a>>, V> Sink<V> for AnySink<'a, S, V> {
+    type Output = S::Output;
+
+    const CALLS: bool = S::CALLS;
+
+    #[inline(always)]
+    fn take(self, view: V, wr_id: u64) -> S::Output {
+        self.sink.take((self.view)(view), wr_id)
+    }
+}
 
 /// Writes the enums and their forwarding once for all providers.
 macro_rules! any {
@@ -346,6 +363,15 @@ macro_rules! any {
                     $($(#[$cfg])* Self::$variant(cq) => {
                         let Polled { view, wr_id, frame } = cq.next()?;
                         Some(Polled { view: AnyView::$variant(view), wr_id, frame })
+                    })+
+                }
+            }
+
+            #[inline(always)]
+            fn next_usual<'a, S: Sink<AnyView<'a>>>(&'a mut self, sink: S) -> Usual<S::Output> {
+                match self {
+                    $($(#[$cfg])* Self::$variant(cq) => {
+                        cq.next_usual(AnySink { sink, view: AnyView::$variant })
                     })+
                 }
             }

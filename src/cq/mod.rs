@@ -2,5 +2,6 @@
 
 pub(crate) mod builder;
 pub(crate) mod channel;
+pub(crate) mod decoded;
 pub(crate) mod queue;
 pub(crate) mod wait;

@@ -11,8 +11,8 @@ use std::time::Duration;
 use uverbs_core::error::Error;
 use uverbs_core::memory::frame::Frame;
 use uverbs_core::objects::cq::CqCore;
-use uverbs_core::provider::{CqOps, Decoded, Notify, PacketInfo, Polled, View};
-use uverbs_core::queues::completion::{Completed, Failure, Sender, Status};
+use uverbs_core::provider::{CqOps, Notify, PacketInfo, Polled, View};
+use uverbs_core::queues::completion::{Completed, Failure, Sender};
 use uverbs_core::queues::tag_work::TagInfo;
 
 use crate::provider::Provider;
@@ -228,34 +228,6 @@ impl<P: Provider> CompletionQueue<P> {
         budget - burst.rest()
     }
 
-    /// Fills `to` from the front and returns how many completions there were.
-    ///
-    /// ```
-    /// # let context = uverbs::device("softhca0")?.open()?;
-    /// # let pd = context.alloc_pd()?;
-    /// # let mut cq = context.create_cq(256)?;
-    /// use uverbs::WorkCompletion;
-    ///
-    /// let mut done: [WorkCompletion; 16] = Default::default();
-    /// let count = cq.poll_into(&mut done);
-    /// for completion in &mut done[..count] {
-    ///     completion.result?;
-    ///     drop(completion.frame.take());
-    /// }
-    /// # Ok::<(), uverbs::Error>(())
-    /// ```
-    #[inline]
-    pub fn poll_into(&mut self, to: &mut [WorkCompletion]) -> usize {
-        let mut count = 0;
-        let mut burst = self.poll(to.len());
-        for place in to {
-            let Some(completion) = burst.next() else { break };
-            *place = completion.into();
-            count += 1;
-        }
-        count
-    }
-
     /// Looks for completions that were dropped since the last look because they named no work
     /// request that is outstanding. [`wait`](Self::wait) calls it. A program that only polls calls
     /// it when it has polled nothing for long.
@@ -424,9 +396,9 @@ pub struct Completion<'b, P: Provider = Any>
 where
     P::Cq: 'b,
 {
-    view: <P::Cq as CqOps>::View<'b>,
-    wr_id: u64,
-    frame: Option<Frame>,
+    pub(super) view: <P::Cq as CqOps>::View<'b>,
+    pub(super) wr_id: u64,
+    pub(super) frame: Option<Frame>,
 }
 
 impl<P: Provider> Completion<'_, P> {
@@ -543,54 +515,5 @@ impl<P: Provider> Completion<'_, P> {
     #[inline]
     pub fn take_frame(&mut self) -> Option<Frame> {
         self.frame.take()
-    }
-}
-
-/// A decoded completion, independent of its queue.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct WorkCompletion {
-    /// The number of the work request.
-    pub id: u64,
-    /// Completed operation, or its failure.
-    pub result: Result<Completed, Failure>,
-    /// True for a completion of a receive.
-    pub is_recv: bool,
-    /// Bytes received, read, or returned by an atomic; 0 for the rest.
-    pub byte_len: u32,
-    /// Immediate data, in host order.
-    pub immediate: Option<u32>,
-    /// The local queue pair's number; of a raw packet received the tag of the rule that it came by
-    /// ([`Completion::flow_tag`]).
-    pub qpn: u32,
-    /// Sender of a received datagram; meaningless in other completions.
-    pub sender: Sender,
-    /// The buffer that was posted with it.
-    pub frame: Option<Frame>,
-}
-
-impl Default for WorkCompletion {
-    /// An empty place for [`CompletionQueue::poll_into`]; as a completion it would be a failed one.
-    fn default() -> Self {
-        let failure = Failure { status: Status::General, syndrome: 0, vendor_syndrome: 0 };
-        Self {
-            id: 0,
-            result: Err(failure),
-            is_recv: false,
-            byte_len: 0,
-            immediate: None,
-            qpn: 0,
-            sender: Sender::default(),
-            frame: None,
-        }
-    }
-}
-
-impl<P: Provider> From<Completion<'_, P>> for WorkCompletion {
-    #[inline]
-    fn from(completion: Completion<'_, P>) -> Self {
-        let Completion { view, wr_id, frame } = completion;
-        let Decoded { result, is_recv, byte_len, immediate, qpn, sender, .. } = view.decode();
-        Self { id: wr_id, result, is_recv, byte_len, immediate, qpn, sender, frame }
     }
 }

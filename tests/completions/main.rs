@@ -4,4 +4,5 @@ mod compressed;
 mod cq_sizes;
 mod entries;
 mod events;
+mod places;
 mod timestamps;

@@ -424,6 +424,7 @@ unsafe impl CqOps for Cq {
         Usual::Taken(sink.take(view, wr_id))
     }
 
+    #[inline]
     fn is_empty(&mut self) -> bool {
         // SAFETY: in the ring, which `core` keeps; the device writes whole bytes.
         let op_own = unsafe { device_memory::load_owner(self.next.wrapping_add(OP_OWN_OFFSET)) };

@@ -193,7 +193,10 @@ fn main() -> ExitCode {
     match Cli::parse().chore {
         Chore::Test { quick: false } => test::all(&mut steps),
         Chore::Test { quick: true } => test::quick(&mut steps),
-        Chore::Cards => steps.two_at_a_time(cards::checks()),
+        Chore::Cards => {
+            steps.two_at_a_time(cards::checks());
+            steps.step(cards::CONSERVATIVE, cards::conservative_fences);
+        }
         Chore::Judge => {
             steps.step("layouts", layouts::check);
             steps.step("judge", judge::judge);

@@ -71,6 +71,7 @@ pub(crate) fn all(steps: &mut Steps) {
     if !has_network {
         steps.step("book, commands", book::commands);
     }
+    steps.step(cards::CONSERVATIVE, cards::conservative_fences);
     book::steps(steps, false);
     dependencies(steps);
     steps.step("fuzz", fuzz::usual);

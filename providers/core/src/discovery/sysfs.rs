@@ -7,8 +7,9 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use uverbs_kernel_abi::driver_id::{
-    RDMA_DRIVER_BNXT_RE, RDMA_DRIVER_EFA, RDMA_DRIVER_ERDMA, RDMA_DRIVER_HNS, RDMA_DRIVER_IRDMA,
-    RDMA_DRIVER_MLX4, RDMA_DRIVER_MLX5, RDMA_DRIVER_RXE, RDMA_DRIVER_SIW, RDMA_DRIVER_UNKNOWN,
+    RDMA_DRIVER_BNXT_RE, RDMA_DRIVER_EFA, RDMA_DRIVER_ERDMA, RDMA_DRIVER_HFI1, RDMA_DRIVER_HNS,
+    RDMA_DRIVER_IRDMA, RDMA_DRIVER_MLX4, RDMA_DRIVER_MLX5, RDMA_DRIVER_QIB, RDMA_DRIVER_RXE,
+    RDMA_DRIVER_SIW, RDMA_DRIVER_UNKNOWN,
 };
 
 use super::Found;
@@ -117,12 +118,14 @@ fn device_number(text: &str) -> Option<u64> {
 }
 
 /// Kernel modules and their driver.
-const DRIVERS: [(&str, u32); 9] = [
+const DRIVERS: [(&str, u32); 11] = [
     ("mlx5", RDMA_DRIVER_MLX5),
     ("mlx4", RDMA_DRIVER_MLX4),
     ("bnxt", RDMA_DRIVER_BNXT_RE),
     ("hns", RDMA_DRIVER_HNS),
     ("efa", RDMA_DRIVER_EFA),
+    ("hfi1", RDMA_DRIVER_HFI1),
+    ("ib_qib", RDMA_DRIVER_QIB),
     ("erdma", RDMA_DRIVER_ERDMA),
     ("irdma", RDMA_DRIVER_IRDMA),
     ("rxe", RDMA_DRIVER_RXE),
@@ -224,6 +227,18 @@ pub(super) mod tests {
         assert_eq!(second.record.driver_id, RDMA_DRIVER_UNKNOWN);
         assert_eq!((second.record.node_guid, second.record.port_count), (0, 0));
         assert_eq!(second.rdev, None);
+    }
+
+    #[test]
+    fn a_driver_is_known_by_the_name_of_its_module() {
+        for (module, driver) in
+            [("hfi1", RDMA_DRIVER_HFI1), ("ib_qib", RDMA_DRIVER_QIB), ("efa", RDMA_DRIVER_EFA)]
+        {
+            let tree = Tree::new(module);
+            tree.link("dev/device/driver", &format!("/drivers/{module}"));
+            let folder = tree.path().join("dev");
+            assert_eq!(driver_id(&folder, &folder, "renamed"), driver, "{module}");
+        }
     }
 
     #[test]

@@ -245,3 +245,18 @@ fn rings_and_commands_are_those_of_libhfi1verbs() {
         "POST_SEND"
     );
 }
+
+/// A list that the kernel refuses half way: the same answers by our library and by libhfi1verbs.
+#[test]
+fn a_list_that_is_refused_half_way_ends_at_bad_wr() {
+    let Some(stack) = c_stack::unpacked() else { return };
+    let Some(program) = stack.compile("refused") else { return };
+    let mut theirs = stack.command(&program);
+    stack.on_omni_path(&mut theirs);
+    let theirs = c_stack::run(&mut theirs);
+    let ours = c_stack::run(&mut stack.on_ours(&program, "softhfi0"));
+    for run in [&theirs, &ours] {
+        assert!(run.status == Some(0) && !run.stdout.contains("FAILED"), "{run:?}");
+    }
+    assert_eq!(ours.stdout, theirs.stdout);
+}

@@ -29,7 +29,10 @@ pub(crate) struct Options {
     /// Card of the software HCA (`uverbs_softhca::Card`).
     #[arg(long, value_name = "CARD")]
     profile: Option<String>,
-    /// Run over Debian's libibverbs and libmlx5, on the preloaded software HCA.
+    /// Run on a software device of Omni-Path.
+    #[arg(long, conflicts_with = "profile")]
+    omni_path: bool,
+    /// Run over Debian's libibverbs and its provider, on the preloaded software HCA.
     #[arg(long)]
     theirs: bool,
     /// Replace the table by the outcomes.
@@ -40,9 +43,14 @@ pub(crate) struct Options {
 impl Options {
     /// Name of the table: `pyverbs`, `pyverbs-connectx-5`, `pyverbs-connectx-5-theirs`.
     fn table(&self) -> String {
-        let profile = self.profile.as_deref();
+        let profile = self.profile.as_deref().or(self.omni_path.then_some("omni-path"));
         let parts = ["pyverbs"].into_iter().chain(profile).chain(self.theirs.then_some("theirs"));
         parts.collect::<Vec<_>>().join("-")
+    }
+
+    /// Device that the tests open.
+    fn device(&self) -> &'static str {
+        if self.omni_path && !self.theirs { OMNI_PATH } else { DEVICE }
     }
 }
 
@@ -66,15 +74,16 @@ fn suite_run(options: &Options) -> Result<Outcome, Outcome> {
 
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests");
     let mut suite = match options.theirs {
-        true => theirs(&base, &libraries)?,
+        true => theirs(&base, &libraries, options.omni_path)?,
         false => {
             let mut suite = Command::new(target().join("debug/uverbs"));
-            suite.args(["run", "-d", DEVICE, "--libraries"]).arg(&ours).arg("--").arg(PYTHON);
+            suite.args(["run", "-d", options.device(), "--libraries"]).arg(&ours);
+            suite.arg("--").arg(PYTHON);
             suite
         }
     };
     suite.arg(sources.join("vm/suite.py")).args(&options.test);
-    suite.env("UVERBS_TEST_DEVICE", DEVICE);
+    suite.env("UVERBS_TEST_DEVICE", options.device());
     suite.env("PYTHONPATH", &packages).env("LD_LIBRARY_PATH", others(&root, &libraries));
     suite.env("UVERBS_SUITE", root.join("usr/share/doc/rdma-core/tests"));
     suite.env("UVERBS_SUITE_COPY", base.join("tests"));
@@ -92,7 +101,7 @@ fn suite_run(options: &Options) -> Result<Outcome, Outcome> {
 }
 
 /// Python on Debian's libraries and the preloaded software HCA.
-fn theirs(base: &Path, libraries: &Path) -> Result<Command, Outcome> {
+fn theirs(base: &Path, libraries: &Path, omni_path: bool) -> Result<Command, Outcome> {
     let preload = "uverbs-c-stack";
     output(cargo(&["build", "--package", preload, "--lib"]), 20 * MINUTES)?;
     let scratch = base.join("device");
@@ -101,12 +110,18 @@ fn theirs(base: &Path, libraries: &Path) -> Result<Command, Outcome> {
     suite.env("LD_PRELOAD", target().join("debug/libuverbs_c_stack.so"));
     suite.env("UVERBS_SOFTHCA_DIR", scratch);
     // libibverbs takes an absolute name without suffix unchanged.
-    suite.env("RDMAV_DRIVERS", libraries.join("libibverbs/libmlx5"));
+    let provider = if omni_path { "libhfi1verbs" } else { "libmlx5" };
+    suite.env("RDMAV_DRIVERS", libraries.join("libibverbs").join(provider));
+    if omni_path {
+        suite.env("UVERBS_SOFTHCA_OMNI_PATH", "1");
+    }
     Ok(suite)
 }
 
 /// Software HCA in the process of the tests, and the preloaded one's name.
 const DEVICE: &str = "softhca0";
+/// Software device of Omni-Path, in the same place.
+const OMNI_PATH: &str = "softhfi0";
 
 /// Search path of libraries: ours, then Debian's unpacked ones.
 fn others(root: &Path, libraries: &Path) -> std::ffi::OsString {

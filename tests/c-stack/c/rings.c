@@ -1,50 +1,15 @@
 /* Posts to rings of rdmavt: each base operation in one list, and receives. Prints the rings as they
  * are in memory: the device is in this process. */
 
-#define _GNU_SOURCE
-#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <infiniband/verbs.h>
 
-#define MUST(x) do { if (!(x)) { printf("WRONG %d: %s\n", __LINE__, #x); exit(1); } } while (0)
+#include "dump.h"
 
 static char page[4096] __attribute__((aligned(4096)));
-
-/* Each ring once, whose first words are not all zero. */
-static void dump(void)
-{
-	unsigned char bytes[600], none[600] = { 0 };
-	unsigned long seen[64], inode;
-	char line[512], *at;
-	int count = 0, mem = open("/proc/self/mem", O_RDONLY);
-	FILE *maps = fopen("/proc/self/maps", "r");
-	MUST(maps && mem >= 0);
-	while (fgets(line, sizeof line, maps)) {
-		unsigned long start;
-		int i, known = 0;
-		if (!strstr(line, "uverbs-ring"))
-			continue;
-		start = strtoul(line, &at, 16);
-		MUST(sscanf(at, "-%*x %*s %*x %*s %lu", &inode) == 1);
-		for (i = 0; i < count; i++)
-			known |= seen[i] == inode;
-		if (known || count == 64)
-			continue;
-		seen[count++] = inode;
-		if (pread(mem, bytes, sizeof bytes, start) != sizeof bytes || !memcmp(bytes, none, sizeof bytes))
-			continue;
-		printf("ring ");
-		for (i = 0; i < (int)sizeof bytes; i++)
-			printf("%02x", bytes[i]);
-		printf("\n");
-	}
-	fclose(maps);
-	close(mem);
-}
 
 int main(void)
 {

@@ -4,6 +4,8 @@
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -194,6 +196,21 @@ fn used(mut request: Vec<u8>) -> Vec<u8> {
     request
 }
 
+fn bytes(hex: &str) -> Vec<u8> {
+    let digits = (0..hex.len()).step_by(2);
+    digits.map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
+}
+
+/// POST_SENDs in the preloaded device's log.
+fn logged(log: &Path) -> Vec<Vec<u8>> {
+    let log = std::fs::read_to_string(log).unwrap();
+    log.lines()
+        .filter(|line| line.contains("(0x1c)"))
+        .filter_map(|line| line.split(' ').find_map(|word| word.strip_prefix("0:in")))
+        .map(|word| bytes(word.split_once('=').unwrap().1))
+        .collect()
+}
+
 #[test]
 fn rings_and_commands_are_those_of_libhfi1verbs() {
     let Some(stack) = c_stack::unpacked() else { return };
@@ -204,21 +221,11 @@ fn rings_and_commands_are_those_of_libhfi1verbs() {
     stack.on_omni_path(&mut command);
     let text = c_stack::run(command.env("UVERBS_SOFTHCA_LOG", &log)).ok().stdout;
     assert!(text.ends_with("ok\n"), "{text}");
-    let bytes = |hex: &str| -> Vec<u8> {
-        let digits = (0..hex.len()).step_by(2);
-        digits.map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
-    };
     let base = text.lines().find_map(|line| line.strip_prefix("base ")).unwrap();
     let base = u64::from_str_radix(base, 16).unwrap();
     let theirs: Vec<_> =
         text.lines().filter_map(|line| line.strip_prefix("ring ")).map(bytes).collect();
-    let log = std::fs::read_to_string(&log).unwrap();
-    let sends: Vec<_> = log
-        .lines()
-        .filter(|line| line.contains("(0x1c)"))
-        .filter_map(|line| line.split(' ').find_map(|word| word.strip_prefix("0:in")))
-        .map(|word| bytes(word.split_once('=').unwrap().1))
-        .collect();
+    let sends = logged(&log);
 
     let memory = Pages::anonymous(4096).unwrap();
     let ([posted, ended], ours) = ours(memory.as_mut_ptr());
@@ -259,4 +266,75 @@ fn a_list_that_is_refused_half_way_ends_at_bad_wr() {
         assert!(run.status == Some(0) && !run.stdout.contains("FAILED"), "{run:?}");
     }
     assert_eq!(ours.stdout, theirs.stdout);
+}
+
+/// Steps of `c/sizes.c`, each with its rings in order, and the work requests with their SGEs.
+#[derive(Debug, PartialEq)]
+struct Observed {
+    steps: Vec<(String, Vec<Vec<u64>>)>,
+    sends: Vec<(Vec<u8>, Vec<u64>)>,
+    commands: usize,
+}
+
+/// Number of sends before the datagrams.
+const CONNECTED: usize = 9 + 30 + 10;
+
+impl Observed {
+    fn run(mut command: Command, log: &Path) -> Self {
+        let _ = std::fs::remove_file(log);
+        let text = c_stack::run(command.env("UVERBS_SOFTHCA_LOG", log)).ok().stdout;
+        assert!(text.ends_with("ok\n"), "{text}");
+        let (mut base, mut steps) = (0, Vec::<(String, Vec<_>)>::new());
+        // Elements of all rings have 48 bytes.
+        let numbers: Vec<_> = (0..100).map(|at| 8 + at * 48).collect();
+        for line in text.lines() {
+            match line.split_once(' ') {
+                Some(("base", hex)) => base = u64::from_str_radix(hex, 16).unwrap(),
+                Some(("step", name)) => steps.push((name.to_owned(), Vec::new())),
+                Some(("ring", hex)) => {
+                    let ring = comparable(&bytes(hex), &numbers, base);
+                    steps.last_mut().unwrap().1.push(ring);
+                }
+                _ => {}
+            }
+        }
+        steps.iter_mut().for_each(|(_, rings)| rings.sort_unstable());
+        let commands = logged(log);
+        let mut sends = Vec::new();
+        for command in &commands {
+            let count = u32::from_ne_bytes(command[12..16].try_into().unwrap()) as usize;
+            let (wrs, mut sges) = command[24..].split_at(count * 56);
+            for wr in wrs.chunks(56) {
+                let (own, rest) = sges.split_at(usize::from(wr[8]) * 16);
+                sges = rest;
+                // The rest is as the C library's stack had it.
+                let mut wr = wr[8..][..if sends.len() < CONNECTED { 16 } else { 28 }].to_vec();
+                let has_imm = wr[4] == 3;
+                wr[12..16].iter_mut().for_each(|byte| *byte *= u8::from(has_imm));
+                sends.push((wr, comparable(own, &[], base)));
+            }
+        }
+        Self { steps, sends, commands: commands.len() }
+    }
+}
+
+/// Queues that change their size, datagrams and long lists by our library and by libhfi1verbs.
+#[test]
+fn sizes_and_datagrams_are_those_of_libhfi1verbs() {
+    let Some(stack) = c_stack::unpacked() else { return };
+    let Some(program) = stack.compile("sizes") else { return };
+    let mut theirs = stack.command(&program);
+    stack.on_omni_path(&mut theirs);
+    let theirs = Observed::run(theirs, &program.with_extension("theirs"));
+    let mut ours = stack.ours_on_preloaded(&program);
+    stack.on_omni_path(&mut ours);
+    let ours = Observed::run(ours, &program.with_extension("ours"));
+    // One command for a list. libhfi1verbs: 9; 11 and then three each, of 30; 10; 11 and 1.
+    assert_eq!((ours.commands, theirs.commands), (4, 12));
+    assert_eq!((ours.steps.len(), ours.sends.len()), (9, CONNECTED + 12));
+    for (own, other) in ours.steps.iter().zip(&theirs.steps) {
+        assert_eq!(own, other, "rings");
+    }
+    assert_eq!(ours.steps.len(), theirs.steps.len());
+    assert_eq!(ours.sends, theirs.sends, "work requests");
 }

@@ -1,7 +1,7 @@
 //! Creation of address handles.
 //!
-//! A work request whose handle is destroyed before it completes fails, or goes to the peer of a
-//! handle that has the number then.
+//! The device goes by a handle's number until the work request completes, so the send queue keeps
+//! the handles of its elements.
 //!
 //! # Safety
 //!

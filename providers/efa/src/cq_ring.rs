@@ -137,6 +137,12 @@ impl CqRing {
         (is_set != is_odd).then_some(entry)
     }
 
+    /// Goes to the next ring.
+    #[inline(always)]
+    fn turn(&mut self) {
+        self.current = if self.current + 1 < self.rings.len() { self.current + 1 } else { 0 };
+    }
+
     /// User index of the queue pair that an entry names.
     #[inline(always)]
     fn owner(&self, entry: EfaCqe) -> u32 {
@@ -176,7 +182,7 @@ unsafe impl uverbs_kernel_rings::CqRing for CqRing {
                 fence::cqe_owner_before_body();
                 return Some(entry);
             }
-            self.current = if self.current + 1 < self.rings.len() { self.current + 1 } else { 0 };
+            self.turn();
         }
         None
     }
@@ -186,12 +192,15 @@ unsafe impl uverbs_kernel_rings::CqRing for CqRing {
         if let Some(ring) = self.rings.get_mut(self.current) {
             ring.ci = ring.ci.wrapping_add(1);
         }
+        self.turn();
         self.consumed = self.consumed.wrapping_add(1);
     }
 
     /// An entry names queue pair and slot. The bits above the slot are of the user index: they
-    /// tell a queue pair from the former owner of its number, of whose end the queue did not hear
-    /// yet.
+    /// tell a queue pair from the former owners of its number ([`State::user_index`]), of whose end
+    /// the queue did not hear yet.
+    ///
+    /// [`State::user_index`]: crate::driver::State::user_index
     #[inline(always)]
     fn token(&self, entry: EfaCqe, known: &Known) -> Option<Token> {
         let queue = entry.queue()?;
@@ -254,11 +263,13 @@ unsafe impl uverbs_kernel_rings::CqRing for CqRing {
 
     /// Marks the queue pair's entries, and keeps their phase.
     fn sweep(&mut self, known: &Known, user_index: u32) {
+        // The number may have another owner by now.
+        let Some(qpn) = known.qpn_of(user_index) else { return };
         for ring in self.rings.iter() {
             for ahead in 0..self.entries {
                 let Some(entry) = self.written(*ring, ring.ci.wrapping_add(ahead)) else { break };
                 let is_ours = entry.queue().is_some_and(|queue| {
-                    self.owner(entry) == user_index
+                    u32::from(entry.qpn()) == qpn
                         && Self::token_of(entry, queue, user_index, known).is_some()
                 });
                 if is_ours {

@@ -6,7 +6,8 @@
 //! page.
 #![allow(unsafe_code, reason = "makes rings of memory that the kernel maps")]
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use uverbs_core::attr::{AhAttr, QpCap, QpType};
 use uverbs_core::commands::Uverbs;
@@ -15,6 +16,7 @@ use uverbs_core::memory::pages::{Pages, page_size};
 use uverbs_core::objects::context::ContextCore;
 use uverbs_core::objects::pd::PdCore;
 use uverbs_core::provider::{CqInit, QpInit};
+use uverbs_core::queues::user_index::{UserIndex, UserIndexes};
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_EFA;
 use uverbs_kernel_abi::efa::io::{
     EFA_IO_TX_DESC_INLINE_MAX_SIZE, EFA_IO_TX_DESC_INLINE_MAX_SIZE_128, EFA_IO_TX_DESC_NUM_BUFS,
@@ -46,11 +48,13 @@ use crate::{Ah, Efa};
 /// Most work requests of a queue: two bits of a request's number tell apart queue pairs that had
 /// the same number one after the other.
 const MOST_WR: u32 = 1 << 14;
+/// Successive owners of a queue pair number that these bits tell apart.
+const OWNERS: u32 = (1 << 16) / MOST_WR;
 /// Most rings of a completion queue.
 const MOST_SUB_CQS: u16 = 64;
 
 /// Answers of the driver when the device was opened.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct State {
     context: efa_ibv_alloc_ucontext_resp,
     device: efa_ibv_ex_query_device_resp,
@@ -58,9 +62,24 @@ pub struct State {
     rdma_sge: u32,
     /// Bytes of the longest SEND.
     message: u32,
+    /// User index modulo [`OWNERS`] of the last queue pair with each number.
+    owners: Mutex<BTreeMap<u32, u32>>,
 }
 
 impl State {
+    /// User index of a queue pair. Also the longest queues have its low bits in the numbers of
+    /// their requests: they tell apart the last [`OWNERS`] owners of a queue pair number.
+    pub(crate) fn user_index(&self, indexes: &UserIndexes, qpn: u32) -> Result<UserIndex, Error> {
+        const VERB: &str = "create_qp";
+        let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = match owners.get(&qpn) {
+            Some(last) => indexes.take_where(VERB, (last + 1) % OWNERS, OWNERS)?,
+            None => indexes.take(VERB)?,
+        };
+        owners.insert(qpn, index.value() % OWNERS);
+        Ok(index)
+    }
+
     fn has(&self, cap: u32) -> bool {
         self.device.device_caps & cap != 0
     }
@@ -171,7 +190,8 @@ unsafe impl Driver for Efa {
         let device = uverbs.query_device_ex(part.as_mut_bytes())?;
         let message = uverbs.query_port(1)?.max_message_size;
         let rdma_sge = device.max_sge_rd.min(EFA_IO_TX_DESC_NUM_RDMA_BUFS);
-        let state = State { context, device: part, rdma_sge, message };
+        let owners = Mutex::default();
+        let state = State { context, device: part, rdma_sge, message, owners };
         let limits = Limits {
             send_wr: state.most_sends(WQE),
             recv_wr: part.max_rq_wr.min(MOST_WR),
@@ -234,6 +254,14 @@ unsafe impl Driver for Efa {
         };
         // Older kernels know the first 16 bytes, and check that the rest is 0.
         Ok(Ask { sizes: cap, part: part.as_bytes().to_vec() })
+    }
+
+    fn user_index(
+        opened: &Opened<State>,
+        indexes: &UserIndexes,
+        qpn: u32,
+    ) -> Result<UserIndex, Error> {
+        opened.state.user_index(indexes, qpn)
     }
 
     fn cq_ring(made: &CqMade<'_, Self>) -> Result<(Mapped<CqRing>, u32), Error> {

@@ -41,6 +41,9 @@ pub struct SendRing {
     parts: SendParts,
     /// The ring as the program builds it.
     built: Box<[u64]>,
+    /// Address handle of each element's work request, kept until the element is written again:
+    /// the device goes by its number until the work request completes.
+    handles: Box<[Option<Ah>]>,
     /// Index of the element that the device reads first after a reset.
     base: u32,
 }
@@ -54,7 +57,20 @@ impl SendRing {
     /// The elements at `device` are valid to write while the ring lives, and aligned to 64 bytes.
     pub(crate) unsafe fn new(parts: SendParts) -> Self {
         let words = parts.elements as usize * parts.blocks * BLOCK_WORDS;
-        Self { parts, built: vec![0; words].into(), base: 0 }
+        let handles = (0..parts.elements).map(|_| None).collect();
+        Self { parts, built: vec![0; words].into(), handles, base: 0 }
+    }
+
+    /// Keeps the address handle of the element at a position. Work requests of one handle in a
+    /// row of turns change nothing.
+    #[inline(always)]
+    fn keep(&mut self, position: u32, ah: &Ah) {
+        let place = (position & (self.parts.elements - 1)) as usize;
+        if let Some(kept) = self.handles.get_mut(place)
+            && !kept.as_ref().is_some_and(|kept| kept.is_same(ah))
+        {
+            *kept = Some(ah.clone());
+        }
     }
 
     /// Position in the device's order.
@@ -112,6 +128,7 @@ unsafe impl uverbs_kernel_rings::SendRing for SendRing {
         let mask = self.parts.elements - 1;
         let position = self.position(post.index);
         let phase = (position >> mask.trailing_ones() & 1) as u8;
+        self.keep(position, to.ah);
         let [qpn, qkey] = to.peer;
         let to = To { ah: to.ah.number() as u16, qpn: qpn as u16, qkey: qkey as u32 };
         let token = Token::unpack(token);
@@ -143,6 +160,7 @@ unsafe impl uverbs_kernel_rings::SendRing for SendRing {
 
     /// The device restarts at its first element, with the phase of a new queue.
     fn reset(&mut self, pi: u32) {
+        self.handles.fill(None);
         self.base = pi;
     }
 }

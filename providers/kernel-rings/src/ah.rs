@@ -31,6 +31,13 @@ impl Ah {
         Self { number, core }
     }
 
+    /// True for a clone of the same handle.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.core, &other.core)
+    }
+
     /// Number of the handle in work requests.
     #[inline(always)]
     #[must_use]

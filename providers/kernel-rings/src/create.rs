@@ -185,17 +185,19 @@ pub(crate) fn create_qp<D: Driver>(
     }
     let opened = &context.opened;
     let Ask { sizes: asked, part } = D::ask_qp(opened, init, asked::<D>(init, &opened.limits)?)?;
-    let user_index = context.indexes.take(CREATE_QP)?;
     let attr = init.request(&asked, &context.core);
     let mut answer = D::QpAnswer::default();
     let uverbs = context.core.uverbs();
     // SAFETY: the request names no memory, by the driver's promise.
     let created = unsafe { uverbs.create_qp(&attr, &part, answer.as_mut_bytes()) }?;
     let made = QpMade { uverbs, opened, init, asked, created, answer };
-    let QpRings { send, recv, cap, memory } = D::qp_rings(&made).inspect_err(|_| {
-        // SAFETY: it was just made, and no one else knows its number.
-        let _ = unsafe { uverbs.destroy_qp(created.handle) };
-    })?;
+    let rings = D::user_index(opened, &context.indexes, created.qpn)
+        .and_then(|user_index| Ok((user_index, D::qp_rings(&made)?)))
+        .inspect_err(|_| {
+            // SAFETY: it was just made, and no one else knows its number.
+            let _ = unsafe { uverbs.destroy_qp(created.handle) };
+        })?;
+    let (user_index, QpRings { send, recv, cap, memory }) = rings;
     let shared = Arc::new(QpShared {
         user_index,
         send: SlotTable::new(send.slots()),

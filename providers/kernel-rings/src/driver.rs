@@ -20,6 +20,7 @@ use uverbs_core::objects::context::ContextCore;
 use uverbs_core::objects::pd::PdCore;
 use uverbs_core::objects::srq::SrqCore;
 use uverbs_core::provider::{CqInit, Provider, QpInit, SrqInit};
+use uverbs_core::queues::user_index::{UserIndex, UserIndexes};
 
 #[cfg(doc)]
 use crate::Limits;
@@ -247,6 +248,20 @@ pub unsafe trait Driver: Provider {
     ) -> Result<Ask<QpCap>, Error> {
         let _ = (opened, init);
         Ok(Ask { sizes: cap, part: Vec::new() })
+    }
+
+    /// User index of a queue pair with the number `qpn`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`] when all are in use.
+    fn user_index(
+        opened: &Opened<Self::State>,
+        indexes: &UserIndexes,
+        qpn: u32,
+    ) -> Result<UserIndex, Error> {
+        let _ = (opened, qpn);
+        indexes.take("create_qp")
     }
 
     /// Maps the ring of a completion queue. Returns the queue's number with it.

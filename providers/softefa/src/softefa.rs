@@ -180,6 +180,12 @@ impl SoftEfa {
         self.fabric.lock().boards.get(self.board).map_or([0; 16], |board| board.gid)
     }
 
+    /// Number of the device's address handles.
+    #[must_use]
+    pub fn address_handles(&self) -> usize {
+        self.fabric.lock().address_handles(self.board)
+    }
+
     /// Lets the devices of the fabric do one step: take what was rung, and deliver one message.
     /// False if there was nothing to do.
     pub fn step(&self) -> bool {

@@ -139,6 +139,15 @@ impl Known {
         self.table.get(user_index as usize).is_some_and(Option::is_some)
     }
 
+    /// Number of the queue pair with a user index.
+    #[must_use]
+    pub fn qpn_of(&self, user_index: u32) -> Option<u32> {
+        match self.table.get(user_index as usize)?.as_ref()? {
+            Owner::Qp(shared, ..) => Some(shared.qpn),
+            Owner::Srq(..) => None,
+        }
+    }
+
     /// Number of queue pairs and shared receive queues.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -17,8 +17,25 @@ impl UserIndexes {
     ///
     /// [`Error::Limit`] when 2^24 are in use.
     pub fn take(&self, verb: &'static str) -> Result<UserIndex, Error> {
+        self.take_where(verb, 0, 1)
+    }
+
+    /// Takes the smallest free index whose remainder of a division by `modulus` is `class`.
+    /// `modulus` is a power of two, at most 64.
+    ///
+    /// # Errors
+    ///
+    /// As [`take`](Self::take).
+    pub fn take_where(
+        &self,
+        verb: &'static str,
+        class: u32,
+        modulus: u32,
+    ) -> Result<UserIndex, Error> {
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        let word = used.iter().position(|&word| word != u64::MAX).unwrap_or(used.len());
+        let bits = (0..64u64).filter(|bit| bit % u64::from(modulus) == u64::from(class));
+        let other = !bits.fold(0, |mask, bit| mask | 1 << bit);
+        let word = used.iter().position(|&word| word | other != u64::MAX).unwrap_or(used.len());
         if word >= 1 << 18 {
             let (what, limit) = ("queue pairs and receive queues", 1 << 24);
             return Err(Error::Limit { verb, what, value: limit + 1, limit });
@@ -26,7 +43,7 @@ impl UserIndexes {
         if word == used.len() {
             used.push(0);
         }
-        let bit = used[word].trailing_ones();
+        let bit = (used[word] | other).trailing_ones();
         used[word] |= 1 << bit;
         drop(used);
         Ok(UserIndex { value: word as u32 * 64 + bit, owner: self.clone() })
@@ -72,5 +89,14 @@ mod tests {
         assert_eq!((values.len(), values[129]), (130, 129));
         let freed = taken.swap_remove(64).value();
         assert_eq!(indexes.take("create_qp").unwrap().value(), freed);
+    }
+
+    #[test]
+    fn user_indexes_of_a_class_leave_the_others() {
+        let indexes = UserIndexes::default();
+        let of = |class| indexes.take_where("create_qp", class, 4).unwrap();
+        let taken: Vec<_> = (0..20).map(|_| of(3)).collect();
+        assert!(taken.iter().map(UserIndex::value).eq((0..20).map(|index| 4 * index + 3)));
+        assert_eq!((of(1).value(), indexes.take("create_qp").unwrap().value()), (1, 0));
     }
 }

@@ -1,6 +1,6 @@
 //! State of a fabric: its devices, their objects, and the messages on the way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 use nix::errno::Errno;
@@ -12,6 +12,9 @@ use super::objects::{Ah, Cq, Mr, Object, Qp};
 
 /// Bytes of the longest SEND.
 pub(crate) const MAX_MESSAGE: u32 = 8928;
+
+/// Number of a device's first queue pair.
+const FIRST_QPN: u16 = 1;
 
 /// A device.
 #[derive(Clone, Debug)]
@@ -168,6 +171,27 @@ impl World {
             Object::Qp(qp) => Some(qp),
             _ => None,
         }
+    }
+
+    /// Number of address handles of a device.
+    pub(crate) fn address_handles(&self, board: usize) -> usize {
+        let is_ah = |owner: &Owner, object: &Object| {
+            owner.board == board && matches!(object, Object::Ah(_))
+        };
+        self.objects.values().filter(|(owner, object)| is_ah(owner, object)).count()
+    }
+
+    /// Smallest number that no queue pair of a device has.
+    pub(crate) fn free_qpn(&self, board: usize) -> Option<u16> {
+        let used: BTreeSet<_> = self
+            .objects
+            .values()
+            .filter_map(|(owner, object)| match object {
+                Object::Qp(qp) if owner.board == board => Some(qp.qpn),
+                _ => None,
+            })
+            .collect();
+        (FIRST_QPN..u16::MAX).find(|qpn| !used.contains(qpn))
     }
 
     pub(crate) fn cq_mut(&mut self, handle: u32) -> Option<&mut Cq> {

@@ -123,7 +123,7 @@ pub(super) fn create_qp(world: &mut World, file: File, call: &mut Call<'_>) -> R
     let handle = world.new_number();
     let qp = Qp {
         pd,
-        qpn: handle as u16,
+        qpn: world.free_qpn(file.board).ok_or(Errno::ENOMEM)?,
         is_srd,
         state: IB_QPS_RESET,
         qkey: 0,

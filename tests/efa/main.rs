@@ -1,6 +1,8 @@
 //! The provider for EFA, over a software adapter in this process: SRD and UD, in any order of
 //! delivery.
 
+mod queues;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -1,0 +1,118 @@
+//! Completion queues of several rings, numbers that come back, handles that go early.
+
+use uverbs::transport::Srd;
+use uverbs::{
+    Completed, CompletionQueue, Context, DatagramEndpoint, Efa, ProtectionDomain, QueuePair,
+};
+use uverbs_softefa::SoftEfa;
+
+use crate::{LIMIT, Side, local, opened};
+
+/// The device goes by the number of an address handle until the send completes.
+#[test]
+fn a_handle_outlives_its_sends() {
+    let device = SoftEfa::builder().stepped().build().unwrap();
+    let mut one = Side::<Srd>::new(&device, &local(1));
+    let mut two = Side::<Srd>::new(&device, &local(2));
+    let to = one.to(&two);
+    let mut batch = one.qp.batch();
+    batch.send_inline_to(1, b"waits for a receive", &to).unwrap();
+    batch.ring();
+    drop(to);
+    two.expect(2, 32);
+    assert_eq!((one.done().result, two.done().id), (Ok(Completed::Send), 2));
+}
+
+/// A handle that its program dropped goes with the queue pair, or with its reset.
+#[test]
+fn a_reset_lets_go_of_handles() {
+    let device = SoftEfa::builder().stepped().build().unwrap();
+    let mut one = Side::<Srd>::new(&device, &local(1));
+    let mut two = Side::<Srd>::new(&device, &local(2));
+    let to = one.to(&two);
+    let handles = || device.address_handles();
+    two.expect(1, 4);
+    let mut batch = one.qp.batch();
+    batch.send_inline_to(1, b"text", &to).unwrap();
+    batch.ring();
+    assert_eq!((one.done().id, two.done().id), (1, 1));
+    drop(to);
+    assert_eq!(handles(), 1, "kept for the element");
+    one.qp.reset(&mut [&mut one.cq]).expect("to RESET");
+    assert_eq!(handles(), 0);
+}
+
+/// Rings of a completion queue are polled in turn, however full the first one is.
+#[test]
+fn no_ring_waits_for_another_to_be_empty() {
+    let device = SoftEfa::builder().stepped().sub_cqs(2).build().unwrap();
+    let mut one = Side::<Srd>::new(&device, &local(1));
+    let to = one.qp.destination(&one.at).unwrap();
+    for id in 0..8 {
+        one.expect(id, 4);
+    }
+    let mut batch = one.qp.batch();
+    for id in 0..8 {
+        batch.send_inline_to(id, b"text", &to).unwrap();
+    }
+    batch.ring();
+    while device.step() {}
+    let mut are_receives = Vec::new();
+    one.cq.poll_with(16, |done| are_receives.push(done.is_recv()));
+    assert_eq!(are_receives.len(), 16);
+    assert!(are_receives.windows(2).all(|two| two[0] != two[1]), "{are_receives:?}");
+}
+
+/// Queue of 16384 receives: requests have two bits for their owner.
+fn deep(
+    context: &Context<Efa>,
+    pd: &ProtectionDomain,
+    cq: &CompletionQueue<Efa>,
+) -> (QueuePair<Efa, Srd>, DatagramEndpoint) {
+    let mut qp = context.queue_pair(pd, cq).srd().max_recv_wr(16384).build().unwrap();
+    let at = qp.bring_up(&local(1)).unwrap();
+    (qp, at)
+}
+
+/// The next owner of a queue pair number gets its completions, also before the completion queue
+/// heard that the former owner is gone.
+#[test]
+fn the_next_owner_of_a_number_gets_its_completions() {
+    let device = SoftEfa::builder().stepped().build().unwrap();
+    let context = opened(&device);
+    let (pd, mut cq) = (context.alloc_pd().unwrap(), context.create_cq(60_000).unwrap());
+    let mut sender = Side::<Srd>::new(&device, &local(2));
+    let slab = pd.slab(16, 64).unwrap();
+    let (mut owner, at) = deep(&context, &pd, &cq);
+    let number = owner.qpn();
+    let to = sender.qp.destination(&at).unwrap();
+    let others: Vec<_> = (0..3).map(|_| deep(&context, &pd, &cq)).collect();
+    for turn in 0..12 {
+        // The former owner leaves a completion in the queue, which goes with it.
+        for id in 0..3 {
+            owner.post_recv(id, slab.take().unwrap()).unwrap();
+        }
+        let mut batch = sender.qp.batch();
+        batch.send_inline_to(1, b"text", &to).unwrap();
+        batch.ring();
+        sender.done();
+        while device.step() {}
+        drop(owner);
+        owner = deep(&context, &pd, &cq).0;
+        assert_eq!(owner.qpn(), number, "turn {turn}");
+        owner.post_recv(100 + turn, slab.take().unwrap()).unwrap();
+        let mut batch = sender.qp.batch();
+        batch.send_inline_to(2, b"next", &to).unwrap();
+        batch.ring();
+        sender.done();
+        while device.step() {}
+        let done = cq.wait(LIMIT).expect("a completion");
+        assert_eq!((done.id, done.qpn), (100 + turn, number));
+        assert_eq!(done.frame.unwrap()[..], *b"next");
+        assert!(cq.poll(1).next().is_none(), "turn {turn}");
+    }
+    drop((owner, others));
+    cq.poll(1).next();
+    let frames = std::iter::from_fn(|| slab.take()).collect::<Vec<_>>();
+    assert_eq!(frames.len(), 64, "no frame is lost");
+}

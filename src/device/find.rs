@@ -1,8 +1,7 @@
 //! Devices: finding them, and opening one.
 
 use std::fmt;
-#[cfg(feature = "softhca")]
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -49,11 +48,10 @@ pub fn devices() -> Result<Vec<Device>, Error> {
     Ok(found.into_iter().map(|source| Device { source: Arc::new(source) }).collect())
 }
 
-/// The process's own software HCA of that name, if there is such a name.
-#[cfg(feature = "softhca")]
+/// The process's own software device of that name, if there is such a name.
 pub(crate) fn embedded(name: &str) -> Option<Result<Device, Error>> {
-    let hca = uverbs_softhca::SoftHca::embedded(name)?;
-    Some(hca.map(Device::from).map_err(|error| {
+    let made = software_hca(name).or_else(|| software_efa(name))?;
+    Some(made.map_err(|error| {
         let errno = match error.kind() {
             // Errors with a custom text carry no OS error number.
             ErrorKind::AddrInUse => Errno::EADDRINUSE,
@@ -65,8 +63,24 @@ pub(crate) fn embedded(name: &str) -> Option<Result<Device, Error>> {
     }))
 }
 
+#[cfg(feature = "softhca")]
+fn software_hca(name: &str) -> Option<io::Result<Device>> {
+    uverbs_softhca::SoftHca::embedded(name).map(|made| made.map(Device::from))
+}
+
 #[cfg(not(feature = "softhca"))]
-pub(crate) fn embedded(_: &str) -> Option<Result<Device, Error>> {
+fn software_hca(_: &str) -> Option<io::Result<Device>> {
+    None
+}
+
+#[cfg(feature = "softefa")]
+fn software_efa(name: &str) -> Option<io::Result<Device>> {
+    let made = uverbs_softefa::SoftEfa::embedded(name)?;
+    Some(made.map(|efa| Device::from_source(Arc::new(efa))))
+}
+
+#[cfg(not(feature = "softefa"))]
+fn software_efa(_: &str) -> Option<io::Result<Device>> {
     None
 }
 

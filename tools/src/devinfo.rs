@@ -3,7 +3,9 @@
 use std::fmt::{Display, Write};
 
 use serde_json::{Map, Value, json};
+use uverbs::provider::AnyContext;
 use uverbs::softhca::SoftHca;
+use uverbs::unstable::efa::{Limits, limits};
 use uverbs::{Context, Device, DeviceAttr, PortAttr};
 
 use crate::base::device_facts::DeviceFacts;
@@ -124,6 +126,9 @@ fn info(device: &Device, port: Option<u8>, verbose: bool) -> Result<Info, Error>
     let mut fields = device_fields(device, &attr);
     if verbose {
         fields.extend(device_limits(&attr));
+        if let AnyContext::Efa(efa) = context.provider() {
+            fields.extend(efa_limits(&limits(efa)));
+        }
     }
     let ports = wanted.map(|number| port_info(&context, number, verbose));
     let mut ports = ports.collect::<Result<Vec<_>, _>>()?;
@@ -131,6 +136,27 @@ fn info(device: &Device, port: Option<u8>, verbose: bool) -> Result<Info, Error>
         ports.iter_mut().for_each(|port| port.counters = counters(&device));
     }
     Ok(Info { name: device.name().to_owned(), fields, ports })
+}
+
+/// Limits of an Elastic Fabric Adapter.
+fn efa_limits(efa: &Limits) -> Vec<Field> {
+    vec![
+        plain("efa_max_sq_wr", efa.max_sq_wr),
+        plain("efa_max_rq_wr", efa.max_rq_wr),
+        plain("efa_max_sq_sge", u32::from(efa.max_sq_sge)),
+        plain("efa_max_rq_sge", u32::from(efa.max_rq_sge)),
+        plain("efa_inline_buf_size", u32::from(efa.inline)),
+        plain("efa_inline_buf_size_ex", u32::from(efa.inline_long)),
+        plain("efa_max_rdma_size", efa.max_rdma_size),
+        plain("efa_max_llq_size", efa.max_llq_size),
+        plain("efa_max_tx_batch", u32::from(efa.max_tx_batch)),
+        plain("efa_min_sq_wr", u32::from(efa.min_sq_wr)),
+        plain("efa_sub_cqs_per_cq", u32::from(efa.sub_cqs)),
+        plain("efa_rdma_read", efa.read),
+        plain("efa_rdma_write", efa.write),
+        plain("efa_rnr_retry", efa.rnr_retry),
+        plain("efa_cq_notifications", efa.notifications),
+    ]
 }
 
 /// Counters since the device's creation.

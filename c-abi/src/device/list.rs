@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use uverbs::softhca::SoftHca;
 use uverbs_core::doors::{DeviceRecord, DeviceSource};
+use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
 
 use crate::base::answer::null;
 use crate::base::barrier;
@@ -115,7 +116,8 @@ impl Device {
         let unshown = number.filter(|_| !Path::new(&given).is_dir());
         let own = unshown.zip(environment::software(record));
         let own = own.and_then(|(number, hca)| sysfs::publish(name, number, &hca));
-        let [ibdev_path, dev_path] = match (own, unshown.and_then(|_| sysfs::embedded())) {
+        let stand_in = unshown.filter(|_| record.driver_id == RDMA_DRIVER_MLX5);
+        let [ibdev_path, dev_path] = match (own, stand_in.and_then(|_| sysfs::embedded())) {
             (Some(root), _) => classes(&root),
             (None, Some(stand_in)) => [stand_in, dev_path],
             (None, None) => [given, dev_path],

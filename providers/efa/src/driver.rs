@@ -26,19 +26,22 @@ use uverbs_kernel_abi::efa::{
     EFA_ALLOC_UCONTEXT_CMD_SUPP_CAPS_MIN_SQ_WR, EFA_ALLOC_UCONTEXT_CMD_SUPP_CAPS_TX_BATCH,
     EFA_CREATE_CQ_RESP_DB_OFF, EFA_CREATE_CQ_WITH_COMPLETION_CHANNEL, EFA_QP_DRIVER_TYPE_SRD,
     EFA_QUERY_DEVICE_CAPS_CQ_NOTIFICATIONS, EFA_QUERY_DEVICE_CAPS_RDMA_READ,
-    EFA_QUERY_DEVICE_CAPS_RDMA_WRITE, EFA_USER_CMDS_SUPP_UDATA_CREATE_AH,
-    EFA_USER_CMDS_SUPP_UDATA_QUERY_DEVICE, efa_ibv_alloc_ucontext_cmd, efa_ibv_alloc_ucontext_resp,
-    efa_ibv_create_cq, efa_ibv_create_cq_resp, efa_ibv_create_qp, efa_ibv_create_qp_resp,
+    EFA_QUERY_DEVICE_CAPS_RDMA_WRITE, EFA_QUERY_DEVICE_CAPS_RNR_RETRY,
+    EFA_USER_CMDS_SUPP_UDATA_CREATE_AH, EFA_USER_CMDS_SUPP_UDATA_QUERY_DEVICE,
+    efa_ibv_alloc_ucontext_cmd, efa_ibv_alloc_ucontext_resp, efa_ibv_create_cq,
+    efa_ibv_create_cq_resp, efa_ibv_create_qp, efa_ibv_create_qp_resp,
     efa_ibv_ex_query_device_resp,
 };
 use uverbs_kernel_rings::elements::ElementLimits;
 use uverbs_kernel_rings::{
-    Ask, CqMade, Driver, LateWork, Limits, Mapped, Opened, QpMade, QpRings, SrqMade, SrqRing, map,
+    self as rings, Ask, CqMade, Driver, LateWork, Mapped, Opened, QpMade, QpRings, SrqMade,
+    SrqRing, map,
 };
 use zerocopy::IntoBytes;
 
 use crate::ah;
 use crate::cq_ring::CqRing;
+use crate::limits::Limits;
 use crate::recv_ring::RecvRing;
 use crate::ring::Register;
 use crate::send_ring::{SendParts, SendRing};
@@ -78,6 +81,28 @@ impl State {
         };
         owners.insert(qpn, index.value() % OWNERS);
         Ok(index)
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        let (context, device) = (&self.context, &self.device);
+        Limits {
+            max_sq_wr: device.max_sq_wr,
+            max_rq_wr: device.max_rq_wr,
+            max_sq_sge: device.max_sq_sge,
+            max_rq_sge: device.max_rq_sge,
+            inline: context.inline_buf_size,
+            inline_long: context.inline_buf_size_ex,
+            max_rdma_size: device.max_rdma_size,
+            max_message_size: self.message,
+            max_llq_size: context.max_llq_size,
+            max_tx_batch: context.max_tx_batch,
+            min_sq_wr: context.min_sq_wr,
+            sub_cqs: context.sub_cqs_per_cq,
+            read: self.has(EFA_QUERY_DEVICE_CAPS_RDMA_READ),
+            write: self.has(EFA_QUERY_DEVICE_CAPS_RDMA_WRITE),
+            rnr_retry: self.has(EFA_QUERY_DEVICE_CAPS_RNR_RETRY),
+            notifications: self.has(EFA_QUERY_DEVICE_CAPS_CQ_NOTIFICATIONS),
+        }
     }
 
     fn has(&self, cap: u32) -> bool {
@@ -192,7 +217,7 @@ unsafe impl Driver for Efa {
         let rdma_sge = device.max_sge_rd.min(EFA_IO_TX_DESC_NUM_RDMA_BUFS);
         let owners = Mutex::default();
         let state = State { context, device: part, rdma_sge, message, owners };
-        let limits = Limits {
+        let limits = rings::Limits {
             send_wr: state.most_sends(WQE),
             recv_wr: part.max_rq_wr.min(MOST_WR),
             send_sge: u32::from(part.max_sq_sge).min(EFA_IO_TX_DESC_NUM_BUFS),

@@ -46,6 +46,12 @@ impl<D: Driver> Context<D> {
         let opened = D::get_context(core.uverbs())?;
         Ok(Self { indexes: UserIndexes::default(), opened, core })
     }
+
+    /// Answers of the kernel when the device was opened.
+    #[must_use]
+    pub fn opened(&self) -> &Opened<D::State> {
+        &self.opened
+    }
 }
 
 // SAFETY: `create` makes a core and its other side from one answer of the kernel, once, with the

@@ -23,6 +23,7 @@
 
 mod device;
 mod door;
+mod embedded;
 mod kernel;
 mod softefa;
 

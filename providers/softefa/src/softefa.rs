@@ -27,9 +27,9 @@ static NUMBER: AtomicU16 = AtomicU16::new(0);
 /// A software Elastic Fabric Adapter. Clones are the same device.
 #[derive(Clone, Debug)]
 pub struct SoftEfa {
-    record: Arc<DeviceRecord>,
-    fabric: Fabric,
-    board: usize,
+    pub(crate) record: Arc<DeviceRecord>,
+    pub(crate) fabric: Fabric,
+    pub(crate) board: usize,
 }
 
 /// Builds a [`SoftEfa`]. Defaults: all capabilities, a private fabric with a thread, seed 1.

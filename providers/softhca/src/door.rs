@@ -26,9 +26,9 @@ use uverbs_core::memory::process::Process;
 use crate::handle::Handle;
 use crate::kernel::mr;
 use crate::kernel::user::fd_identity;
-use crate::per_process::PerProcess;
 use crate::softhca::Inner;
 use crate::wire::shared::area;
+use uverbs_core::memory::per_process::PerProcess;
 
 /// Converts nix's errno to the doors', whose interface does not contain nix.
 pub(crate) fn outward(errno: nix::errno::Errno) -> Errno {

@@ -7,10 +7,10 @@ use std::sync::{Arc, Weak};
 use crate::SoftHcaBuilder;
 use crate::hca::LinkLayer;
 use crate::name::NetworkName;
-use crate::per_process::PerProcess;
 use crate::softhca::{Inner, SoftHca};
 use crate::udp::{Carrier, Udp};
 use crate::wire::Fabric;
+use uverbs_core::memory::per_process::PerProcess;
 
 /// Names of the devices that this process alone reaches.
 const NAMES: [&str; 4] = ["softhca0", "softhca1", "softhfi0", "softhfi1"];

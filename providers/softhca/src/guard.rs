@@ -33,7 +33,7 @@ use nix::errno::Errno;
 use uverbs_core::memory::process::Process;
 
 use crate::maps;
-use crate::per_process::PerProcess;
+use uverbs_core::memory::per_process::PerProcess;
 
 /// linux/userfaultfd.h
 mod uapi {

@@ -58,7 +58,6 @@ mod memory;
 mod name;
 #[cfg(feature = "pci")]
 pub mod pci;
-mod per_process;
 mod raw_socket;
 mod report;
 mod run;

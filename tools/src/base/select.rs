@@ -19,6 +19,15 @@ const EMBEDDED: [&str; 2] = ["softhca0", "softhca1"];
 /// The names of software devices of Omni-Path that no other process reaches.
 const OMNI_PATH: [&str; 2] = ["softhfi0", "softhfi1"];
 
+/// The names of software Elastic Fabric Adapters, which no other process reaches.
+const EFA: [&str; 2] = ["softefa0", "softefa1"];
+
+/// Name that stands for the two [`EFA`] ones where both sides are in this process.
+const EITHER_EFA: &str = "softefa";
+
+/// Prefix of the name of a software Elastic Fabric Adapter.
+const EFA_PREFIX: &str = "softefa";
+
 /// Prefixes of the name of a software device on the network; its address follows.
 const ON_UDP: [&str; 2] = ["softhca@", "softhfi@"];
 
@@ -35,7 +44,8 @@ pub(crate) struct PortArgs {
     /// Device, as `uverbs devices` names it. `softhca` is the software HCA, for this user's
     /// processes on this host. `softhca@ADDRESS` or `softhca@loopback` is one for all users and
     /// hosts: over shared memory where possible, else over UDP (`,udp` behind it: UDP alone).
-    /// `softhfi0` and `softhfi@ADDRESS` are devices of Omni-Path.
+    /// `softhfi0` and `softhfi@ADDRESS` are devices of Omni-Path. `softefa` is a software Elastic
+    /// Fabric Adapter, in this process.
     /// `near:PLACE` is the device nearest to an interface (near:eth0), a processor (near:cpu:3), a
     /// NUMA node (near:node:1) or a PCI function such as a GPU (near:0000:17:00.0)
     /// [default: UVERBS_DEVICE; else the first with an active port; `softhca` without any]
@@ -147,8 +157,12 @@ pub(crate) fn reachable(name: Option<&str>) -> Result<Two, Error> {
         Some(SHARED) => uverbs::device(SHARED)?,
         Some(name) => named(name)?.client,
     };
-    if is_of_process(device.name()) && software(&device).is_some() {
+    if is_embedded(&device) {
         let why = match name.as_deref() {
+            Some(name) if name.starts_with(EFA_PREFIX) => {
+                "software Elastic Fabric Adapters live inside this process, and no other reaches \
+                 them: without --server and HOST both sides are in this process"
+            }
             None | Some(SHARED) => {
                 "no address of 127.0.0.0/8 is free here, so no other process reaches it"
             }
@@ -166,7 +180,7 @@ pub(crate) fn reachable(name: Option<&str>) -> Result<Two, Error> {
 
 /// Returns true if no other process reaches the device.
 fn is_of_process(name: &str) -> bool {
-    EMBEDDED.contains(&name) || OMNI_PATH.contains(&name)
+    [EMBEDDED, OMNI_PATH, EFA].concat().contains(&name)
 }
 
 fn is_on_udp(name: &str) -> bool {
@@ -178,6 +192,13 @@ fn named(name: &str) -> Result<Two, Error> {
         Ok(device) => Ok(loopback(device)),
         // A device of the machine comes first, should one have that name.
         Err(uverbs::Error::NoSuchDevice { .. }) if name == SHARED => two_embedded(),
+        Err(uverbs::Error::NoSuchDevice { .. }) if name == EITHER_EFA => {
+            let [client, server] = EFA.map(uverbs::device);
+            Ok(Two { client: client?, server: server?, embedded: true })
+        }
+        Err(uverbs::Error::NoSuchDevice { .. }) if name.starts_with(EFA_PREFIX) => {
+            Ok(loopback(uverbs::device(name)?))
+        }
         Err(uverbs::Error::NoSuchDevice { .. }) if is_on_udp(name) || is_of_process(name) => {
             Ok(loopback(embedded(name)?))
         }
@@ -218,11 +239,21 @@ fn of_kernel(name: &str) -> Result<Device, uverbs::Error> {
 
 /// The software HCA of a device of this process; `None` for the machine's devices.
 pub(crate) fn software(device: &Device) -> Option<SoftHca> {
-    let listed = uverbs::devices().ok()?;
-    match listed.iter().any(|listed| listed.name() == device.name()) {
-        true => None,
-        false => SoftHca::embedded(device.name())?.ok(),
+    if is_listed(device) {
+        return None;
     }
+    SoftHca::embedded(device.name())?.ok()
+}
+
+/// True for a software device that no other process reaches.
+pub(crate) fn is_embedded(device: &Device) -> bool {
+    is_of_process(device.name()) && !is_listed(device)
+}
+
+/// True for a device of the machine.
+fn is_listed(device: &Device) -> bool {
+    let is_named = |listed: &Device| listed.name() == device.name();
+    uverbs::devices().is_ok_and(|listed| listed.iter().any(is_named))
 }
 
 /// The kernel driver's name, by `enum rdma_driver_id` (`rdma/ib_user_ioctl_verbs.h`).

@@ -7,6 +7,7 @@ use uverbs::{AckTimeout, Context, Mtu, PortState};
 
 use crate::base::error::{BecauseOf, Error};
 use crate::base::select;
+use crate::link::operation::Operation;
 
 /// Requirements of the options on a device.
 #[derive(Clone, Copy, Debug)]
@@ -16,7 +17,7 @@ pub(crate) struct Wanted {
     pub(crate) mtu: Option<Mtu>,
     /// Bytes of a message.
     pub(crate) size: u32,
-    pub(crate) atomics: bool,
+    pub(crate) op: Operation,
     pub(crate) connection: TransportName,
 }
 
@@ -71,7 +72,7 @@ impl Wanted {
             let why = format!("{name} has ports 1 to {}", device.phys_port_count);
             return refuse("--ib-port", self.port.to_string(), why);
         }
-        if self.atomics && device.atomic_cap.raw() == 0 {
+        if self.op.is_atomic() && device.atomic_cap.raw() == 0 {
             return refuse("--device", name.to_owned(), "it has no atomics".to_owned());
         }
         let port = context.query_port(self.port)?;
@@ -83,7 +84,9 @@ impl Wanted {
                 why: "nothing can be sent until its link is up",
             }));
         }
-        if self.size > port.max_message_size {
+        // The port's limit is of a SEND's one packet on SRD.
+        let in_packets = self.connection == TransportName::Srd && self.op.needs_memory();
+        if self.size > port.max_message_size && !in_packets {
             let why = format!("a message of {name} has at most {} bytes", port.max_message_size);
             return refuse("--size", self.size.to_string(), why);
         }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use uverbs::Device;
 use uverbs::any_transport::TransportName;
+use uverbs_kernel_abi::driver_id::RDMA_DRIVER_EFA;
 
 use super::Budget;
 use super::peer::Peer;
@@ -14,13 +16,25 @@ use crate::pingpong::{self, Config};
 
 const PART: &str = "messages";
 
-const CONNECTIONS: [TransportName; 5] = [
+const CONNECTIONS: &[TransportName] = &[
     TransportName::Rc,
     TransportName::Uc,
     TransportName::Ud,
     TransportName::Xrc,
     TransportName::Dc,
 ];
+/// Transports of Elastic Fabric Adapters.
+const OF_EFA: &[TransportName] = &[TransportName::Ud, TransportName::Srd];
+
+/// True for an Elastic Fabric Adapter, which has no connections.
+pub(super) fn is_efa(device: &Device) -> bool {
+    device.record().driver_id == RDMA_DRIVER_EFA
+}
+
+/// The transport that acknowledges messages on every device of the kind.
+pub(super) fn reliable(device: &Device) -> TransportName {
+    if is_efa(device) { TransportName::Srd } else { TransportName::Rc }
+}
 const OPERATIONS: [Operation; 7] = [
     Operation::Send,
     Operation::SendImm,
@@ -45,6 +59,8 @@ fn sizes(connection: TransportName, operation: Operation) -> &'static [u32] {
     match (connection, operation.is_atomic()) {
         (_, true) => &[8],
         (TransportName::Ud, _) => &DATAGRAMS,
+        // A SEND of SRD is one packet.
+        (TransportName::Srd, _) if !operation.needs_memory() => &DATAGRAMS,
         _ => &SIZES,
     }
 }
@@ -52,6 +68,8 @@ fn sizes(connection: TransportName, operation: Operation) -> &'static [u32] {
 fn has(connection: TransportName, operation: Operation) -> bool {
     match connection {
         TransportName::Ud => !operation.needs_memory(),
+        // The last byte of a WRITE may come before others: no ping-pong.
+        TransportName::Srd => !operation.is_atomic() && operation != Operation::Write,
         _ => connection.is_reliable() || !operation.is_one_sided(),
     }
 }
@@ -94,7 +112,8 @@ pub(super) fn rows(
             _ => row(name, devices, runs, budget),
         });
     };
-    for connection in CONNECTIONS {
+    let of_device = if is_efa(&devices.client) { OF_EFA } else { CONNECTIONS };
+    for &connection in of_device {
         for operation in OPERATIONS.into_iter().filter(|op| has(connection, *op)) {
             let config = config(at, connection, operation);
             let mut runs = Vec::new();
@@ -108,8 +127,9 @@ pub(super) fn rows(
             add(&format!("{connection} {operation}"), &runs);
         }
     }
-    let sleeping = Config { events: true, ..config(at, TransportName::Rc, Operation::Send) };
-    add("RC send, events", &[sleeping]);
+    let reliable = reliable(&devices.client);
+    let sleeping = Config { events: true, ..config(at, reliable, Operation::Send) };
+    add(&format!("{reliable} send, events"), &[sleeping]);
     rows
 }
 

@@ -166,8 +166,12 @@ fn rows(args: &Args, devices: &Two, peer: Option<&Peer>, budget: &Budget) -> Vec
     // The rest is in this process; the server has it from its client's machine.
     if peer.is_none_or(|peer| peer.who() == Who::Client) {
         rows.extend(connections::rows(devices, args.longest, budget));
-        rows.extend(refusals::rows(devices, at, budget));
-        if args.queue_pairs > 0 {
+        // These have connected queue pairs.
+        let connects = !messages::is_efa(&devices.client);
+        if connects {
+            rows.extend(refusals::rows(devices, at, budget));
+        }
+        if connects && args.queue_pairs > 0 {
             rows.push(numbers::many(devices, args.queue_pairs, budget));
         }
     }

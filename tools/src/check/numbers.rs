@@ -2,8 +2,6 @@
 
 use std::time::Instant;
 
-use uverbs::any_transport::TransportName;
-
 use super::peer::Peer;
 use super::report::Row;
 use super::{Budget, connections, messages};
@@ -44,12 +42,14 @@ pub(super) fn many(devices: &Two, count: u32, budget: &Budget) -> Row {
 
 /// Half a round trip of 64 bytes.
 pub(super) fn latency(devices: &Two, at: &PortArgs, peer: Option<&Peer>, budget: &Budget) -> Row {
-    const NAME: &str = "RC send of 64 bytes";
-    let config = messages::config(at, TransportName::Rc, Operation::Send);
+    let reliable = messages::reliable(&devices.client);
+    let name = format!("{reliable} send of 64 bytes");
+    let name = name.as_str();
+    let config = messages::config(at, reliable, Operation::Send);
     let config = Config { iters: ITERATIONS, warmup: ITERATIONS / 10, ..config };
     let measured = match (peer, budget.bars(devices)) {
-        (None, Some(why)) => return Row::untried(PART, NAME, why),
-        _ if devices.client.is_iwarp() => return Row::untried(PART, NAME, connections::IWARP),
+        (None, Some(why)) => return Row::untried(PART, name, why),
+        _ if devices.client.is_iwarp() => return Row::untried(PART, name, connections::IWARP),
         // The peer waits for this row.
         (Some(peer), _) => peer
             .verify(devices, &[config], budget)
@@ -61,10 +61,10 @@ pub(super) fn latency(devices: &Two, at: &PortArgs, peer: Option<&Peer>, budget:
         (Ok((Some(latency), between)), _) => {
             let at = |quantile| latency.value_at_quantile(quantile);
             let text = format!("{} ns, 99 % within {} ns, {between}", at(0.5), at(0.99));
-            Row::good(PART, NAME, text)
+            Row::good(PART, name, text)
         }
-        (Ok((None, _)), _) => Row::good(PART, NAME, "measured by the client"),
-        (Err(_), Some(why)) => Row::untried(PART, NAME, why),
-        (Err(error), None) => Row::of_error(PART, NAME, &error),
+        (Ok((None, _)), _) => Row::good(PART, name, "measured by the client"),
+        (Err(_), Some(why)) => Row::untried(PART, name, why),
+        (Err(error), None) => Row::of_error(PART, name, &error),
     }
 }

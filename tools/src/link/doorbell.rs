@@ -4,7 +4,7 @@ use std::fmt;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
-use uverbs::provider::AnySq;
+use uverbs::provider::{AnyContext, AnySq};
 use uverbs::{Context, DoorbellMode, ProtectionDomain};
 
 use crate::base::error::Error;
@@ -46,6 +46,12 @@ impl Rings {
         queues: impl Iterator<Item = &'a AnySq>,
     ) -> Result<Self, Error> {
         let mut rings = Self::default();
+        match context.provider() {
+            AnyContext::Mlx5(_) => {}
+            // Work requests are written to the device's memory, and the doorbell to a page.
+            AnyContext::Efa(_) => return Ok(Self { non_cached: queues.count() as u32, ..rings }),
+            _ => return Ok(Self { system_call: queues.count() as u32, ..rings }),
+        }
         // All queues of a context share the non-cached page: a queue pair that requests it shows
         // its address.
         let cq = context.create_cq(2)?;

@@ -92,7 +92,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=1 << 40))]
     warmup: Option<u64>,
 
-    /// Send messages of up to this number of bytes inline, in the WQE [default: lat 220, bw 0]
+    /// Send messages of up to this number of bytes inline, in the WQE [default: lat 220,
+    /// over SRD 32, bw 0]
     #[arg(
         short = 'I',
         long,
@@ -432,7 +433,12 @@ impl Options {
                 refuse("--inline", inline, "the answer of a read or an atomic can't be inline")
             }
             _ if op.is_one_sided() => Ok(0),
-            None => Ok(if self.test == Test::Lat { 220 } else { 0 }),
+            None => Ok(match (self.test, self.connection) {
+                // The room of EFA's short work requests.
+                (Test::Lat, TransportName::Srd) => 32,
+                (Test::Lat, _) => 220,
+                (Test::Bw, _) => 0,
+            }),
             Some(inline) => match u32::try_from(inline) {
                 Ok(inline) => Ok(inline),
                 Err(_) => refuse("--inline", inline, "no work request holds so many bytes"),

@@ -17,7 +17,7 @@ use crate::step::{Outcome, cargo, run};
 /// Folder of the lists.
 const FOLDER: &str = "docs/api";
 /// Published library crates; first the crate that every program uses.
-const CRATES: [&str; 12] = [
+const CRATES: [&str; 13] = [
     "uverbs",
     "uverbs-core",
     "uverbs-efa",
@@ -27,6 +27,7 @@ const CRATES: [&str; 12] = [
     "uverbs-rxe",
     "uverbs-siw",
     "uverbs-rdmavt",
+    "uverbs-softefa",
     "uverbs-softhca",
     "uverbs-streams",
     "uverbs-tokio",

@@ -3,7 +3,7 @@
 use crate::step::{Outcome, cargo};
 
 /// Packages of the library: the root crate, and the crates that it is made of.
-pub(crate) const OURS: [&str; 11] = [
+pub(crate) const OURS: [&str; 12] = [
     "uverbs",
     "uverbs-core",
     "uverbs-efa",
@@ -14,6 +14,7 @@ pub(crate) const OURS: [&str; 11] = [
     "uverbs-rxe",
     "uverbs-siw",
     "uverbs-rdmavt",
+    "uverbs-softefa",
     "uverbs-softhca",
 ];
 

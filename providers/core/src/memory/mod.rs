@@ -10,6 +10,7 @@ pub mod indirect;
 pub mod mapping;
 pub mod memlock;
 pub mod pages;
+pub mod per_process;
 pub mod pool;
 pub mod post;
 pub mod process;

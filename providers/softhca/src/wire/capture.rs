@@ -20,7 +20,7 @@ use uverbs_core::private_file;
 
 use super::udp::{PORT, reseal};
 use super::{Address, Frame, Wire, WireFull};
-use crate::per_process::PerProcess;
+use uverbs_core::memory::per_process::PerProcess;
 
 const SECTION: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;

@@ -32,7 +32,7 @@ pub(crate) fn wanted(shape: &Shape, size: u32) -> Wanted {
         gid_index: shape.gid_index,
         mtu: shape.mtu.and_then(Mtu::from_bytes),
         size,
-        atomics: shape.op.is_atomic(),
+        op: shape.op,
         connection: shape.connection,
     }
 }

@@ -17,7 +17,7 @@ use nix::unistd::ftruncate;
 use uverbs_core::memory::pages::{Pages, page_size};
 
 use super::loan::Span;
-use crate::per_process::PerProcess;
+use uverbs_core::memory::per_process::PerProcess;
 
 /// Maximum number of areas of a process, since each takes a descriptor. Further memory is read like
 /// any other.

@@ -13,11 +13,11 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use uverbs_core::memory::process::Process;
+use crate::memory::process::Process;
 
 /// A locked value, separate in each process.
 #[derive(Debug)]
-pub(crate) struct PerProcess<T> {
+pub struct PerProcess<T> {
     at: AtomicPtr<Owned<T>>,
 }
 
@@ -27,13 +27,21 @@ struct Owned<T> {
     value: Mutex<T>,
 }
 
+impl<T: Default + Send + 'static> Default for PerProcess<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<T: Default + Send + 'static> PerProcess<T> {
-    pub(crate) const fn new() -> Self {
+    /// No value yet.
+    #[must_use]
+    pub const fn new() -> Self {
         Self { at: AtomicPtr::new(ptr::null_mut()) }
     }
 
     /// Locks this process's value; creates it if needed.
-    pub(crate) fn lock(&'static self) -> MutexGuard<'static, T> {
+    pub fn lock(&'static self) -> MutexGuard<'static, T> {
         // Acquire: pairs with the Release of the thread that created the value.
         let mut at = self.at.load(Ordering::Acquire);
         loop {

@@ -1,0 +1,47 @@
+//! Limits and capabilities beyond the verbs'.
+
+use crate::Context;
+
+/// Limits of a device beyond the verbs' (`efadv_query_device`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(alias = "efadv_device_attr")]
+pub struct Limits {
+    /// Work requests of a send queue.
+    pub max_sq_wr: u32,
+    /// Work requests of a receive queue.
+    pub max_rq_wr: u32,
+    /// SGEs of a SEND.
+    pub max_sq_sge: u16,
+    /// SGEs of a receive.
+    pub max_rq_sge: u16,
+    /// Bytes of inline data in a work request of 64 bytes.
+    pub inline: u16,
+    /// Bytes of inline data in a work request of 128 bytes; 0 if the device has only short ones.
+    pub inline_long: u16,
+    /// Bytes of the longest READ or WRITE.
+    pub max_rdma_size: u32,
+    /// Bytes of the longest SEND.
+    pub max_message_size: u32,
+    /// Bytes of the largest send queue.
+    pub max_llq_size: u32,
+    /// Units of 64 bytes that a doorbell may announce; 0 is unlimited.
+    pub max_tx_batch: u16,
+    /// Fewest work requests of a send queue.
+    pub min_sq_wr: u16,
+    /// Rings of a completion queue.
+    pub sub_cqs: u16,
+    /// READ.
+    pub read: bool,
+    /// WRITE, with and without immediate data.
+    pub write: bool,
+    /// A limit of RNR retries can be set.
+    pub rnr_retry: bool,
+    /// Completion channels.
+    pub notifications: bool,
+}
+
+/// Limits of an open device, as it told them when it was opened.
+#[must_use]
+pub fn limits(context: &Context) -> Limits {
+    context.opened().state.limits()
+}

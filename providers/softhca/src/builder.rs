@@ -366,7 +366,7 @@ impl SoftHcaBuilder {
         let mut device = Device::new(profile, hca);
         device.rings = self.rdmavt.then(Box::default);
         if network {
-            device.cm.route_by_kernel();
+            device.cm.route_by_kernel(of_wire.filter(|_| infiniband));
         }
         if !self.stepped {
             device.cm.seed(random.hash_one("connections"));

@@ -50,11 +50,17 @@ fn meet(mut server: Command, mut client: impl FnMut() -> Command, address: &str)
     })
 }
 
-/// Command of a librdmacm program. In `words`, `SERVER` and `CLIENT` stand for the addresses.
-fn program(stack: &CStack, words: &str, [server, client]: &[String; 2], own: &str) -> Command {
+/// Command of a librdmacm program on a ConnectX. In `words`, `SERVER` and `CLIENT` stand for the
+/// addresses.
+fn program(stack: &CStack, words: &str, both: &[String; 2], own: &str) -> Command {
+    on_device(stack, words, both, &format!("softhca@{own}"))
+}
+
+/// [`program`] on this device.
+fn on_device(stack: &CStack, words: &str, [server, client]: &[String; 2], device: &str) -> Command {
     let words = words.replace("SERVER", server).replace("CLIENT", client);
     let mut words = words.split(' ');
-    let mut command = stack.program_on_ours(words.next().unwrap(), &format!("softhca@{own}"));
+    let mut command = stack.program_on_ours(words.next().unwrap(), device);
     command.args(words);
     command
 }
@@ -76,6 +82,36 @@ fn rping_reads_and_writes() {
         let Some([client, _]) = pair(&server.replace("-V", "-V -S 1000"), &client) else { return };
         let pings = client.stdout.lines().filter(|line| line.contains("rdma-ping-")).count();
         assert_eq!(pings, 5, "{client:?}");
+    }
+}
+
+/// Connections by the LIDs of InfiniBand ports. Their IP addresses stand for IP over InfiniBand.
+#[test]
+fn infiniband_ports_connect_by_address() {
+    let Some(stack) = c_stack::unpacked() else { return };
+    for (prefix, options) in [("softhfi@", ""), ("softhca@", ",ib")] {
+        for (server, client, wanted) in [
+            (
+                "rping -s -a SERVER -C 5 -V",
+                "rping -c -a SERVER -I CLIENT -C 5 -v -V",
+                "rdma-ping-4",
+            ),
+            ("ucmatose -b SERVER", "ucmatose -s SERVER -b CLIENT", "return status 0"),
+            ("udaddy -b SERVER", "udaddy -s SERVER -b CLIENT", "return status 0"),
+            ("rdma_server -s SERVER", "rdma_client -s SERVER", "end 0"),
+        ] {
+            // The last 16 bits are a LID, at most 0xbfff.
+            let id = std::process::id() as u8 % 128;
+            let both = addresses().map(|address| {
+                let (_, last) = address.rsplit_once('.').unwrap();
+                format!("127.58.{id}.{last}")
+            });
+            let [at, from] = [0, 1].map(|end| format!("{prefix}{}{options}", both[end]));
+            let server = on_device(&stack, server, &both, &at);
+            let runs = meet(server, || on_device(&stack, client, &both, &from), &both[0]);
+            let [client, _] = runs.map(Run::ok);
+            assert!(client.stdout.contains(wanted), "{at}: {client:?}");
+        }
     }
 }
 

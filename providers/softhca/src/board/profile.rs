@@ -1,8 +1,10 @@
 //! Identity and addresses of a device. All invented values are here.
 
+use std::net::Ipv4Addr;
+
 use super::capabilities::LOG_MAX_NUMBER;
 use crate::hca::{HcaConfig, LinkLayer, Mtu};
-use crate::wire::network::link_local;
+use crate::wire::network::{Network, link_local};
 
 /// Type of a GID; the numbers are `IB_UVERBS_GID_TYPE_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -47,14 +49,19 @@ pub(crate) struct Profile {
     pub(crate) hca: HcaConfig,
 }
 
+/// IPv4 address of the process's device with this number.
+fn ipv4(number: u16) -> [u8; 4] {
+    let [high, low] = number.to_be_bytes();
+    [10, 86, high, low]
+}
+
 impl Profile {
     /// Profile of the process's device `number`: address 02:ca:05:00:xx:xx (locally administered)
     /// and 10.86.x.y.
     pub(crate) fn new(number: u16, hca: HcaConfig) -> Self {
-        let [high, low] = number.to_be_bytes();
         let link_local = link_local(number);
         let (_, interface) = link_local.split_last_chunk().expect("a GID has 16 bytes");
-        let ipv4 = ipv4_mapped([10, 86, high, low]);
+        let ipv4 = ipv4_mapped(ipv4(number));
         let gids = match hca.link {
             // Order of `roce_gid_mgmt.c`: link local first, each GID in both versions.
             LinkLayer::Ethernet => [link_local, ipv4]
@@ -79,6 +86,11 @@ impl Profile {
             memlock: u64::MAX,
             hca,
         }
+    }
+
+    /// Network of an InfiniBand port's addresses: 10.86.x.y, where x.y is the LID.
+    pub(crate) fn subnet(&self) -> Network {
+        Network::of(Ipv4Addr::from(ipv4(self.lid)).into())
     }
 
     pub(crate) fn is_ethernet(&self) -> bool {

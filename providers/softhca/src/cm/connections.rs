@@ -32,6 +32,9 @@ impl Manager {
             return Err(Errno::EINVAL);
         }
         let (local_id, psn) = (self.new_local_id(), self.random() & 0xff_ffff);
+        self.of(file, number)?;
+        let id = self.ids.get(&number).ok_or(Errno::ENOENT)?;
+        let (sgid, dgid) = self.gids_of(id);
         let id = self.of(file, number)?;
         if id.state != State::RouteResolved {
             return Err(Errno::EINVAL);
@@ -66,8 +69,8 @@ impl Manager {
                     mtu,
                     srq: param.srq != 0 && !xrc,
                     ece: asked_ece(request.ece),
-                    sgid: id.connection.here.gid,
-                    dgid: id.connection.there.gid,
+                    sgid,
+                    dgid,
                     traffic_class: id.tos,
                     hop_limit: 64,
                     ack_timeout: id.ack_timeout.unwrap_or(ACK_TIMEOUT) & 31,

@@ -63,6 +63,7 @@ impl Hosts {
             Manager::new(Host {
                 guid: 77 + u64::from(n),
                 gids: vec![(3, gid(n + 1))],
+                subnet: None,
                 mtu: 5,
                 is_routed: false,
             })

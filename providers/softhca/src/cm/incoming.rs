@@ -30,6 +30,7 @@ impl Manager {
         if self.gone {
             return;
         }
+        let (from, to) = (self.of_wire(from), self.of_wire(to));
         match message {
             Message::Req(req) => self.request(from, to, tid, &req),
             Message::Rep(rep) => self.reply(from, to, tid, &rep),
@@ -310,6 +311,7 @@ impl Manager {
     /// Handles the end of the peer's process, which a connection manager in the peer's kernel would
     /// report by the messages of its ids (`cm.c:cm_destroy_id`).
     pub(crate) fn peer_left(&mut self, peer: Address) {
+        let peer = self.of_wire(peer);
         let of = |id: &Id| id.service.connects() && id.connection.there == peer;
         let ids = self.ids.iter().filter(|(_, id)| of(id));
         for number in ids.map(|(&number, _)| number).collect::<Vec<_>>() {

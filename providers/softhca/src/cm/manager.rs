@@ -19,6 +19,7 @@ use super::mad::{MAX_RETRIES, Mad, Message, RESPONSE_TIMEOUT};
 use super::queue::{Bell, EventQueue, Queued};
 use crate::raw_socket;
 use crate::wire::Address;
+use crate::wire::network::{Network, link_local};
 
 /// Event numbers of `enum rdma_cm_event_type`.
 pub(super) mod event {
@@ -49,8 +50,11 @@ const EPHEMERAL: std::ops::RangeInclusive<u16> = 32_768..=60_999;
 #[derive(Clone, Debug)]
 pub(crate) struct Host {
     pub(crate) guid: u64,
-    /// GIDs of RoCE version 2, with their index in the port's table; empty on InfiniBand.
+    /// GIDs of RoCE version 2, with their index in the port's table. On InfiniBand the mapped
+    /// address of IP over InfiniBand.
     pub(crate) gids: Vec<(u8, [u8; 16])>,
+    /// Network of an InfiniBand port, whose IP addresses stand for LIDs; `None` on Ethernet.
+    pub(crate) subnet: Option<Network>,
     /// MTU of the port, `enum ib_mtu`.
     pub(crate) mtu: u8,
     /// Addresses and routes are the kernel's: a device on the network.
@@ -222,13 +226,53 @@ impl Manager {
 
     /// Local source address of packets to `peer`.
     pub(super) fn source_for(&self, peer: IpAddr) -> Option<IpAddr> {
-        let own = self.host.gids.iter().map(|&(_, gid)| ip(gid));
-        own.into_iter().find(|own| own.is_ipv4() == peer.is_ipv4())
+        let mut own = self.host.gids.iter().map(|&(_, gid)| ip(gid));
+        let is_reached = |subnet: Network| {
+            self.is_any(peer) || peer.is_multicast() || subnet.lid(&gid(peer)).is_some()
+        };
+        let is_reached = self.host.subnet.is_none_or(is_reached);
+        own.find(|own| is_reached && own.is_ipv4() == peer.is_ipv4())
     }
 
-    /// Makes addresses and routes the kernel's: the device is on the network.
-    pub(crate) fn route_by_kernel(&mut self) {
+    /// Moves an InfiniBand port to another network.
+    pub(crate) fn set_subnet(&mut self, network: Network) {
+        self.host.gids = vec![(0, network.at(network.number()))];
+        self.host.subnet = Some(network);
+    }
+
+    /// Address of the wire for an address of ids; `None` outside of an InfiniBand port's network.
+    fn on_wire(&self, address: Address) -> Option<Address> {
+        match &self.host.subnet {
+            None => Some(address),
+            Some(subnet) => Some(Address { gid: [0; 16], lid: subnet.lid(&address.gid)? }),
+        }
+    }
+
+    /// Address of ids for an address of the wire.
+    pub(super) fn of_wire(&self, address: Address) -> Address {
+        match &self.host.subnet {
+            None => address,
+            Some(subnet) => Address { gid: subnet.at(address.lid), lid: 0 },
+        }
+    }
+
+    /// GID of the port at an address.
+    pub(super) fn port_gid(&self, gid: [u8; 16]) -> [u8; 16] {
+        self.lid(gid).map_or(gid, link_local)
+    }
+
+    /// LID of the port at an address; `None` on Ethernet.
+    pub(super) fn lid(&self, gid: [u8; 16]) -> Option<u16> {
+        self.host.subnet.and_then(|subnet| subnet.lid(&gid))
+    }
+
+    /// Makes addresses and routes the kernel's: the device is on the network, an InfiniBand port
+    /// in this one.
+    pub(crate) fn route_by_kernel(&mut self, subnet: Option<Network>) {
         self.host.is_routed = true;
+        if let Some(subnet) = subnet {
+            self.set_subnet(subnet);
+        }
     }
 
     /// Checks that the kernel routes packets to an address (`addr.c:addr_resolve`). A kernel that
@@ -359,7 +403,10 @@ impl Manager {
 
     /// Sends a message of a connection.
     pub(super) fn send(&mut self, src: Address, dst: Address, mad: &Mad) {
-        self.outgoing.push(Outgoing { src, dst, bytes: mad.to_bytes() });
+        // An InfiniBand port reaches its own network alone.
+        if let (Some(src), Some(dst)) = (self.on_wire(src), self.on_wire(dst)) {
+            self.outgoing.push(Outgoing { src, dst, bytes: mad.to_bytes() });
+        }
     }
 
     /// Sends a message of an id's connection. It is repeated until answered if `awaited`.
@@ -437,6 +484,9 @@ impl Manager {
     }
 
     pub(super) fn path(&self, sgid_index: u8, dgid: [u8; 16], tos: u8) -> ib_uverbs_ah_attr {
+        if let Some(dlid) = self.lid(dgid) {
+            return ib_uverbs_ah_attr { dlid, port_num: 1, ..Default::default() };
+        }
         ib_uverbs_ah_attr {
             grh: ib_uverbs_global_route {
                 dgid,

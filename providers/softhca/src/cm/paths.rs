@@ -26,10 +26,12 @@ impl Manager {
     /// GIDs of both addresses, zeros without a device (`cma.c:rdma_read_gids`).
     pub(super) fn gids_of(&self, id: &Id) -> ([u8; 16], [u8; 16]) {
         if id.connection.here.gid != [0; 16] {
-            return (id.connection.here.gid, id.connection.there.gid);
+            let (here, there) = (id.connection.here.gid, id.connection.there.gid);
+            return (self.port_gid(here), self.port_gid(there));
         }
         let of = |addr: Option<SocketAddr>| {
-            addr.filter(|_| self.has_device(id)).map_or([0; 16], |addr| gid(addr.ip()))
+            addr.filter(|_| self.has_device(id))
+                .map_or([0; 16], |addr| self.port_gid(gid(addr.ip())))
         };
         (of(id.local), of(id.peer))
     }
@@ -54,7 +56,14 @@ impl Manager {
         record.fill(0);
         record[8..24].copy_from_slice(&peer);
         record[24..40].copy_from_slice(&own);
-        record[47] = HOP_LIMIT;
+        let (here, there) = (id.connection.here.gid, id.connection.there.gid);
+        match (self.lid(there), self.lid(here)) {
+            (Some(dlid), Some(slid)) => {
+                record[40..42].copy_from_slice(&dlid.to_be_bytes());
+                record[42..44].copy_from_slice(&slid.to_be_bytes());
+            }
+            _ => record[47] = HOP_LIMIT,
+        }
         record[48] = id.tos;
         // The path is reversible.
         record[49] = 0x80;
@@ -78,6 +87,9 @@ impl Manager {
         // Messages come from the local address, for any source in the path
         // (`cma.c:cma_connect_ib`).
         id.connection.there.gid.copy_from_slice(&record[8..24]);
+        if let Some(subnet) = &self.host.subnet {
+            id.connection.there.gid = subnet.resolve(id.connection.there.gid);
+        }
         (id.tos, id.path_mtu) = (record[48], Some(record[54] & 0x3f));
         id.state = State::RouteResolved;
         self.tell(number, event::ROUTE_RESOLVED, 0, Param::None);

@@ -56,6 +56,7 @@ impl World {
             Manager::new(Host {
                 guid: 77 + n as u64,
                 gids: vec![(3, GIDS[n])],
+                subnet: None,
                 mtu: 5,
                 is_routed: false,
             })

@@ -60,12 +60,21 @@ fn host(profile: &Profile, has_network: bool) -> Host {
     let gids = (0u8..).zip(&profile.gids);
     let gids = gids.filter(|(_, gid)| gid.kind == GidType::RoceV2 && is_address(gid));
     let gids = gids.map(|(index, gid)| (index, gid.gid)).collect();
-    Host { guid: profile.guid, gids, mtu: profile.active_mtu() as u8, is_routed: false }
+    Host {
+        guid: profile.guid,
+        gids,
+        subnet: None,
+        mtu: profile.active_mtu() as u8,
+        is_routed: false,
+    }
 }
 
 impl Device {
     pub(crate) fn new(profile: Profile, hca: Hca) -> Self {
-        let cm = Manager::new(host(&profile, hca.has_network()));
+        let mut cm = Manager::new(host(&profile, hca.has_network()));
+        if !profile.is_ethernet() {
+            cm.set_subnet(profile.subnet());
+        }
         Self {
             profile,
             hca,

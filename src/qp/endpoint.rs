@@ -158,7 +158,7 @@ impl FromStr for Endpoint {
     type Err = EndpointError;
 
     fn from_str(text: &str) -> Result<Self, EndpointError> {
-        let mtu = number(text, "mtu", 4096)?;
+        let mtu = number(text, "mtu", 10240)?;
         Ok(Self {
             lid: number(text, "lid", 0xffff)? as u16,
             qpn: number(text, "qpn", 0xff_ffff)?,

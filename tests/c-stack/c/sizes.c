@@ -11,6 +11,8 @@
 
 #define SGES 2
 #define LONG 30
+/* Omni-Path's code of 10,240 bytes (kernel rdma/opa_port_info.h). */
+#define MTU_10240 ((enum ibv_mtu)7)
 
 static char page[4096] __attribute__((aligned(4096)));
 static struct ibv_context *context;
@@ -34,7 +36,7 @@ static struct ibv_qp *queue(enum ibv_qp_type type, struct ibv_srq *srq)
 {
 	struct ibv_qp_init_attr init = { .send_cq = sent, .recv_cq = received, .srq = srq, .qp_type = type,
 		.cap = { .max_send_wr = LONG, .max_recv_wr = srq ? 0 : LONG, .max_send_sge = SGES, .max_recv_sge = srq ? 0 : SGES } };
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = 0x1234, .path_mtu = IBV_MTU_1024,
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = 0x1234, .path_mtu = MTU_10240,
 		.min_rnr_timer = 12, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7,
 		.ah_attr = { .dlid = port.lid, .port_num = 1 } };
 	struct ibv_qp *qp = ibv_create_qp(pd, &init);
@@ -50,6 +52,7 @@ static struct ibv_qp *queue(enum ibv_qp_type type, struct ibv_srq *srq)
 	attr.qp_state = IBV_QPS_RTS;
 	MUST(!ibv_modify_qp(qp, &attr, ud ? IBV_QP_STATE | IBV_QP_SQ_PSN : IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
 		IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
+	MUST(ud || (!ibv_query_qp(qp, &attr, IBV_QP_PATH_MTU, &init) && attr.path_mtu == port.active_mtu));
 	return qp;
 }
 
@@ -138,7 +141,8 @@ int main(void)
 	struct ibv_comp_channel *channel;
 	struct ibv_srq *srq;
 	struct ibv_qp *rc, *ud, *shared;
-	struct ibv_ah *ah;
+	struct ibv_ah *ah, *global;
+	union ibv_gid gid;
 
 	context = ibv_open_device(list[0]);
 	MUST(context && !ibv_query_port(context, 1, &port));
@@ -192,12 +196,18 @@ int main(void)
 	renew();
 	ud = queue(IBV_QPT_UD, NULL);
 	ah = ibv_create_ah(pd, &(struct ibv_ah_attr){ .dlid = port.lid, .port_num = 1 });
-	MUST(ah);
-	receives(ud, NULL, 0, 12);
+	MUST(!ibv_query_gid(context, 1, 0, &gid));
+	global = ibv_create_ah(pd, &(struct ibv_ah_attr){ .dlid = port.lid, .port_num = 1, .is_global = 1,
+		.grh = { .dgid = gid, .hop_limit = 64 } });
+	MUST(ah && global);
+	receives(ud, NULL, 0, 16);
 	send_list(ud, ah, 12);
 	take_all(12);
+	send_list(ud, global, 4);
+	take_all(4);
 	step("datagrams");
-	MUST(!ibv_destroy_ah(ah) && !ibv_destroy_qp(ud) && !ibv_destroy_qp(shared) && !ibv_destroy_qp(rc));
+	MUST(!ibv_destroy_ah(ah) && !ibv_destroy_ah(global));
+	MUST(!ibv_destroy_qp(ud) && !ibv_destroy_qp(shared) && !ibv_destroy_qp(rc));
 	MUST(!ibv_destroy_srq(srq) && !ibv_destroy_cq(sent) && !ibv_destroy_cq(received));
 	MUST(!ibv_destroy_comp_channel(channel));
 	MUST(!ibv_dereg_mr(mr) && !ibv_dealloc_pd(pd) && !ibv_close_device(context));

@@ -18,12 +18,17 @@ pub enum Mtu {
     Mtu2048,
     /// 4,096 bytes.
     Mtu4096,
+    /// 8,192 bytes: paths of Omni-Path alone.
+    Mtu8192,
+    /// 10,240 bytes: paths of Omni-Path alone.
+    Mtu10240,
     /// An unknown code.
     Unknown(u8),
 }
 
 impl Mtu {
-    /// Converts the code (`IB_MTU_*`: 1 is 256 bytes, each next code doubles).
+    /// Converts the code (`IB_MTU_*`: 1 is 256 bytes, each next code doubles; `OPA_MTU_8192` and
+    /// `OPA_MTU_10240`).
     #[must_use]
     pub const fn from_raw(raw: u8) -> Self {
         match raw {
@@ -32,6 +37,8 @@ impl Mtu {
             3 => Self::Mtu1024,
             4 => Self::Mtu2048,
             5 => Self::Mtu4096,
+            6 => Self::Mtu8192,
+            7 => Self::Mtu10240,
             other => Self::Unknown(other),
         }
     }
@@ -45,6 +52,8 @@ impl Mtu {
             Self::Mtu1024 => 3,
             Self::Mtu2048 => 4,
             Self::Mtu4096 => 5,
+            Self::Mtu8192 => 6,
+            Self::Mtu10240 => 7,
             Self::Unknown(raw) => raw,
         }
     }
@@ -58,6 +67,8 @@ impl Mtu {
             1024 => Some(Self::Mtu1024),
             2048 => Some(Self::Mtu2048),
             4096 => Some(Self::Mtu4096),
+            8192 => Some(Self::Mtu8192),
+            10240 => Some(Self::Mtu10240),
             _ => None,
         }
     }
@@ -67,6 +78,7 @@ impl Mtu {
     pub const fn bytes(self) -> Option<u32> {
         match self {
             Self::Unknown(_) => None,
+            Self::Mtu10240 => Some(10240),
             known => Some(128 << known.raw()),
         }
     }
@@ -281,9 +293,11 @@ mod tests {
 
     #[test]
     fn mtu_in_bytes() {
-        let bytes: Vec<_> = (0..=6).map(|raw| Mtu::from_raw(raw).bytes()).collect();
-        assert_eq!(bytes, [None, Some(256), Some(512), Some(1024), Some(2048), Some(4096), None]);
-        for raw in 1..=5 {
+        let bytes: Vec<_> = (1..=7).filter_map(|raw| Mtu::from_raw(raw).bytes()).collect();
+        // Omni-Path's are of the kernel's `rdma/opa_port_info.h`.
+        assert_eq!(bytes, [256, 512, 1024, 2048, 4096, 8192, 10240]);
+        assert_eq!([0, 8].map(|raw| Mtu::from_raw(raw).bytes()), [None; 2]);
+        for raw in 1..=7 {
             let mtu = Mtu::from_raw(raw);
             assert_eq!(Mtu::from_bytes(mtu.bytes().unwrap()), Some(mtu));
         }

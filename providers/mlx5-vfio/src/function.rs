@@ -180,6 +180,10 @@ impl Function {
         self.device.pages.count()
     }
 
+    pub(crate) fn limits(&self) -> &Limits {
+        self.device.limits()
+    }
+
     /// Fails after the device's first failure, and in a forked child.
     pub(crate) fn alive(&self) -> Result<(), Error> {
         self.device.check()

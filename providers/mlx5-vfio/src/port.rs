@@ -1,5 +1,7 @@
 //! The port of a function: state, addresses, MTU (Linux `core/vport.c`, `core/port.c`).
 
+use std::time::Instant;
+
 use uverbs_mlx5_prm::cmd::hca::{access_register_in, access_register_out};
 use uverbs_mlx5_prm::cmd::nic::{
     mac_address_layout, nic_vport_context, query_nic_vport_context_out,
@@ -66,19 +68,29 @@ pub struct Port {
 }
 
 impl Function {
-    /// Reads the port's state and addresses.
+    /// Reads the port's state and addresses. All commands together have the time limit of one.
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`], or the device's failure.
+    /// [`Error::Refused`], [`Error::TimedOut`], or the device's failure.
     pub fn port(&self) -> Result<Port, Error> {
+        let start = Instant::now();
         match self.caps().is_ethernet() {
             true => self.ethernet_port(),
-            false => self.infiniband_port(),
+            false => self.infiniband_port(start),
         }
     }
 
-    fn infiniband_port(&self) -> Result<Port, Error> {
+    /// Fails once the reading that began at `start` has taken as long as a command may.
+    fn in_time(&self, start: Instant) -> Result<(), Error> {
+        let waited = start.elapsed();
+        match waited < self.limits().command {
+            true => Ok(()),
+            false => Err(Error::TimedOut { what: "the tables of the port".to_owned(), waited }),
+        }
+    }
+
+    fn infiniband_port(&self, start: Instant) -> Result<Port, Error> {
         use hca_vport_context::{LID, NODE_GUID, PORT_GUID, PORT_STATE, SM_LID};
         let mut input = [0; query_hca_vport_context_in::SIZE];
         query_hca_vport_context_in::PORT_NUM.set(&mut input, PORT);
@@ -89,10 +101,10 @@ impl Function {
             state: PORT_STATE.get(context) as u8,
             lid: LID.get(context) as u16,
             sm_lid: SM_LID.get(context) as u16,
-            pkeys: self.pkeys()?,
+            pkeys: self.pkeys(start)?,
         };
         let [node_guid, port_guid] = [NODE_GUID, PORT_GUID].map(|guid| guid.get(context));
-        Ok(Port { link, node_guid, port_guid, mtu: self.mtu()?, gids: self.gids()? })
+        Ok(Port { link, node_guid, port_guid, mtu: self.mtu()?, gids: self.gids(start)? })
     }
 
     fn ethernet_port(&self) -> Result<Port, Error> {
@@ -113,9 +125,10 @@ impl Function {
     }
 
     /// Reads the GID table, an entry a command.
-    fn gids(&self) -> Result<Vec<(u16, [u8; 16])>, Error> {
+    fn gids(&self, start: Instant) -> Result<Vec<(u16, [u8; 16])>, Error> {
         let mut gids = Vec::new();
         for index in 0..self.caps().gid_table_len() {
+            self.in_time(start)?;
             let mut input = [0; query_hca_vport_gid_in::SIZE];
             query_hca_vport_gid_in::PORT_NUM.set(&mut input, PORT);
             query_hca_vport_gid_in::GID_INDEX.set(&mut input, index.into());
@@ -131,9 +144,10 @@ impl Function {
     }
 
     /// Reads the P_Key table, an entry a command, up to its first empty entry.
-    fn pkeys(&self) -> Result<Vec<u16>, Error> {
+    fn pkeys(&self, start: Instant) -> Result<Vec<u16>, Error> {
         let mut pkeys = Vec::new();
         for index in 0..self.caps().pkey_table_len() {
+            self.in_time(start)?;
             let mut input = [0; query_hca_vport_pkey_in::SIZE];
             query_hca_vport_pkey_in::PORT_NUM.set(&mut input, PORT);
             query_hca_vport_pkey_in::PKEY_INDEX.set(&mut input, index.into());

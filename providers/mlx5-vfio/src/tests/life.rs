@@ -185,6 +185,29 @@ fn a_request_for_many_pages_has_a_limit() {
     gone(&fake);
 }
 
+/// Tables of a port are a command an entry, and the whole has the limit of one.
+#[test]
+fn a_slow_port_has_a_limit() {
+    let mut limits = limits();
+    limits.command = Duration::from_millis(600);
+    let fake = Fake::new();
+    let function = Function::open(fake.clone(), limits).unwrap();
+    assert_eq!(function.port().unwrap().gids, []);
+    assert_eq!(fake.count(Op::QUERY_HCA_VPORT_GID), 8);
+    fake.state().commands.clear();
+    fake.state().slow = limits.command / 2;
+    match function.port() {
+        Err(Error::TimedOut { what, .. }) => assert!(what.contains("port"), "{what}"),
+        other => panic!("{other:?}"),
+    }
+    assert!(fake.count(Op::QUERY_HCA_VPORT_GID) < 3);
+    // Each command was answered.
+    assert_eq!(function.failure(), None);
+    fake.state().slow = Duration::ZERO;
+    function.close().unwrap();
+    gone(&fake);
+}
+
 /// A thread that does not end in time is the function's failure, so its next command ends it.
 #[test]
 fn a_thread_that_does_not_end_is_given_up() {

@@ -28,6 +28,7 @@ mod at {
     pub(super) const CMDQ_ADDR_H: u64 = 0x10;
     pub(super) const CMDQ_ADDR_L: u64 = 0x14;
     pub(super) const CMD_DBELL: u64 = 0x18;
+    pub(super) const INITIALIZING: u64 = 0x1fc;
     pub(super) const TIMER_H: u64 = 0x1000;
     pub(super) const TIMER_L: u64 = 0x1004;
     pub(super) const HEALTH_COUNTER: u64 = 0x1010;
@@ -46,9 +47,8 @@ impl InitSegment {
         u64::from(self.cmdq_high) << 32 | u64::from(self.cmdq_low & CMDQ_L)
     }
 
-    /// Value of the 32-bit register at `offset`; 0 for an undefined one. So the device is never
-    /// busy initializing, and healthy.
-    pub(super) fn read(&self, offset: u64, now: Duration) -> u32 {
+    /// Value of the 32-bit register at `offset`; 0 for an undefined one. So the device is healthy.
+    pub(super) fn read(&self, offset: u64, now: Duration, is_starting: bool) -> u32 {
         let timer = now.as_nanos() as u64;
         let [major, minor, sub] = [FW_VER >> 32, FW_VER >> 16 & 0xffff, FW_VER & 0xffff];
         match offset {
@@ -56,6 +56,7 @@ impl InitSegment {
             at::CMDIF_REV => CMDIF_REV << 16 | sub as u32,
             at::CMDQ_ADDR_H => self.cmdq_high,
             at::CMDQ_ADDR_L => self.cmdq_low | LOG_SIZE << 4 | LOG_STRIDE,
+            at::INITIALIZING => u32::from(is_starting) << 31,
             at::TIMER_H => (timer >> 32) as u32,
             at::TIMER_L => timer as u32,
             at::HEALTH_COUNTER => (now.as_millis() / HEARTBEAT.as_millis()) as u32 & 0x00ff_ffff,

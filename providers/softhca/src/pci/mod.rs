@@ -20,6 +20,7 @@ mod config;
 pub(crate) mod fuzz;
 mod iseg;
 mod trace;
+mod trouble;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +28,8 @@ use std::time::Duration;
 use self::config::ConfigSpace;
 pub use self::trace::Sink;
 use self::trace::Trace;
+pub use self::trouble::Trouble;
+use self::trouble::Troubles;
 use crate::board::bar::{self, FIRST_UAR, PAGE};
 use crate::board::card::Card;
 use crate::board::memory::{DeviceMemory, WithDeviceMemory};
@@ -54,6 +57,8 @@ pub struct PciOptions {
     pub active_mtu: Mtu,
     /// Card whose PCI number and capabilities it has.
     pub card: Card,
+    /// Trouble that it makes for its driver.
+    pub trouble: Trouble,
 }
 
 impl Default for PciOptions {
@@ -63,6 +68,7 @@ impl Default for PciOptions {
             link: LinkLayer::InfiniBand,
             active_mtu: Mtu::B4096,
             card: Card::ConnectX6Dx,
+            trouble: Trouble::default(),
         }
     }
 }
@@ -78,6 +84,7 @@ pub(crate) struct PciHca {
     /// First half of a doorbell that comes in two stores: its offset and value.
     half: Option<(u64, u32)>,
     trace: Trace,
+    troubles: Troubles,
     infiniband: bool,
 }
 
@@ -113,6 +120,7 @@ impl PciHca {
             memory,
             half: None,
             trace: Trace::default(),
+            troubles: Troubles::new(options.trouble.clone()),
             infiniband,
         }
     }
@@ -130,6 +138,7 @@ impl PciHca {
         self.iseg = iseg::InitSegment::default();
         self.firmware.reset();
         self.half = None;
+        self.troubles.restart(self.trace.now);
     }
 
     /// Sets the time since start; it never goes back.
@@ -152,13 +161,15 @@ impl PciHca {
         if self.memory.load(offset, data) || self.firmware.load_operation(offset, data) {
             return;
         }
-        let mut register = (u64::MAX, [0; 4]);
+        let (now, mut register) = (self.trace.now, (u64::MAX, [0; 4]));
         for (place, byte) in (0..).zip(data) {
             let at = offset.wrapping_add(place);
             let start = at & !3;
             if register.0 != start {
                 let value = match start / PAGE {
-                    page if page < FIRST_UAR.into() => self.iseg.read(start, self.trace.now),
+                    page if page < FIRST_UAR.into() => {
+                        self.iseg.read(start, now, self.troubles.is_starting(now))
+                    }
                     _ => 0,
                 };
                 register = (start, value.to_be_bytes());
@@ -225,6 +236,9 @@ impl PciHca {
 
     /// Runs the commands of the entries `slots`.
     fn commands(&mut self, slots: u32) {
+        if self.troubles.is_starting(self.trace.now) {
+            return self.trace.line(format_args!("cmd before the firmware runs"));
+        }
         let queue = self.iseg.command_queue();
         for slot in (0..iseg::SLOTS).filter(|slot| slots >> slot & 1 != 0) {
             let Some(at) = queue.checked_add(u64::from(slot) * iseg::STRIDE) else { continue };
@@ -240,6 +254,9 @@ impl PciHca {
     }
 
     fn command(&mut self, slot: u32, entry: &cmdq::CommandQueueEntry) {
+        if self.troubles.is_stuck(&entry.input) {
+            return self.trace.line(format_args!("cmd {slot:2} stays without an answer"));
+        }
         let told = self.firmware.command_eq();
         let mut output = vec![0; entry.output_len()];
         let outcome = self.firmware.execute(&entry.input, &mut output);
@@ -261,6 +278,9 @@ impl PciHca {
         // `core/eq.c`, `create_async_eqs`: mlx5_cmd_use_events comes after).
         if told.is_some() && told == self.firmware.command_eq() {
             self.firmware.tell_command(1 << slot);
+        }
+        if let Some(count) = self.troubles.ask(&mut self.firmware, &*self.dma, outcome.opcode) {
+            self.trace.line(format_args!("asks for {count} pages"));
         }
     }
 

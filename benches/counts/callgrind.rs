@@ -10,6 +10,7 @@
 //! and a text that ends with 0.
 #![allow(unsafe_code, reason = "valgrind is spoken to by instructions that have no other name")]
 
+use std::cell::Cell;
 use std::ffi::CString;
 
 /// `VG_USERREQ_TOOL_BASE('C', 'T')`.
@@ -56,12 +57,32 @@ pub(crate) fn forget() {
     request(ZERO_STATS, 0);
 }
 
+thread_local! {
+    /// `count` is running.
+    static COUNTS: Cell<bool> = const { Cell::new(false) };
+}
+
 /// Counts the instructions of `work`.
 #[inline(always)]
 pub(crate) fn count<T>(work: impl FnOnce() -> T) -> T {
+    COUNTS.set(true);
     request(TOGGLE_COLLECT, 0);
     let result = work();
     request(TOGGLE_COLLECT, 0);
+    COUNTS.set(false);
+    result
+}
+
+/// Leaves out the instructions of `work` within [`count`].
+pub(crate) fn without<T>(work: impl FnOnce() -> T) -> T {
+    let counts = COUNTS.get();
+    if counts {
+        request(TOGGLE_COLLECT, 0);
+    }
+    let result = work();
+    if counts {
+        request(TOGGLE_COLLECT, 0);
+    }
     result
 }
 

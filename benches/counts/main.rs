@@ -14,6 +14,7 @@
 #![allow(unsafe_code, reason = "posts by key, to ring alone")]
 
 mod callgrind;
+mod commands;
 mod datagrams;
 #[path = "../side_by_side/device.rs"]
 #[expect(dead_code, reason = "what makes lines cold is for the clock")]
@@ -77,6 +78,7 @@ fn main() {
     datagrams::all();
     floor::all();
     shared::all();
+    commands::all();
     if !callgrind::is_counting() {
         println!("all cases ran; `cargo xtask counts` counts them");
     }

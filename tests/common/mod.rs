@@ -21,7 +21,7 @@ use uverbs::{
     ProtectionDomain, QueuePair, QueuePairBuilder, RnrTimer, Slab, WorkCompletion,
 };
 
-/// No wait in a test is longer.
+/// Limit of each wait in a test.
 pub const LIMIT: Duration = Duration::from_secs(20);
 
 /// Bytes of a page of this machine: a registration's address and its place in memory must agree

@@ -41,7 +41,7 @@ impl Victim {
         }
     }
 
-    /// Takes it away. Returns when the kernel is done with that.
+    /// Removes the device. Returns when the kernel has removed it.
     pub fn take(&self) {
         match self {
             Self::Soft(hca) => hca.unplug(),
@@ -75,7 +75,7 @@ impl Driven {
         uverbs::device(&self.name).expect("the device that UVERBS_TEST_UNBIND names")
     }
 
-    /// Takes the driver away. Returns when the kernel is done with that.
+    /// Unbinds the driver. Returns when the kernel has unbound it.
     pub fn take(&self) {
         fs::write(&self.unbind, &self.pci).expect("the driver goes");
         assert!(!fs::exists(format!("/sys/class/infiniband/{}", self.name)).unwrap());

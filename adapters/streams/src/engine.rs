@@ -347,7 +347,7 @@ impl Engine {
         if done == 0 { self.read(to) } else { Ok(Some(done)) }
     }
 
-    /// Error that forbids sending, if any.
+    /// Returns the error of a write, if the stream can't be written.
     pub(super) fn may_write(&self) -> io::Result<()> {
         match &self.phase {
             Phase { error: Some(error), .. } => Err(error.clone().into()),

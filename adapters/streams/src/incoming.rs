@@ -18,11 +18,11 @@ pub(super) struct Incoming {
     unread: u32,
     /// Bytes that the peer may still write.
     room: u64,
-    /// Bytes that were read, or never used, and that the peer wasn't told of again.
+    /// Bytes free again: read, or skipped by the peer. Not announced to the peer yet.
     free: u32,
     /// Ring offset of the next half to announce to the peer.
     next_half: u32,
-    /// Pieces read, and the number from which on the peer must be told; both wrap.
+    /// Number of pieces read, and the number at which the peer is told; both wrap.
     read: u16,
     tell_at: u16,
     /// Pieces that may be unread at a time.
@@ -46,7 +46,7 @@ pub(super) struct Grant {
 }
 
 impl Incoming {
-    /// The peer has the first half from the start, and `most` messages.
+    /// State of a new stream: the peer may write the first half of the ring, in `most` messages.
     pub(super) fn new(len: u32, most: u16) -> Self {
         let half = len / 2;
         Self {

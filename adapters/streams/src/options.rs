@@ -12,9 +12,9 @@ use super::endpoint::Sizes;
 use super::keep_alive::KeepAlives;
 use super::wire::{MOST_DATA, MOST_MAPPINGS};
 
-/// Keep-alives don't come oftener.
+/// Minimum of the time between keep-alives.
 const SHORTEST_KEEP_ALIVE: Duration = Duration::from_millis(1);
-/// Far from where a time in the future can't be told.
+/// Maximum: an `Instant` this far ahead can still be computed.
 const LONGEST_KEEP_ALIVE: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// Options of a stream, or of the streams that a listener accepts. Buffers and queues have

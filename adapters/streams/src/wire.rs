@@ -141,11 +141,11 @@ pub(super) enum Message {
     Credit(u16),
     /// An entry of the mappings is new.
     Mapping(u16),
-    /// The sender sends no more and takes no more.
+    /// The sender closed its side: it neither sends nor receives.
     Disconnect,
     /// The sender is there.
     KeepAlive,
-    /// The sender sends no more.
+    /// The sender ended its stream; it still receives.
     Shutdown,
 }
 

@@ -67,7 +67,7 @@ pub struct CqMade<'a, D: Driver> {
     pub entries: u32,
     /// Answer of the kernel.
     pub created: CqCreated,
-    /// Driver part of it.
+    /// The driver's part of the answer.
     pub answer: D::CqAnswer,
 }
 
@@ -84,7 +84,7 @@ pub struct QpMade<'a, D: Driver> {
     pub asked: QpCap,
     /// Answer of the kernel.
     pub created: QpCreated,
-    /// Driver part of it.
+    /// The driver's part of the answer.
     pub answer: D::QpAnswer,
 }
 
@@ -97,7 +97,7 @@ pub struct SrqMade<'a, D: Driver> {
     pub init: &'a SrqInit,
     /// Answer of the kernel.
     pub created: SrqCreated,
-    /// Driver part of it.
+    /// The driver's part of the answer.
     pub answer: D::SrqAnswer,
 }
 
@@ -110,7 +110,7 @@ pub struct QpRings<D: Driver> {
     pub recv: D::RecvRing,
     /// Sizes that the rings have.
     pub cap: QpCap,
-    /// Everything that the kernel reads and writes until it confirmed the destruction.
+    /// Memory that the kernel may read and write until it confirms the destruction.
     pub memory: Arc<dyn Any + Send + Sync>,
 }
 

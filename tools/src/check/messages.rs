@@ -50,9 +50,9 @@ pub(super) const SIZES: [u32; 7] = [1, 60, 64, 4095, 4097, 65_536, 1_000_003];
 /// Sizes of datagrams, within the smallest MTU of RoCE ports.
 const DATAGRAMS: [u32; 4] = [1, 60, 64, 1000];
 
-/// Messages there and back of each size, and of long ones.
+/// Round trips of each size; of each size from [`LONG`] on.
 const ITERATIONS: [u64; 2] = [20, 4];
-/// Bytes from which a message is long.
+/// Bytes of a long message, at least.
 const LONG: u32 = 1 << 17;
 
 fn sizes(connection: TransportName, operation: Operation) -> &'static [u32] {

@@ -53,7 +53,7 @@ impl Ends {
         Ok(Self { client, server, cq, memory, slab, _contexts: [here, there] })
     }
 
-    /// A full frame. The slab has two, of which each try uses one.
+    /// Takes a frame and fills it. The slab has two; each attempt uses one.
     fn frame(&self) -> Frame {
         let mut frame = self.slab.take().expect("a frame is free");
         frame.set_len(64);

@@ -29,9 +29,9 @@ const VARIABLE: &str = "UVERBS_TRACE";
 /// has ended, all of it is printed, a line each: microseconds since the first event, device, what,
 /// and its main fields.
 ///
-/// Any program will do that uses this library, or that runs on a preloaded software HCA, and the
-/// programs that it starts: the variable UVERBS_TRACE tells them. Without it nothing is recorded;
-/// with it each event is a line of some hundred bytes in a file, so trace short runs.
+/// Traces programs that use this library or run on a preloaded software HCA, and the programs that
+/// they start, by the variable UVERBS_TRACE. Each event is a line of some hundred bytes in a file,
+/// so trace short runs.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "EXAMPLES:\n  \
     uverbs trace -- uverbs pingpong -n 1\n  \

@@ -146,7 +146,7 @@ pub(crate) fn scripts(image: &mut Image) -> Result<(), Outcome> {
 const OBJECTS: (&str, &str) = ("UVERBS_TEST_OBJECTS", "2000,200");
 /// Variable with the length of the long messages of `tests/wire/interop.rs`.
 const BYTES: &str = "UVERBS_TEST_BYTES";
-/// Least seconds of each program if the variable is set.
+/// Minimum of each program's limit in seconds, if the variable is set.
 const LONG: u64 = 7200;
 
 /// Makes the guest's plan, and adds its files to the image.

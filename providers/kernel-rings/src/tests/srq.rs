@@ -85,7 +85,7 @@ fn slots_come_back_in_any_order() {
     assert!(format!("{:?}", rig.srq).contains("producer"));
 }
 
-/// Slots are free, and the kernel has yet to take the elements.
+/// A post fails while the kernel has yet to read the ring's elements, although slots are free.
 #[test]
 fn elements_that_the_kernel_reads_are_not_written() {
     let mut rig = Shared::new();

@@ -165,7 +165,7 @@ impl Side {
         self.overrun.contains(&self.end.send_cq.cqn)
     }
 
-    /// True if the results of its receives are lost.
+    /// True if the receives' completion queue is overrun.
     pub(super) fn lost_receives(&self, inlet: usize) -> bool {
         self.overrun.contains(&self.receives_by(inlet).cqn)
     }

@@ -116,3 +116,38 @@ fn the_next_owner_of_a_number_gets_its_completions() {
     let frames = std::iter::from_fn(|| slab.take()).collect::<Vec<_>>();
     assert_eq!(frames.len(), 64, "no frame is lost");
 }
+
+/// A send that waits for its peer's receive, and receives that complete out of order, leave the
+/// rest of the queue to others.
+#[test]
+fn a_slow_message_leaves_the_queue_to_others() {
+    let device = SoftEfa::builder().stepped().build().unwrap();
+    let [mut one, mut silent, mut two] =
+        [1, 2, 3].map(|key| Side::<Srd>::new(&device, &local(key)));
+    let (to_silent, to) = (one.to(&silent), one.to(&two));
+    let mut batch = one.qp.batch();
+    batch.send_inline_to(9999, b"waits", &to_silent).unwrap();
+    batch.ring();
+    // Every further place of both queues, again for each that comes free, for many turns.
+    let depth = u64::from(one.qp.cap().max_send_wr) - 1;
+    let (mut sent, mut received) = (0, 0);
+    for id in 0..u64::from(two.qp.cap().max_recv_wr) {
+        two.expect(id, 16);
+    }
+    for id in 0..depth {
+        let mut batch = one.qp.batch();
+        batch.send_inline_to(id, b"text", &to).unwrap();
+        batch.ring();
+    }
+    while sent < 20 * depth || received < 20 * depth {
+        let (ends, comes) = (one.done(), two.done());
+        assert!(ends.result.is_ok() && comes.result.is_ok());
+        (sent, received) = (sent + 1, received + 1);
+        two.expect(comes.id, 16);
+        let mut batch = one.qp.batch();
+        batch.send_inline_to(ends.id, b"text", &to).unwrap();
+        batch.ring();
+    }
+    silent.expect(1, 16);
+    assert_eq!(silent.done().id, 1);
+}

@@ -27,8 +27,8 @@ fn messages_go_there_and_back() {
 fn bandwidth_and_latency_are_measured() {
     for operation in ["send", "write", "read"] {
         for test in ["lat", "bw"] {
-            // The last byte of a WRITE tells nothing; receives come back out of order.
-            if [("write", "lat"), ("send", "bw")].contains(&(operation, test)) {
+            // The last byte of a WRITE tells nothing.
+            if (operation, test) == ("write", "lat") {
                 continue;
             }
             let words = ["perf", operation, test, "-d", "softefa", "-c", "SRD", "-n", "200"];

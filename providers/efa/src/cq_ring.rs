@@ -154,7 +154,8 @@ impl CqRing {
     #[inline(always)]
     fn token_of(entry: EfaCqe, queue: Queue, user_index: u32, known: &Known) -> Option<Token> {
         let id = entry.req_id();
-        let (index, mask) = known.index_of(user_index, queue, id.into())?;
+        let mask = known.mask_of(user_index, queue)?;
+        let index = u32::from(id) & mask;
         (req_id(user_index, index, mask) == id).then_some(Token { user_index, queue, index })
     }
 }

@@ -178,6 +178,7 @@ unsafe impl Driver for Efa {
     const RESIZES: bool = false;
     const SENDS_COMPLETE_IN_ORDER: bool = false;
     const RECVS_COMPLETE_IN_ORDER: bool = false;
+    const SLOTS_IN_TURNS: bool = true;
     const SIGNALS_ALL: bool = true;
     const DOORBELL_IS_COMMAND: bool = false;
     const LATE_WORK: LateWork = LateWork::Refused;

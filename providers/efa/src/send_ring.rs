@@ -41,8 +41,8 @@ pub struct SendRing {
     parts: SendParts,
     /// The ring as the program builds it.
     built: Box<[u64]>,
-    /// Address handle of each element's work request, kept until the element is written again:
-    /// the device goes by its number until the work request completes.
+    /// Address handle of each slot's work request, kept until the slot has another one: the device
+    /// goes by its number until the work request completes.
     handles: Box<[Option<Ah>]>,
     /// Index of the element that the device reads first after a reset.
     base: u32,
@@ -61,12 +61,11 @@ impl SendRing {
         Self { parts, built: vec![0; words].into(), handles, base: 0 }
     }
 
-    /// Keeps the address handle of the element at a position. Work requests of one handle in a
-    /// row of turns change nothing.
+    /// Keeps the address handle of a slot's work request. Work requests of one handle in a row
+    /// change nothing.
     #[inline(always)]
-    fn keep(&mut self, position: u32, ah: &Ah) {
-        let place = (position & (self.parts.elements - 1)) as usize;
-        if let Some(kept) = self.handles.get_mut(place)
+    fn keep(&mut self, slot: u32, ah: &Ah) {
+        if let Some(kept) = self.handles.get_mut(slot as usize)
             && !kept.as_ref().is_some_and(|kept| kept.is_same(ah))
         {
             *kept = Some(ah.clone());
@@ -128,10 +127,11 @@ unsafe impl uverbs_kernel_rings::SendRing for SendRing {
         let mask = self.parts.elements - 1;
         let position = self.position(post.index);
         let phase = (position >> mask.trailing_ones() & 1) as u8;
-        self.keep(position, to.ah);
         let [qpn, qkey] = to.peer;
-        let to = To { ah: to.ah.number() as u16, qpn: qpn as u16, qkey: qkey as u32 };
+        let ah = to.ah;
+        let to = To { ah: ah.number() as u16, qpn: qpn as u16, qkey: qkey as u32 };
         let token = Token::unpack(token);
+        self.keep(token.index & mask, ah);
         let req_id = wqe::req_id(token.user_index, token.index, mask);
         let (word, words) = (self.word(position), self.parts.blocks * BLOCK_WORDS);
         if let Some(element) = self.built.get_mut(word..word + words) {

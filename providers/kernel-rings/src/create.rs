@@ -198,10 +198,14 @@ pub(crate) fn create_qp<D: Driver>(
             let _ = unsafe { uverbs.destroy_qp(created.handle) };
         })?;
     let (user_index, QpRings { send, recv, cap, memory }) = rings;
+    let table = |slots| {
+        let table = SlotTable::new(slots);
+        if D::SLOTS_IN_TURNS { table.in_turns() } else { table }
+    };
     let shared = Arc::new(QpShared {
         user_index,
-        send: SlotTable::new(send.slots()),
-        recv: SlotTable::new(recv.slots()),
+        send: table(send.slots()),
+        recv: table(recv.slots()),
         srq: init.srq.as_ref().map(|srq| Arc::clone(srq.shared())),
         qpn: created.qpn,
         special: None,

@@ -191,6 +191,10 @@ pub unsafe trait Driver: Provider {
     const SENDS_COMPLETE_IN_ORDER: bool;
     /// A completion of a queue pair's receive says that all receives before it are over.
     const RECVS_COMPLETE_IN_ORDER: bool = true;
+    /// An element of a ring is free once the device took it, so its work request's slot may have
+    /// another place: slots are given in the order in which they come free. For queues that
+    /// complete in any order.
+    const SLOTS_IN_TURNS: bool = false;
     /// The device completes each send, and a completion does not say if the program asked for it.
     const SIGNALS_ALL: bool = false;
     /// Ringing a send queue is a system call.

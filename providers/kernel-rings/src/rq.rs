@@ -87,6 +87,12 @@ impl<D: Driver> Rq<D> {
         }
     }
 
+    /// Slot of the work request at `index`, which has room.
+    #[inline(always)]
+    fn slot_of(&self, index: u32) -> u32 {
+        if D::SLOTS_IN_TURNS { self.shared.recv.place(index) } else { index }
+    }
+
     #[cold]
     #[inline(never)]
     fn make_room(&mut self, at: u32) -> Result<(), PostError> {
@@ -113,11 +119,12 @@ impl<D: Driver> Rq<D> {
             self.make_room(index)?;
         }
         let user_index = self.shared.user_index.value();
-        let token = Token { user_index, queue: Queue::Recv, index }.pack();
+        let slot = self.slot_of(index);
+        let token = Token { user_index, queue: Queue::Recv, index: slot }.pack();
         // SAFETY: behind the published index and before the limit: the element is free.
         unsafe { self.ring.write(index, token, list, size) };
         // SAFETY: the slot of a free element; this is the only poster.
-        unsafe { self.shared.recv.slots().put(index, wr_id, index.wrapping_add(1)) };
+        unsafe { self.shared.recv.slots().put(slot, wr_id, index.wrapping_add(1)) };
         Ok(index)
     }
 
@@ -197,7 +204,7 @@ unsafe impl<D: Driver> RecvOps for Rq<D> {
         unsafe { self.shared.recv.will_own() };
         // SAFETY: the slot of an element just written, says the caller: the poster's, and `begin`
         // left no buffer in it.
-        unsafe { self.shared.recv.slots().own(slot, held) };
+        unsafe { self.shared.recv.slots().own(self.slot_of(slot), held) };
     }
 
     #[inline]
@@ -207,8 +214,13 @@ unsafe impl<D: Driver> RecvOps for Rq<D> {
         }
         let first = self.pi;
         (self.pi, self.marked) = (at.pi, at.pi);
-        // SAFETY: receives before the cursor were posted, and this is the only poster.
-        unsafe { self.shared.recv.publish(at.pi) };
+        if D::SLOTS_IN_TURNS {
+            // SAFETY: receives before the cursor were posted, and this is the only poster.
+            unsafe { self.shared.recv.publish_from(first, at.pi) };
+        } else {
+            // SAFETY: as above.
+            unsafe { self.shared.recv.publish(at.pi) };
+        }
         self.ring.publish(first, at.pi);
         if flushes_receives::<D>() && self.shared.recv.has_failed() {
             // No message makes the kernel look any more. After a refusal the buffers come back when

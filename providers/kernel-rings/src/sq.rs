@@ -123,6 +123,12 @@ impl<D: Driver> Sq<D> {
         (self.pi, self.marked, self.limit) = (end, end, end);
     }
 
+    /// Slot of the work request at `index`, which has room.
+    #[inline(always)]
+    fn slot_of(&self, index: u32) -> u32 {
+        if D::SLOTS_IN_TURNS { self.shared.send.place(index) } else { index }
+    }
+
     #[cold]
     #[inline(never)]
     fn make_room(&mut self, at: u32) -> Result<(), PostError> {
@@ -151,6 +157,7 @@ impl<D: Driver> Sq<D> {
             self.make_room(index)?;
         }
         let user_index = self.shared.user_index.value();
+        let index = self.slot_of(index);
         Ok(Token { user_index, queue: Queue::Send, index }.pack())
     }
 
@@ -169,14 +176,15 @@ impl<D: Driver> Sq<D> {
         // just checked.
         unsafe { self.ring.write(post, token, checked) };
         let (slots, end) = (self.shared.send.slots(), index.wrapping_add(1));
+        let slot = self.slot_of(index);
         if D::SIGNALS_ALL {
             let is_quiet = !post.wr.flags.contains(SendFlags::SIGNALED);
             let position = RingPosition::new(end, if is_quiet { QUIET } else { 0 });
             // SAFETY: the slot of a free element; this is the only poster.
-            unsafe { slots.put_counted(slots.offset(index), post.wr.id, position) };
+            unsafe { slots.put_counted(slots.offset(slot), post.wr.id, position) };
         } else {
             // SAFETY: the slot of a free element; this is the only poster.
-            unsafe { slots.put(index, post.wr.id, end) };
+            unsafe { slots.put(slot, post.wr.id, end) };
         }
         Ok(index)
     }
@@ -192,8 +200,9 @@ impl<D: Driver> Sq<D> {
         let token = self.token(index)?;
         // SAFETY: as in `write`.
         unsafe { self.ring.write_special(index, token, wr.flags, &op) };
+        let slot = self.slot_of(index);
         // SAFETY: as in `write`.
-        unsafe { self.shared.send.slots().put(index, wr.id, index.wrapping_add(1)) };
+        unsafe { self.shared.send.slots().put(slot, wr.id, index.wrapping_add(1)) };
         Ok(index)
     }
 
@@ -312,7 +321,7 @@ unsafe impl<D: Driver> SendOps for Sq<D> {
         }
         // SAFETY: the slot of an element just written, says the caller: the poster's, and `begin`
         // left no buffer in it.
-        unsafe { self.shared.send.slots().own(slot, held) };
+        unsafe { self.shared.send.slots().own(self.slot_of(slot), held) };
     }
 
     /// Makes one system call at most for the whole batch.
@@ -324,8 +333,13 @@ unsafe impl<D: Driver> SendOps for Sq<D> {
         }
         let first = self.pi;
         (self.pi, self.marked) = (at.pi, at.pi);
-        // SAFETY: work requests before the cursor were posted, and this is the only poster.
-        unsafe { self.shared.send.publish(at.pi) };
+        if D::SLOTS_IN_TURNS {
+            // SAFETY: work requests before the cursor were posted, and this is the only poster.
+            unsafe { self.shared.send.publish_from(first, at.pi) };
+        } else {
+            // SAFETY: as above.
+            unsafe { self.shared.send.publish(at.pi) };
+        }
         if !self.ring.publish(first, at.pi) && self.refused.is_none() {
             return;
         }

@@ -3,7 +3,7 @@
 //! # Safety
 //!
 //! A completion takes a slot only if its token names a queue that completes here and a work request
-//! that is published and not retired. So no completion, however wrong, takes a slot that the poster
+//! that is published and not retired, or in a queue in turns an outstanding slot. So no completion, however wrong, takes a slot that the poster
 //! may write. Which of the work requests in flight is complete is the kernel's word.
 #![allow(unsafe_code, reason = "takes buffers by what the kernel's completions say")]
 
@@ -214,20 +214,17 @@ impl Known {
         Some(taken)
     }
 
-    /// Free-running index of the slot whose low bits `slot` has, the first from the oldest work
-    /// request in flight on; and the mask of the low bits. `None` for a user index without queue
-    /// pair.
+    /// Number of a queue's slots, less one. `None` for a user index without queue pair.
     #[inline]
     #[must_use]
-    pub fn index_of(&self, user_index: u32, queue: Queue, slot: u32) -> Option<(u32, u32)> {
+    pub fn mask_of(&self, user_index: u32, queue: Queue) -> Option<u32> {
         let owner = self.table.get(user_index as usize)?.as_ref()?;
         let Owner::Qp(shared, ..) = owner else { return None };
         let slots = match queue {
             Queue::Send => &shared.send,
             Queue::Recv => &shared.recv,
         };
-        let (tail, mask) = (slots.tail(), slots.units() - 1);
-        Some((tail.wrapping_add(slot.wrapping_sub(tail) & mask), mask))
+        Some(slots.units() - 1)
     }
 
     /// Takes the work request that a completion names, if it is in flight. Retires the oldest work
@@ -244,17 +241,22 @@ impl Known {
             Queue::Send => (&shared.send, sends, roles.send),
             Queue::Recv => (&shared.recv, receives, roles.recv),
         };
-        if !is_ours || !slots.is_in_flight(token.index) {
+        if !is_ours {
             return None;
         }
-        done.renew(slots.tail());
         let mask = slots.units() - 1;
-        if !done.note(token.index & mask) {
-            return None;
-        }
-        // SAFETY: the kernel completed it, for the first time, and it is in flight; this is the
-        // only poller.
-        let mut taken = unsafe { slots.take_alone(token.index) };
+        let mut taken = if slots.is_in_turns() {
+            // SAFETY: the kernel completed it; this is the only poller.
+            unsafe { slots.take_turn(token.index) }?
+        } else {
+            done.renew(slots.tail());
+            if !slots.is_in_flight(token.index) || !done.note(token.index & mask) {
+                return None;
+            }
+            // SAFETY: the kernel completed it, for the first time, and it is in flight; this is the
+            // only poller.
+            unsafe { slots.take_alone(token.index) }
+        };
         match ended {
             // Noted before the poster gets the slot back, as in `take`.
             Ended::Failed => {
@@ -269,11 +271,15 @@ impl Known {
             Ended::FailedAlone | Ended::Done { .. } => {}
         }
         let mut end = slots.tail();
-        while done.forget(end & mask) {
+        if slots.is_in_turns() {
             end = end.wrapping_add(1);
+        } else {
+            while done.forget(end & mask) {
+                end = end.wrapping_add(1);
+            }
+            done.tail = end;
         }
-        done.tail = end;
-        // SAFETY: all slots before `end` were taken.
+        // SAFETY: all slots before `end` were taken, or as many as there are before it.
         unsafe { slots.retire(end) };
         Some(taken)
     }

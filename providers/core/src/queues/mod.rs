@@ -16,5 +16,6 @@ pub mod tag_message;
 pub mod tag_table;
 pub mod tag_work;
 pub mod token;
+pub mod turns;
 pub mod user_index;
 pub mod work;

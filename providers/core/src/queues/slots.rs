@@ -20,6 +20,7 @@ use crate::memory::frame::Frame;
 use crate::memory::registered::Held;
 use crate::order::prefetch::prefetch;
 use crate::queues::slot::{RingPosition, Slot, Slots};
+use crate::queues::turns::Turns;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, UnsafeCell};
 
 /// Content that the slots of a table may have.
@@ -70,6 +71,8 @@ pub struct SlotTable {
     any_order: bool,
     /// The program writes WQEs into the ring itself, so work requests without a slot complete.
     unrecorded: AtomicBool,
+    /// Order in which slots come free; `None`: in the ring's order.
+    pub(super) turns: Option<Turns>,
 }
 
 // loom's atomics are larger.
@@ -110,6 +113,7 @@ impl SlotTable {
             first: 0,
             any_order: false,
             unrecorded: AtomicBool::new(false),
+            turns: None,
         }
     }
 
@@ -220,7 +224,7 @@ impl SlotTable {
         let mut index = first;
         while index != end && index.wrapping_sub(first) <= self.slots.mask() {
             // SAFETY: the poster owns the slot, by the contract.
-            drop(unsafe { self.take_held(index) });
+            drop(unsafe { self.take_held(self.place(index)) });
             index = index.wrapping_add(1);
         }
     }
@@ -558,6 +562,7 @@ impl SlotTable {
         // SAFETY: the contract of `reset` is the contract of `reclaim`.
         drop(unsafe { self.reclaim() });
         self.failed.store(false, Ordering::Relaxed);
+        self.turns.iter().for_each(Turns::reset);
         self.published.store(0, Ordering::Release);
         self.retired.store(RingPosition::from(self.first).word(), Ordering::Release);
     }

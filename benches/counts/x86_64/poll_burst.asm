@@ -165,7 +165,7 @@
     je .15
     mov eax,[r13+0x2C]
     bswap eax
-    cmp eax,[rdi+0x18]
+    cmp eax,[rdi+0x1C]
     ja .26
 .15:
     mov rcx,0xFFFFFFFF00000000

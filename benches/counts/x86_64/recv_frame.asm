@@ -5,7 +5,7 @@
     push r13
     push r12
     push rbx
-    sub rsp,0x28
+    sub rsp,0x18
     mov r12,r8
     mov r15,rcx
     mov r13,rdx
@@ -18,15 +18,15 @@
     cmp rax,[rsi+0x80]
     jne .6
 .1:
-    mov [rsp+0x20],r13
+    mov [rsp+0x10],r13
     mov edx,[rsi+0x28]
-    mov r13d,[r15+0x18]
-    mov eax,[r15+0x1C]
-    mov [rsp+0x18],rax
+    mov r13,[r15+0x18]
+    mov rax,r13
+    shr rax,0x20
     mov rbx,r12
     shr rbx,0x20
     and ebx,0xFFFFFFF
-    imul rbx,r13
+    imul rbx,rax
     add rbx,[r15+0x10]
     test edx,edx
     je .8
@@ -38,8 +38,6 @@
     mov eax,[rsi+0x18]
     and eax,ebp
     mov r8,rax
-    shl r13,0x20
-    add r13,[rsp+0x18]
     bswap rbx
     bswap r13
     imul r8,r9
@@ -53,7 +51,7 @@
 .3:
     inc ebp
     shl rax,4
-    mov rdi,[rsp+0x20]
+    mov rdi,[rsp+0x10]
     mov [rcx+rax],rdi
     mov [rcx+rax+8],ebp
     mov [rsi+0x30],ebp
@@ -95,7 +93,7 @@
 .7:
     mov [r14+0x10],eax
     mov rax,r14
-    add rsp,0x28
+    add rsp,0x18
     pop rbx
     pop r12
     pop r13
@@ -105,8 +103,8 @@
     ret
 .8:
     lea rax,[r15+0x10]
-    mov [rsp+8],rax
-    mov [rsp+0x10],rsi
+    mov [rsp],rax
+    mov [rsp+8],rsi
     mov rdi,rsi
     mov esi,ebp
     call qword [rel uverbs_mlx5::recv::queue::Rq::make_room]
@@ -117,9 +115,9 @@
     jne .6
     jmp .7
 .9:
-    mov rsi,[rsp+0x10]
+    mov rsi,[rsp+8]
     jmp .2
-    mov rdi,[rsp+8]
+    mov rdi,[rsp]
     mov r14,rax
     mov rsi,r12
     call qword [rel uverbs_core::memory::registered::give_back]

@@ -6,145 +6,167 @@
     push r12
     push rbx
     sub rsp,0x38
-    mov r14,r8
-    mov r15,rcx
-    mov rbp,rdx
-    mov rbx,rdi
-    mov r13d,[rsi+0x40]
-    mov r12,[rsi+0x20]
-    cmp r13d,r12d
-    jne .14
+    mov r15,r8
+    mov r12,rcx
+    mov [rsp+0x30],rdx
+    mov rbp,rdi
+    mov r14d,[rsi+0x40]
+    mov r13,[rsi+0x20]
+    cmp r14d,r13d
+    jne .11
 .1:
-    mov [rsp+0x30],rbp
-    mov rax,[r15+0x20]
+    mov [rsp+0x18],rbp
+    mov rax,[r12+0x20]
     mov edx,7
     cmp rax,[rsi+0xC8]
-    jne .2
-    mov edx,5
-    cmp r14d,0x80000000
-    jbe .3
-.2:
-    mov [rbx],r15
-    mov [rbx+8],r14
-    jmp .13
-.3:
-    mov r10d,[rsi+0x28]
-    mov rax,r14
+    jne .13
+    mov rax,r15
     shr rax,0x20
     and eax,0xFFFFFFF
-    mov ecx,[r15+0x18]
-    imul rcx,rax
-    add rcx,[r15+0x10]
-    mov [rsp+0x28],rcx
-    cmp r14d,1
-    mov ebp,2
-    sbb ebp,0
-    mov eax,[r15+0x1C]
-    mov [rsp+0x20],rax
-    mov rax,r12
+    mov rbp,[r12+0x18]
+    mov [rsp+0x28],rbp
+    shr rbp,0x20
+    imul rbp,rax
+    add rbp,[r12+0x10]
+    mov eax,r15d
+    and eax,0x7FFFFFFF
+    cmp rax,1
+    mov ebx,2
+    sbb ebx,0
+    mov r10d,[rsi+0x28]
+    mov rax,r13
     shr rax,0x20
     cmp r10d,eax
-    je .15
-    mov rax,r12
-.4:
-    or ebp,[rsi+0x2C]
-    mov rdx,[rsi]
-    movzx ecx,r12w
-    shl rcx,0x28
-    or rcx,rbp
+    je .12
+    mov rax,r13
+.2:
+    mov rcx,r15
+    or ebx,[rsi+0x2C]
+    shl rcx,0x21
+    movzx edx,r13w
+    shl rdx,0x28
+    or rdx,rbx
     mov r8,0xA00000000
-    or r8,rcx
+    or r8,rdx
+    and r14d,[rsi+0x18]
+    shl r14d,4
+    mov rdi,[rsi]
     bswap r8
-    mov rdi,[rsi+8]
-    and r13d,[rsi+0x18]
-    mov ecx,r13d
-    shl ecx,4
-    mov [rdx+rcx*4],r8
-    mov qword [rdx+rcx*4+8],0x8000000
-    test r14d,r14d
-    je .5
-    mov r9,[rsp+0x28]
-    bswap r9
-    mov r8d,r14d
-    and r8d,0x7FFFFFFF
+    mov rdx,[rsi+8]
+    mov [rdi+r14*4],r8
+    mov qword [rdi+r14*4+8],0x8000000
+    test rcx,rcx
+    je .3
+    bswap rbp
+    mov r8,r15
     shl r8,0x20
-    add r8,[rsp+0x20]
-    bswap r8
-    mov [rdx+rcx*4+0x10],r8
-    mov [rdx+rcx*4+0x18],r9
-.5:
-    mov rdx,0x100000001
-    add rax,rdx
-    mov rdx,[rsp+0x30]
-    mov [rdi+rcx],rdx
-    mov [rdi+rcx+8],rax
+    mov r9d,[rsp+0x28]
+    or r9,r8
+    bswap r9
+    mov [rdi+r14*4+0x10],r9
+    mov [rdi+r14*4+0x18],rbp
+.3:
+    mov rdi,0x100000001
+    add rax,rdi
+    mov rdi,[rsp+0x30]
+    mov [rdx+r14],rdi
+    mov [rdx+r14+8],rax
     mov [rsi+0x40],eax
     cmp byte [rsi+0x44],0
-    jne .6
+    jne .4
     mov byte [rsi+0x44],1
     mov rdx,[rsi+0x78]
     mov edi,[rdx+0x48]
     test edi,edi
-    jne .6
+    jne .4
     mov dword [rdx+0x48],1
-.6:
+.4:
     mov rdx,[rsi+0x10]
-    mov edi,r13d
-    shl rdi,4
-    mov [rdx+rdi],r15
-    mov [rdx+rdi+8],r14
+    mov [rdx+r14],r12
+    mov [rdx+r14+8],r15
     cmp dword [rsi+0x48],0
-    jne .16
+    mov rbx,[rsp+0x18]
+    jne .15
     mov rdx,[rsi+0x50]
     movzx edi,ax
     bswap edi
     mov [rdx+4],edi
     mov rdx,[rsi]
     cmp dword [rsi+0x6C],0
-    je .7
+    je .5
     sfence
-    test r14d,r14d
-    je .8
-    mov rdi,[rsi+0x58]
-    mov r8d,[rsi+0x68]
-    mov r9,[rdx+rcx*4]
-    mov [rdi+r8],r9
-    mov r9,[rdx+rcx*4+8]
-    mov [rdi+r8+8],r9
-    mov r9,[rdx+rcx*4+0x10]
-    mov [rdi+r8+0x10],r9
-    mov r9,[rdx+rcx*4+0x18]
-    mov [rdi+r8+0x18],r9
-    movaps xmm0,[rdx+rcx*4+0x20]
-    movaps [rdi+r8+0x20],xmm0
-    movaps xmm0,[rdx+rcx*4+0x30]
-    movaps [rdi+r8+0x30],xmm0
+    test rcx,rcx
+    je .6
+    mov rcx,[rsi+0x58]
+    mov edi,[rsi+0x68]
+    mov r8,[rdx+r14*4]
+    mov [rcx+rdi],r8
+    mov r8,[rdx+r14*4+8]
+    mov [rcx+rdi+8],r8
+    mov r8,[rdx+r14*4+0x10]
+    mov [rcx+rdi+0x10],r8
+    mov r8,[rdx+r14*4+0x18]
+    mov [rcx+rdi+0x18],r8
+    movaps xmm0,[rdx+r14*4+0x20]
+    movaps [rcx+rdi+0x20],xmm0
+    movaps xmm0,[rdx+r14*4+0x30]
+    movaps [rcx+rdi+0x30],xmm0
     cmp dword [rsi+0x70],0
-    jne .10
+    jne .8
+    jmp .7
+.5:
+    mov rcx,[rdx+r14*4]
+    mov rdx,[rsi+0x58]
+    mov edi,[rsi+0x68]
+    mov [rdx+rdi],rcx
     jmp .9
+.6:
+    mov rcx,[rdx+r14*4]
+    mov rdx,[rsi+0x58]
+    mov edi,[rsi+0x68]
+    mov [rdx+rdi],rcx
 .7:
-    mov rcx,[rdx+rcx*4]
-    mov rdx,[rsi+0x58]
-    mov edi,[rsi+0x68]
-    mov [rdx+rdi],rcx
-    jmp .11
-.8:
-    mov rcx,[rdx+rcx*4]
-    mov rdx,[rsi+0x58]
-    mov edi,[rsi+0x68]
-    mov [rdx+rdi],rcx
-.9:
     sfence
-.10:
+.8:
     mov ecx,[rsi+0x6C]
     xor [rsi+0x68],ecx
-.11:
+.9:
     mov [rsi+0x28],r10d
     mov [rsi+0x20],rax
     mov [rsi+0x40],eax
-.12:
+.10:
     mov edx,0x11
+    jmp .14
+.11:
+    mov rbx,rsi
+    mov rdi,rsi
+    call qword [rel uverbs_mlx5::send::queue::Sq::disown]
+    mov rsi,rbx
+    mov r14,[rbx+0x20]
+    mov r13,r14
+    jmp .1
+.12:
+    lea rax,[r12+0x10]
+    mov [rsp+0x20],rax
+    mov [rsp+0x10],rsi
+    mov rdi,rsi
+    mov esi,r14d
+    mov [rsp+0xC],r10d
+    mov edx,r10d
+    mov ecx,1
+    call qword [rel uverbs_mlx5::send::queue::room::<impl uverbs_mlx5::send::queue::Sq>::make_room]
+    test al,1
+    je .16
+    mov rax,r13
+    cmp edx,0x11
+    mov rsi,[rsp+0x10]
+    mov r10d,[rsp+0xC]
+    je .2
 .13:
+    mov rbx,[rsp+0x18]
+    mov [rbx],r12
+    mov [rbx+8],r15
+.14:
     mov [rbx+0x10],edx
     mov rax,rbx
     add rsp,0x38
@@ -155,61 +177,35 @@
     pop r15
     pop rbp
     ret
-.14:
-    mov r12,rsi
-    mov rdi,rsi
-    call qword [rel uverbs_mlx5::send::queue::Sq::disown]
-    mov rsi,r12
-    mov r13,[r12+0x20]
-    mov r12,r13
-    jmp .1
 .15:
-    lea rax,[r15+0x10]
-    mov [rsp+0x18],rax
-    mov [rsp+0x10],rsi
-    mov rdi,rsi
-    mov esi,r13d
-    mov [rsp+0xC],r10d
-    mov edx,r10d
-    mov ecx,1
-    call qword [rel uverbs_mlx5::send::queue::room::<impl uverbs_mlx5::send::queue::Sq>::make_room]
-    test al,1
-    je .17
-    mov rax,r12
-    cmp edx,0x11
-    mov rsi,[rsp+0x10]
-    mov r10d,[rsp+0xC]
-    jne .2
-    jmp .4
-.16:
     mov rdi,rsi
     mov rsi,rax
     mov edx,r10d
     mov ecx,1
     call qword [rel uverbs_mlx5::send::rekey::<impl uverbs_mlx5::send::queue::Sq>::publish_behind_umr]
-    jmp .12
-.17:
-    cmp r13d,0xFFFFFFFF
-    je .19
-    xor eax,eax
-.18:
-    add rax,r12
-    mov r10d,edx
+    jmp .10
+.16:
+    cmp r14d,0xFFFFFFFF
     mov rsi,[rsp+0x10]
-    jmp .4
-.19:
+    je .18
+    xor eax,eax
+.17:
+    add rax,r13
+    mov r10d,edx
+    jmp .2
+.18:
     mov rax,0xFFFFFFFF00000000
-    jmp .18
-    mov rdi,[rsp+0x18]
+    jmp .17
+    mov rdi,[rsp+0x20]
     mov rbx,rax
-    mov rsi,r14
+    mov rsi,r15
     call qword [rel uverbs_core::memory::registered::give_back]
     mov rdi,rbx
     call _Unwind_Resume
     mov rbx,rax
-    add r15,0x10
-    mov rdi,r15
-    mov rsi,r14
+    add r12,0x10
+    mov rdi,r12
+    mov rsi,r15
     call qword [rel uverbs_core::memory::registered::give_back]
     mov rdi,rbx
     call _Unwind_Resume

@@ -61,7 +61,7 @@ impl RegisteredBytes {
     /// The local key, for raw posts.
     #[must_use]
     pub fn lkey(&self) -> u32 {
-        self.memory.lkey
+        self.memory.lkey()
     }
 
     /// The registered bytes, of which this may be a part.
@@ -91,7 +91,7 @@ unsafe impl Source for RegisteredBytes {
         // Posts reject lengths above the maximum message.
         let len = u32::try_from(self.len).unwrap_or(u32::MAX);
         let addr = self.as_ptr().expose_provenance() as u64;
-        Sge { addr, len, lkey: self.memory.lkey }
+        Sge { addr, len, lkey: self.memory.lkey() }
     }
 
     fn hold(self) -> Held {

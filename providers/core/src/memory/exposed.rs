@@ -127,7 +127,7 @@ impl ExposedMemory {
     /// SGE of `len` bytes from `offset`, for raw posts.
     #[must_use]
     pub fn sge(&self, offset: usize, len: u32) -> Sge {
-        Sge { addr: self.addr().wrapping_add(offset as u64), len, lkey: self.memory.lkey }
+        Sge { addr: self.addr().wrapping_add(offset as u64), len, lkey: self.memory.lkey() }
     }
 
     /// Part of `len` bytes from `offset`, for posts. It keeps the memory registered.

@@ -59,7 +59,7 @@ impl Slab {
     /// Length of a frame in bytes.
     #[must_use]
     pub fn frame_len(&self) -> u32 {
-        self.memory.frame_len
+        self.memory.frame_len()
     }
 
     /// Number of frames.
@@ -71,7 +71,7 @@ impl Slab {
     /// Local key of the region, for raw posts.
     #[must_use]
     pub fn lkey(&self) -> u32 {
-        self.memory.lkey
+        self.memory.lkey()
     }
 }
 
@@ -135,14 +135,14 @@ impl Frame {
     #[inline]
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.held.memory().frame_len as usize
+        self.held.memory().frame_len() as usize
     }
 
     /// Sets the length of the slice and of sends; more than the capacity is cut to the capacity. A
     /// receive takes the whole capacity, whatever the length.
     #[inline]
     pub fn set_len(&mut self, len: usize) {
-        let len = u32::try_from(len).unwrap_or(u32::MAX).min(self.held.memory().frame_len);
+        let len = u32::try_from(len).unwrap_or(u32::MAX).min(self.held.memory().frame_len());
         self.held.set_bytes(len);
     }
 

@@ -48,8 +48,8 @@ pub(crate) const SPECIAL: u64 = CHAINED | EXPOSED | LENT;
 pub(crate) struct Registered {
     // Fields that a post reads for each frame, kept adjacent.
     pub(crate) base: *mut u8,
-    pub(crate) frame_len: u32,
-    pub(crate) lkey: u32,
+    /// Length of a frame, above the local key: the first word of a receive's SGE, in one load.
+    room: u64,
     pub(crate) domain: u64,
     pub(crate) rkey: u32,
     /// Taken in Drop.
@@ -66,6 +66,11 @@ enum Kept {
     Bytes(MrCore, Arc<[u8]>),
     /// A window or an indirect key, and all memory that it was bound to.
     Window(MwCore, Mutex<Vec<Arc<Registered>>>),
+}
+
+/// [`Registered::room`].
+fn room(frame_len: u32, lkey: u32) -> u64 {
+    u64::from(frame_len) << 32 | u64::from(lkey)
 }
 
 /// Bookkeeping of a frame.
@@ -91,8 +96,7 @@ impl Registered {
         };
         Arc::new(Self {
             base: memory.ptr(),
-            frame_len,
-            lkey: region.lkey(),
+            room: room(frame_len, region.lkey()),
             domain: region.domain(),
             rkey: region.rkey(),
             kept: ManuallyDrop::new(Kept::Memory(region, memory)),
@@ -105,8 +109,7 @@ impl Registered {
     pub(crate) fn bytes(bytes: Arc<[u8]>, region: MrCore) -> Arc<Self> {
         Arc::new(Self {
             base: bytes.as_ptr().cast_mut(),
-            frame_len: 0,
-            lkey: region.lkey(),
+            room: room(0, region.lkey()),
             domain: region.domain(),
             rkey: region.rkey(),
             kept: ManuallyDrop::new(Kept::Bytes(region, bytes)),
@@ -119,8 +122,7 @@ impl Registered {
     pub(crate) fn window(core: MwCore) -> Arc<Self> {
         Arc::new(Self {
             base: std::ptr::null_mut(),
-            frame_len: 0,
-            lkey: 0,
+            room: 0,
             domain: core.domain(),
             rkey: core.rkey(),
             kept: ManuallyDrop::new(Kept::Window(core, Mutex::default())),
@@ -145,6 +147,17 @@ impl Registered {
             Kept::Memory(region, _) | Kept::Bytes(region, _) => region.handle(),
             Kept::Window(window, _) => window.handle(),
         }
+    }
+
+    /// Bytes of a frame; 0 without frames.
+    #[inline(always)]
+    pub(crate) fn frame_len(&self) -> u32 {
+        (self.room >> 32) as u32
+    }
+
+    #[inline(always)]
+    pub(crate) fn lkey(&self) -> u32 {
+        self.room as u32
     }
 
     /// Number of frames.
@@ -179,16 +192,16 @@ impl Registered {
     #[inline(never)]
     unsafe fn spread(&self, place: u64, len: u32) -> u32 {
         let Some(cell) = self.cells.get(index(place) as usize) else { return 0 };
-        let mut left = len - len.min(self.frame_len);
+        let mut left = len - len.min(self.frame_len());
         // SAFETY: the caller owns the frame, and so its cell.
         let mut next = unsafe { (*cell.link.get()).as_mut() };
         while let Some(held) = next {
-            let len = left.min(held.memory.frame_len);
+            let len = left.min(held.memory.frame_len());
             held.set_bytes(len);
             left -= len;
             next = held.rest_mut();
         }
-        len.min(self.frame_len)
+        len.min(self.frame_len())
     }
 
     /// Returns what `place` names to its slab, and hands out the rest of its chain.
@@ -266,7 +279,7 @@ const _: () = assert!(size_of::<Option<Held>>() == 16);
 impl Held {
     /// Frame `index`, just [popped](Registered::pop), of full length.
     pub(crate) fn new(memory: Arc<Registered>, index: u32) -> Self {
-        let place = u64::from(index) << INDEX | u64::from(memory.frame_len);
+        let place = u64::from(index) << INDEX | u64::from(memory.frame_len());
         Self { memory: ManuallyDrop::new(memory), place }
     }
 
@@ -292,6 +305,7 @@ impl Held {
         self.place as u32
     }
 
+    /// Sets the length, which is at most the frame's.
     #[inline(always)]
     pub(crate) fn set_bytes(&mut self, len: u32) {
         self.place = self.place >> INDEX << INDEX | u64::from(len);
@@ -310,24 +324,28 @@ impl Held {
     /// Address of the first byte.
     #[inline(always)]
     pub(crate) fn pointer(&self) -> *mut u8 {
-        let offset = self.index() as usize * self.memory.frame_len as usize;
+        let offset = self.index() as usize * self.memory.frame_len() as usize;
         self.memory.base.wrapping_add(offset)
     }
 
     /// SGE of the bytes in use.
     #[inline(always)]
     pub(crate) fn sge(&self) -> Sge {
-        Sge { addr: self.address(), len: self.bytes(), lkey: self.memory.lkey }
+        let len = self.bytes();
+        // SAFETY: a length is at most its frame's ([`set_bytes`](Self::set_bytes)), which
+        // `Registered::new` checked; without a frame it is 0. The hint spares posts a check.
+        unsafe { std::hint::assert_unchecked(len <= LONGEST_FRAME) };
+        Sge { addr: self.address(), len, lkey: self.memory.lkey() }
     }
 
     /// SGE of the whole frame, regardless of its length.
     #[inline(always)]
     pub(crate) fn room(&self) -> Sge {
-        let len = self.memory.frame_len;
+        let len = self.memory.frame_len();
         // SAFETY: `Slab::new` and `Registered::new` checked the length. The hint spares posts a
         // check.
         unsafe { std::hint::assert_unchecked(len != 0 && len <= LONGEST_FRAME) };
-        Sge { addr: self.address(), len, lkey: self.memory.lkey }
+        Sge { addr: self.address(), len, lkey: self.memory.lkey() }
     }
 
     #[inline(always)]
@@ -346,7 +364,7 @@ impl Held {
     #[inline(always)]
     pub(crate) fn arrived(&mut self, len: u32) {
         let mut first = len;
-        if len > self.memory.frame_len {
+        if len > self.memory.frame_len() {
             // By value: the frame stays in registers.
             // SAFETY: `place` names a frame that the caller owns.
             first = unsafe { self.memory.spread(self.place, len) };

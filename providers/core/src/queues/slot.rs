@@ -216,8 +216,20 @@ impl Slots {
     /// The contract of [`own`](Self::own), and `place` is a place of this table.
     #[inline(always)]
     pub unsafe fn own_at(self, place: u32, held: Held) {
-        let at = UnsafeCell::raw_get(self.frames.wrapping_add(place as usize));
-        // SAFETY: the place is inside the table, and the poster owns it, by the contract.
+        // SAFETY: the contract of `own_at`; slots are as long as buffers.
+        unsafe { self.own_by(place as usize * SLOT_BYTES, held) };
+    }
+
+    /// [`own`](Self::own) by the slot's [offset](Self::offset).
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`own`](Self::own), and `offset` is an offset of this table.
+    #[inline(always)]
+    pub unsafe fn own_by(self, offset: usize, held: Held) {
+        const { assert!(SLOT_BYTES == size_of::<Option<Held>>()) };
+        let at = UnsafeCell::raw_get(self.frames.wrapping_byte_add(offset));
+        // SAFETY: the offset is inside the table, and the poster owns the slot, by the contract.
         unsafe { at.write(Some(held)) };
     }
 

@@ -156,6 +156,7 @@ unsafe impl SendOps for Sq {
 
     #[inline(always)]
     unsafe fn own(&mut self, at: &SendCursor, slot: u32, held: Held) {
+        debug_assert_eq!(self.slots.offset(slot), at.offset as usize, "the last one");
         self.marked = at.pi();
         if held.is_lent() {
             // SAFETY: this queue is the only poster.
@@ -166,9 +167,9 @@ unsafe impl SendOps for Sq {
             // SAFETY: this queue is the only poster.
             unsafe { self.shared.send.will_own() };
         }
-        // SAFETY: the place of a WQE just written, by the contract. The poster owns it, and `begin`
-        // left no buffer in it.
-        unsafe { self.slots.own_at(slot, held) };
+        // SAFETY: the slot of the WQE just written, by the contract. The poster owns it, and
+        // `begin` left no buffer in it.
+        unsafe { self.slots.own_by(at.offset as usize, held) };
     }
 
     #[inline(always)]

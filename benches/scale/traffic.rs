@@ -1,0 +1,70 @@
+//! Posts, polls and the software HCA's packets over many queue pairs, each in turn.
+
+use std::time::Duration;
+
+use uverbs::softhca::SoftHca;
+use uverbs::{AccessFlags, Device, Local};
+
+use crate::{Column, Done, timed};
+
+/// Messages that are outstanding at a time, and in all.
+const ROUND: usize = 1024;
+const MESSAGES: usize = 64 * ROUND;
+/// Looks at the device until a round is complete.
+const PASSES: usize = 100;
+
+pub(crate) fn measure(sizes: &[usize]) -> Done {
+    let mut columns = ["post a WRITE of 8", "packets of a message", "poll"].map(Column::new);
+    for &size in sizes {
+        let times = run(size)?;
+        for (column, time) in columns.iter_mut().zip(times) {
+            column.time(size, time, MESSAGES);
+        }
+    }
+    Ok(())
+}
+
+/// Times of posts, of the device, and of polls.
+fn run(size: usize) -> Result<[Duration; 3], Box<dyn std::error::Error>> {
+    let hca = SoftHca::builder().stepped().build()?;
+    let context = Device::from(hca.clone()).open()?;
+    let pd = context.alloc_pd()?;
+    let mut cq = context.create_cq(2 * ROUND as u32)?;
+    let port =
+        context.local_port(&Local { access: AccessFlags::REMOTE_WRITE, ..Local::default() })?;
+    let memory = pd.expose(8, AccessFlags::REMOTE_WRITE)?;
+    let mut qps = Vec::new();
+    let depth = ROUND.div_ceil(size).max(16) as u32;
+    for _ in 0..size {
+        let qp = context.queue_pair(&pd, &cq).overcommit().max_send_wr(depth).max_recv_wr(1);
+        let mut qp = qp.build()?;
+        qp.prepare_on(&port)?;
+        qp.connect_to_self()?;
+        qps.push(qp);
+    }
+    let mut times = [Duration::ZERO; 3];
+    let mut at = 0;
+    for _ in 0..MESSAGES / ROUND {
+        let (posted, time) = timed(|| {
+            (0..ROUND).try_for_each(|id| {
+                at = (at + 1) % size;
+                qps[at].post_write_inline(id as u64, &[1; 8], memory.remote(0))
+            })
+        });
+        posted?;
+        times[0] += time;
+        let mut seen = 0;
+        for _ in 0..PASSES {
+            times[1] += timed(|| hca.step_until_idle(usize::MAX)).1;
+            let mut poll = || cq.poll_with(16, |done| seen += usize::from(done.result().is_ok()));
+            times[2] += timed(|| while poll() != 0 {}).1;
+            if seen == ROUND {
+                break;
+            }
+        }
+        if seen != ROUND {
+            return Err(format!("{seen} of {ROUND} messages succeeded").into());
+        }
+    }
+    Ok(times)
+}

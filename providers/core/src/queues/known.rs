@@ -3,8 +3,9 @@
 //! # Safety
 //!
 //! A completion takes a slot only if its token names a queue that completes here and a work request
-//! that is published and not retired, or in a queue in turns an outstanding slot. So no completion, however wrong, takes a slot that the poster
-//! may write. Which of the work requests in flight is complete is the kernel's word.
+//! that is published and not retired, or in a queue in turns an outstanding slot. So no completion,
+//! however wrong, takes a slot that the poster may write. Which of the work requests in flight is
+//! complete is the kernel's word.
 #![allow(unsafe_code, reason = "takes buffers by what the kernel's completions say")]
 
 use std::sync::Arc;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 /// Cancellation points of libc that the library calls, in whichever crate. A name that is missing
 /// here or in `src/cancel.rs` is a symbol that the linker doesn't find.
-const REPLACED: [&str; 27] = [
+const REPLACED: [&str; 28] = [
     "accept4",
     "clock_nanosleep",
     "close",
@@ -23,6 +23,7 @@ const REPLACED: [&str; 27] = [
     "poll",
     "ppoll",
     "pread64",
+    "pwrite64",
     "read",
     "readdir64",
     "recv",

@@ -123,6 +123,7 @@ mod replaced {
             files: *mut pollfd, count: nfds_t, limit: *const timespec, mask: *const sigset_t
         ) -> c_int;
         pread64(fd: c_int, to: *mut c_void, len: size_t, from: off_t) -> ssize_t;
+        pwrite64(fd: c_int, from: *const c_void, len: size_t, at: off_t) -> ssize_t;
         read(fd: c_int, to: *mut c_void, len: size_t) -> ssize_t;
         readdir64(folder: *mut DIR) -> *mut dirent64;
         recv(fd: c_int, to: *mut c_void, len: size_t, flags: c_int) -> ssize_t;

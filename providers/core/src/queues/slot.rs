@@ -227,7 +227,7 @@ impl Slots {
     /// The contract of [`own`](Self::own), and `offset` is an offset of this table.
     #[inline(always)]
     pub unsafe fn own_by(self, offset: usize, held: Held) {
-        const { assert!(SLOT_BYTES == size_of::<Option<Held>>()) };
+        const { assert!(SLOT_BYTES == size_of::<UnsafeCell<Option<Held>>>()) };
         let at = UnsafeCell::raw_get(self.frames.wrapping_byte_add(offset));
         // SAFETY: the offset is inside the table, and the poster owns the slot, by the contract.
         unsafe { at.write(Some(held)) };

@@ -192,9 +192,8 @@ pub(crate) fn run(steps: &[Step]) -> (String, Vec<Recorded>) {
             }
             Step::Gone => {
                 let Queue { qp, cq, to } = queue.take().unwrap();
-                drop(to);
                 either!(qp, qp => drop(qp.destroy().unwrap()));
-                drop(cq);
+                drop((to, cq));
             }
             Step::Give | Step::Post(_) | Step::Poll | Step::Arm | Step::Fail => {}
         }

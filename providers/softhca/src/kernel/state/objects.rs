@@ -267,8 +267,9 @@ struct Slot {
 #[derive(Debug, Default)]
 pub(crate) struct Objects {
     slots: BTreeMap<u32, Slot>,
-    /// No handle below this one is free.
-    lowest: u32,
+    /// Handles that were in use. Those from `next` on never were.
+    free: BTreeSet<u32>,
+    next: u32,
 }
 
 impl Objects {
@@ -279,15 +280,14 @@ impl Objects {
     /// `ENOSPC` when all handles are in use (`xa_alloc` returns `EBUSY`; neither is reached in
     /// practice).
     pub(crate) fn reserve(&mut self, kind: u16) -> Result<u32, Errno> {
-        let taken = self.slots.range(self.lowest..);
-        let mut handle = self.lowest;
-        for (next, _) in taken {
-            if *next != handle {
-                break;
+        let handle = match self.free.pop_first() {
+            Some(handle) => handle,
+            None => {
+                let handle = self.next;
+                self.next = handle.checked_add(1).ok_or(Errno::ENOSPC)?;
+                handle
             }
-            handle = handle.checked_add(1).ok_or(Errno::ENOSPC)?;
-        }
-        self.lowest = handle;
+        };
         let slot = Slot { kind, object: None, users: 0 };
         self.slots.insert(handle, slot);
         Ok(handle)
@@ -344,7 +344,7 @@ impl Objects {
     /// Frees a handle and returns its object.
     pub(crate) fn remove(&mut self, handle: u32) -> Option<Object> {
         let slot = self.slots.remove(&handle)?;
-        self.lowest = self.lowest.min(handle);
+        self.free.insert(handle);
         slot.object
     }
 

@@ -264,3 +264,28 @@ fn of_ten_thousand_of_each_nothing_is_left() {
 fn of_ten_thousand_of_the_others_nothing_is_left() {
     leaves_nothing(if is_rxe() { &[OTHERS] } else { &[OTHERS, CONNECTX] }, counts()[1]);
 }
+
+/// A doorbell makes all queue pairs of its page runnable. A stepped device serves some of them in a
+/// step, and is not idle before it has served the one with work.
+#[test]
+fn a_device_of_many_queue_pairs_is_idle_when_each_was_served() {
+    let _others = crate::changing();
+    let hca = SoftHca::builder().stepped().build().unwrap();
+    let context = Device::from(hca.clone()).open().unwrap();
+    let pd = context.alloc_pd().unwrap();
+    let mut cq = context.create_cq(16).unwrap();
+    let port = context.local_port(&local()).unwrap();
+    let make = |_| {
+        let mut qp = context.queue_pair(&pd, &cq).overcommit().max_send_wr(1).build().unwrap();
+        qp.prepare_on(&port).unwrap();
+        qp.connect_to_self().unwrap();
+        qp
+    };
+    let mut qps: Vec<_> = (0..5000).map(make).collect();
+    let memory = pd.expose(8, AccessFlags::REMOTE_WRITE).unwrap();
+    qps.last_mut().unwrap().post_write_inline(7, &[1; 8], memory.remote(0)).unwrap();
+    hca.step_until_idle(usize::MAX);
+    let mut done = Vec::new();
+    cq.poll_with(16, |completion| done.push((completion.id(), completion.result().is_ok())));
+    assert_eq!(done, [(7, true)]);
+}

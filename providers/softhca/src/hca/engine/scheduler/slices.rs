@@ -64,12 +64,16 @@ impl Hca {
                 self.enqueue(qpn);
             }
         }
+        // A doorbell makes all queue pairs of its page runnable, most of them without work.
+        let unserved = self.schedule.runnable.len() > QPS_PER_STEP;
         for _ in 0..QPS_PER_STEP.min(self.schedule.runnable.len()) {
             let Some(qpn) = self.schedule.runnable.pop_front() else {
                 break;
             };
             done |= self.serve(qpn);
         }
+        // A full wire holds up queue pairs, and another device has to make room.
+        done |= unserved && !self.common.port.is_full();
         done |= self.overhear();
         let Common { dma, cqs, events, stats, .. } = &mut self.common;
         cqs.end_blocks(&**dma, events, stats);

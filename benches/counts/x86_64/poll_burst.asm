@@ -54,18 +54,18 @@
     je .7
     movzx eax,word [r13+0x3C]
     rol ax,8
-    mov r12,[r15+0x40]
+    mov r12,[r15+0x80]
     cmp ax,r12w
     jne .9
-    lea rsi,[r15+0x40]
-    mov rcx,[r15+0x50]
-    mov eax,[r15+0x60]
+    lea rsi,[r15+0x80]
+    mov rcx,[r15+0x90]
+    mov eax,[r15+0xA0]
     and eax,r12d
     mov rdx,rax
     shl rdx,4
     mov rcx,[rcx+rdx]
     mov [rsp+8],rcx
-    mov ecx,[r15+0x48]
+    mov ecx,[r15+0x88]
     test ecx,ecx
     jne .11
     xor edi,edi
@@ -147,7 +147,7 @@
     cmp ecx,1
     jne .27
 .12:
-    mov rcx,[r15+0x58]
+    mov rcx,[r15+0x98]
     shl rax,4
     mov rdi,[rcx+rax]
     mov r15,[rcx+rax+8]
@@ -256,9 +256,9 @@
     mov rdi,rsi
     mov esi,r12d
     call qword [rel uverbs_core::queues::slots::SlotTable::pass_over]
-    mov eax,[r15+0x60]
+    mov eax,[r15+0xA0]
     and eax,r12d
-    lea rsi,[r15+0x40]
+    lea rsi,[r15+0x80]
     jmp .12
 .28:
     mov r12,rdi

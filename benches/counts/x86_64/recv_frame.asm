@@ -59,10 +59,10 @@
     jne .4
     mov byte [rsi+0x34],1
     mov rcx,[rsi+0x40]
-    mov edi,[rcx+0x88]
+    mov edi,[rcx+0xC8]
     test edi,edi
     jne .4
-    mov dword [rcx+0x88],1
+    mov dword [rcx+0xC8],1
 .4:
     mov rcx,[rsi+0x10]
     mov [rcx+rax],r15

@@ -26,7 +26,8 @@ uverbs pingpong -d "$device" --server &
 server=$!
 for _ in 1 2 3 4 5 6 7 8 9 10; do
     uverbs resources -d "$device" > /tmp/held
-    grep -q "^pid $server " /tmp/held && grep -q ' qp .* RC ' /tmp/held && break
+    # It registers its memory last.
+    grep -q "^pid $server " /tmp/held && grep -q "^  $device *mr " /tmp/held && break
     sleep 0.5
 done
 grep "^pid $server uverbs" /tmp/held

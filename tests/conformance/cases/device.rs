@@ -67,7 +67,7 @@ fn contexts() -> Vec<Case> {
             let cmd = rig.cmd(UVERBS_OBJECT_DEVICE, MLX5_IB_METHOD_GET_DATA_DIRECT_SYSFS_PATH);
             rig.run(&cmd.output(&rig.memory, MLX5_IB_ATTR_GET_DATA_DIRECT_SYSFS_PATH, 64))
         })
-        .only(World::Mlx5, "the method is mlx5's"),
+        .only(World::Mlx5, "a method of mlx5's own"),
         case("contexts", "query what the core knows", DEVICE, EOPNOTSUPP, |rig| {
             let cmd = rig.cmd(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_CONTEXT);
             rig.run(&cmd.output(&rig.memory, UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT, 8))

@@ -12,7 +12,7 @@ use std::sync::Mutex;
 
 use c_stack::CStack;
 use c_stack::calls::names;
-use c_stack::calls::table::{self, Compared};
+use c_stack::calls::table::{self, Compared, Row};
 use c_stack::calls::trace::{self, Phase};
 
 /// Number of further objects of each kind.
@@ -66,6 +66,21 @@ fn without_memory(text: &str) -> String {
     kept
 }
 
+/// True for a phase in which the sides make different numbers of calls. How often a heap grows by
+/// a page or two depends on its other contents.
+fn is_unequal(row: &Row) -> bool {
+    let [device, files, [c, ours]] = row.calls;
+    device[0] != device[1] || files[0] != files[1] || c.abs_diff(ours) > 2
+}
+
+/// Lists of the phases in which the sides make different calls: a title, and a line for each side.
+fn unequal_lists(lists: &str) -> String {
+    let lines: Vec<_> = lists.lines().collect();
+    let is_of_one = |at: usize| lines.get(at).is_some_and(|line| line.starts_with("    "));
+    let kept = (0..lines.len()).filter(|&at| is_of_one(at) || is_of_one(at + 1));
+    kept.map(|at| format!("{}\n", lines[at])).collect()
+}
+
 /// Parts of a row between bars, including an empty part at each end.
 const CELLS: usize = 9;
 
@@ -95,8 +110,9 @@ fn no_phase_makes_more_calls_than_c() {
     assert_eq!(names(&theirs), names(&ours));
     assert_eq!(names(&ours).last().unwrap(), "end");
     let Compared { rows, lists, more, .. } = table::compare(&theirs, &ours, FURTHER);
-    let table = format!("Counted with {}.\n\n{}", versions(&stack), table::calls(&rows));
     assert!(rows.len() >= 19, "{}", rows.len());
+    let unequal: Vec<_> = rows.into_iter().filter(is_unequal).collect();
+    let table = format!("Counted with {}.\n\n{}", versions(&stack), table::calls(&unequal));
     assert!(more.is_empty(), "more calls than C:\n{}", more.join("\n"));
     // Checks that the tracer missed no call: both sides made the calls of the phases.
     let has = |phase: &str, call: &str, count: u64| {
@@ -113,7 +129,7 @@ fn no_phase_makes_more_calls_than_c() {
     has("dereg MR, further", "device ioctl 7.1", FURTHER);
     has("close device", "device close", 1);
 
-    let text = format!("{table}\n```text\n{lists}```\n");
+    let text = format!("{table}\n```text\n{}```\n", unequal_lists(&lists));
     let present = documented("calls", &text);
     // Other versions of glibc read files and grow heaps differently. The checks above hold for all.
     if present.contains(&format!("with {}.\n", versions(&stack))) {

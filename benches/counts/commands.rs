@@ -19,6 +19,7 @@ use uverbs_core::memory::pages::Pages;
 
 use crate::hot::Seen;
 use crate::ops::{Area, LINES, PAYLOAD, refused};
+use crate::shared::poll_frames;
 use crate::{OPS, callgrind, count};
 
 /// More steps than anything here takes.
@@ -76,23 +77,6 @@ struct Side {
     _memory: ExposedMemory,
     slab: Slab,
     frames: Vec<Frame>,
-}
-
-/// Sixteen completions at most, each with its frame.
-#[inline(never)]
-fn poll(queue: &mut CompletionQueue<Rdmavt>, seen: &mut Seen, frames: &mut Vec<Frame>) -> usize {
-    let mut got = 0;
-    let mut burst = queue.poll(16);
-    while let Some(mut completion) = burst.next() {
-        got += 1;
-        seen.ids += completion.id();
-        if completion.result().is_err() {
-            seen.failed += 1;
-        }
-        seen.bytes += u64::from(completion.byte_len());
-        frames.extend(completion.take_frame());
-    }
-    got
 }
 
 impl Side {
@@ -182,7 +166,7 @@ impl Side {
         self.hca.step_until_idle(MANY);
         let Self { sends, recvs, frames, .. } = self;
         let mut seen = Seen::default();
-        while poll(sends, &mut seen, frames) + poll(recvs, &mut seen, frames) != 0 {}
+        while poll_frames(sends, &mut seen, frames) + poll_frames(recvs, &mut seen, frames) != 0 {}
         assert_eq!(seen.failed, 0);
     }
 }
@@ -227,14 +211,14 @@ pub(crate) fn all() {
             let queue = if name.contains("sends") { sends } else { recvs };
             let (mut seen, mut count) = (Seen::default(), 0);
             while count < OPS as usize {
-                count += poll(queue, &mut seen, frames);
+                count += poll_frames(queue, &mut seen, frames);
             }
         };
         count(name, OPS, &mut side, deliver, work, finish);
     }
     let empty = |side: &mut Side| {
         for _ in 0..OPS {
-            assert_eq!(poll(&mut side.sends, &mut Seen::default(), &mut side.frames), 0);
+            assert_eq!(poll_frames(&mut side.sends, &mut Seen::default(), &mut side.frames), 0);
         }
     };
     count("poll_rdmavt_empty function", OPS, &mut side, |_| (), empty, |_| ());

@@ -3,6 +3,7 @@
 //!
 //! A stepped software HCA works outside of the counted instructions.
 
+use uverbs::provider::Provider;
 use uverbs::raw::Sge;
 use uverbs::softhca::SoftHca;
 use uverbs::unstable::mlx5::Mlx5;
@@ -50,8 +51,8 @@ fn post_frame(queue: &mut SharedReceiveQueue<Mlx5>, id: u64, frame: Frame) -> Re
 
 /// Sixteen completions at most, each with its frame.
 #[inline(never)]
-fn poll_frames(
-    queue: &mut CompletionQueue<Mlx5>,
+pub(crate) fn poll_frames<P: Provider>(
+    queue: &mut CompletionQueue<P>,
     seen: &mut Seen,
     frames: &mut Vec<Frame>,
 ) -> usize {

@@ -18,6 +18,8 @@ pub struct Compared {
     pub rows: Vec<Row>,
     /// All calls by name and phase.
     pub lists: String,
+    /// The lists of the phases in which the sides make different calls.
+    pub unequal_lists: String,
     /// Phases in which ours makes more calls: on the device, for files and similar, or in total.
     pub more: Vec<String>,
     /// Phases in which ours makes more calls on the device.
@@ -38,6 +40,7 @@ pub fn compare(theirs: &[Phase], ours: &[Phase], further: u64) -> Compared {
     let mut compared = Compared {
         rows: Vec::new(),
         lists: String::new(),
+        unequal_lists: String::new(),
         more: Vec::new(),
         more_on_device: Vec::new(),
     };
@@ -58,6 +61,10 @@ pub fn compare(theirs: &[Phase], ours: &[Phase], further: u64) -> Compared {
         }
         compared.rows.push(Row { name, calls: [device, other, memory] });
         compared.lists += &lines;
+        // A list is one line where both sides are alike.
+        if lines.lines().count() > 1 {
+            compared.unequal_lists += &lines;
+        }
     }
     compared
 }

@@ -62,7 +62,7 @@ fn compare(only_device: bool, gid: &str, programs: [&str; 2], further: u64) -> R
         return Err(format!("phases differ: {:?}, ours {:?}", names(&c), names(&ours)));
     }
     is_counted(&c, &ours, further)?;
-    let Compared { rows, lists, more, more_on_device } = table::compare(&c, &ours, further);
+    let Compared { rows, lists, more, more_on_device, .. } = table::compare(&c, &ours, further);
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     println!("Linux {}, glibc {}\n", kernel.trim(), names::libc_version());
     println!("{}\n{lists}", table::calls(&rows));

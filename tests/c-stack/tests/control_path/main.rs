@@ -73,14 +73,6 @@ fn is_unequal(row: &Row) -> bool {
     device[0] != device[1] || files[0] != files[1] || c.abs_diff(ours) > 5
 }
 
-/// Lists of the phases in which the sides make different calls: a title, and a line for each side.
-fn unequal_lists(lists: &str) -> String {
-    let lines: Vec<_> = lists.lines().collect();
-    let is_of_one = |at: usize| lines.get(at).is_some_and(|line| line.starts_with("    "));
-    let kept = (0..lines.len()).filter(|&at| is_of_one(at) || is_of_one(at + 1));
-    kept.map(|at| format!("{}\n", lines[at])).collect()
-}
-
 /// Parts of a row between bars, including an empty part at each end.
 const CELLS: usize = 9;
 
@@ -109,7 +101,7 @@ fn no_phase_makes_more_calls_than_c() {
     let names = |side: &[Phase]| side.iter().map(|phase| phase.name.clone()).collect::<Vec<_>>();
     assert_eq!(names(&theirs), names(&ours));
     assert_eq!(names(&ours).last().unwrap(), "end");
-    let Compared { rows, lists, more, .. } = table::compare(&theirs, &ours, FURTHER);
+    let Compared { rows, unequal_lists, more, .. } = table::compare(&theirs, &ours, FURTHER);
     assert!(rows.len() >= 19, "{}", rows.len());
     let unequal: Vec<_> = rows.into_iter().filter(is_unequal).collect();
     let table = format!("Counted with {}.\n\n{}", versions(&stack), table::calls(&unequal));
@@ -129,7 +121,7 @@ fn no_phase_makes_more_calls_than_c() {
     has("dereg MR, further", "device ioctl 7.1", FURTHER);
     has("close device", "device close", 1);
 
-    let text = format!("{table}\n```text\n{}```\n", unequal_lists(&lists));
+    let text = format!("{table}\n```text\n{unequal_lists}```\n");
     let present = documented("calls", &text);
     // Other versions of glibc read files and grow heaps differently. The checks above hold for all.
     if present.contains(&format!("with {}.\n", versions(&stack))) {

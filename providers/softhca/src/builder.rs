@@ -13,14 +13,15 @@ use uverbs_kernel_abi::driver_id::{RDMA_DRIVER_HFI1, RDMA_DRIVER_MLX5};
 
 use crate::SoftHca;
 use crate::board::card::{Card, UnknownCard};
+use crate::board::profile::{Gid, Profile};
 use crate::guard::Guard;
 use crate::handle::Handle;
 use crate::hca::tap::Tap;
 use crate::hca::{Hca, HcaConfig, LinkLayer, Mtu, Strictness};
 use crate::idle::Idle;
-use crate::kernel::profile::{Gid, Profile};
-use crate::kernel::{Device, Kernel};
+use crate::kernel::Kernel;
 use crate::memory::ProcessDma;
+use crate::model;
 use crate::run::{self, Shared, Thread};
 use crate::sleep::Sleeper;
 use crate::softhca::Inner;
@@ -288,7 +289,7 @@ impl SoftHcaBuilder {
         }
         let mut profile = Profile::new(number, config);
         match udp {
-            Some(wire) if profile.is_ethernet() => profile.gids = udp::gids(wire),
+            Some(wire) if profile.hca.is_ethernet() => profile.gids = udp::gids(wire),
             Some(wire) => profile.lid = udp::network(wire).map_or(0, |network| network.number()),
             None => {}
         }
@@ -296,7 +297,7 @@ impl SoftHcaBuilder {
             profile.gids.clone_from(gids);
         }
         // The table has its full length in both worlds; only its first entries are used.
-        profile.hca.pkeys.resize(usize::from(profile.pkey_table_len()), 0);
+        profile.hca.pkeys.resize(usize::from(profile.hca.pkey_table_len()), 0);
         profile.memlock = self.memlock.unwrap_or(profile.memlock);
         profile.max_pd = self.max_pd.unwrap_or(profile.max_pd);
         Ok(profile)
@@ -363,7 +364,7 @@ impl SoftHcaBuilder {
             hca.set_tap(&Tap::new(trace, &name));
         }
         let record = record(&name, &profile, self.rdmavt);
-        let mut device = Device::new(profile, hca);
+        let mut device = model::device(&profile, hca);
         device.rings = self.rdmavt.then(Box::default);
         if network {
             device.cm.route_by_kernel(of_wire.filter(|_| infiniband));

@@ -19,6 +19,7 @@
 //!
 //! - the top (`SoftHca`, threads and steps) assembles a device;
 //! - `kernel` is the in-process front, in the kernel's role: ioctls, handles, errnos;
+//! - `backend` is the interface between that front and a device, `model` its implementation;
 //! - `vfio_user` and `pci` are the second front, behind the feature `pci`: a PCI function for a
 //!   virtual machine, driven by the guest's kernel;
 //! - `cm` is the device's connection manager, `cm_door` a program's door to it;
@@ -28,6 +29,7 @@
 //! - `hca` is the device: queues, keys, transport; it knows neither ioctls nor process addresses;
 //! - [`wire`] carries packets.
 
+mod backend;
 mod board;
 mod builder;
 mod closer;
@@ -55,6 +57,7 @@ mod idle;
 mod kernel;
 mod maps;
 mod memory;
+mod model;
 mod name;
 #[cfg(feature = "pci")]
 pub mod pci;
@@ -70,8 +73,8 @@ pub mod vfio_user;
 pub mod wire;
 mod wire_control;
 
+pub use backend::config::{Gid, GidType};
 pub use board::card::{Card, UnknownCard};
-pub use board::profile::{Gid, GidType};
 pub use builder::SoftHcaBuilder;
 pub use hca::{
     Complaints, HcaConfig, HcaStats, Key, LinkLayer, Mtu, PendingCq, PendingQp, PendingRing,

@@ -8,7 +8,8 @@ use uverbs_core::report::resources::{
 };
 
 use crate::hca::{Hca, Traffic};
-use crate::kernel::{Device, Kernel, Object, Objects};
+use crate::kernel::{Object, Objects};
+use crate::model::{Device, Kernel};
 
 /// The only port.
 const PORT: u32 = 1;

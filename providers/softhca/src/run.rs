@@ -26,7 +26,7 @@ use crossbeam_utils::Backoff;
 use crate::guard::Guard;
 use crate::hca::WATCHDOG;
 use crate::idle::Idle;
-use crate::kernel::Kernel;
+use crate::model::Kernel;
 use crate::sleep::Sleeper;
 
 /// Slices between two tests for remaining handles.

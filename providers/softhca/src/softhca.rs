@@ -15,14 +15,15 @@ use uverbs_core::report::place::PortPlace;
 use uverbs_core::report::resources::Resources;
 
 use crate::SoftHcaBuilder;
+use crate::backend::config::Gid;
 use crate::cm_door::CmFile;
 use crate::door::{Door, outward};
 use crate::handle::Handle;
 use crate::hca::{
     HcaStats, LinkLayer, Mtu, PendingCq, PendingQp, PendingSrq, Placement, Qpn, Srqn,
 };
-use crate::kernel::profile::Gid;
-use crate::kernel::{Device, Kernel, port};
+use crate::kernel::port;
+use crate::model::{Device, Kernel};
 use crate::report;
 use crate::wire::{SharedStats, UdpStats};
 use crate::wire_control::WireControl;
@@ -233,13 +234,13 @@ impl SoftHca {
     /// Used entries of the GID table, by index.
     #[must_use]
     pub fn gids(&self) -> Vec<Gid> {
-        self.inner.shared.lock().device.profile.gids.clone()
+        self.inner.shared.lock().device.config.gids.clone()
     }
 
     /// PCI device number of the card that it goes by, `vendor_part_id` of the verbs.
     #[must_use]
     pub fn part_id(&self) -> u16 {
-        self.inner.shared.lock().device.hca.config().part
+        self.inner.shared.lock().device.config.part
     }
 
     /// Attributes of the port.
@@ -250,8 +251,8 @@ impl SoftHca {
         let attributes = port::attributes(device);
         PortInfo {
             active: device.port_up,
-            link: device.profile.hca.link,
-            active_mtu: device.profile.active_mtu(),
+            link: device.config.link,
+            active_mtu: device.config.active_mtu,
             lid: attributes.lid,
             sm_lid: attributes.sm_lid,
             cap_flags: attributes.port_cap_flags,
@@ -320,12 +321,12 @@ impl DeviceSource for SoftHca {
 
     fn pkey(&self, port: u8, index: u16) -> Result<u16, Errno> {
         let kernel = self.inner.shared.lock();
-        let profile = &kernel.device.profile;
+        let config = &kernel.device.config;
         // sysfs has no such file either.
-        if port != 1 || index >= profile.pkey_table_len() {
+        if port != 1 || index >= config.pkey_table_len {
             return Err(Errno::ENOENT);
         }
-        Ok(profile.pkey(index))
+        Ok(config.pkey(index))
     }
 
     fn ports(&self) -> Vec<PortPlace> {

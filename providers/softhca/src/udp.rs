@@ -4,9 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 use std::{fmt, io};
 
+use crate::backend::network::link_local;
 use crate::board::profile::{Gid, GidType};
 use crate::hca::Mtu;
-use crate::wire::network::link_local;
 use crate::wire::udp::{OVERHEAD, PORT, sixteen};
 use crate::wire::{Network, UdpWire};
 

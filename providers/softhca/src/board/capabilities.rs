@@ -1,9 +1,11 @@
 //! Abilities and limits of a device, from which both fronts derive their answers: QUERY_HCA_CAP of
 //! the firmware (`firmware/device/caps.rs`), and QUERY_DEVICE and QUERY_PORT of uverbs
-//! (`kernel/verbs/device`). Limits that a program may set are in [`HcaConfig`] and [`Profile`].
+//! (`kernel/verbs/device`). Limits that a program may set are in [`HcaConfig`] and
+//! [`Profile`](super::profile::Profile).
 
-use super::profile::Profile;
+use crate::backend::config::Paging;
 use crate::hca::ethernet::MAX_SPREAD;
+use crate::hca::{HcaConfig, LinkLayer};
 
 // Queues.
 
@@ -19,10 +21,6 @@ pub(crate) const MAX_SQ_DESC: u16 = 1024;
 pub(crate) const MAX_RQ_DESC: u16 = 512;
 /// Maximum SGEs of a work request: limited by the smaller of the two WQEs.
 pub(crate) const MAX_SGE: u32 = 30;
-/// Maximum count and period (in microseconds) of event moderation (`MLX5_MAX_CQ_COUNT`,
-/// `MLX5_MAX_CQ_PERIOD`).
-pub(crate) const MAX_CQ_COUNT: u16 = u16::MAX;
-pub(crate) const MAX_CQ_PERIOD: u16 = (1 << 12) - 1;
 
 // Doorbell pages, numbers.
 
@@ -48,16 +46,6 @@ pub(crate) const DEVICE_MEMORY_LEN: u64 = 256 << 10;
 /// alignment in such units (`log_max_memic_addr_alignment`).
 pub(crate) const DEVICE_MEMORY_UNIT: u64 = 64;
 pub(crate) const LOG_MAX_DEVICE_MEMORY_ALIGNMENT: u32 = 6;
-
-/// Operations whose memory may be paged on demand, by transport. The bits are Linux's
-/// (`ib_verbs.h`, `enum ib_odp_transport_cap_bits`).
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Paging {
-    /// RC; in a virtual machine also XRC and DC.
-    pub(crate) connected: u32,
-    pub(crate) uc: u32,
-    pub(crate) ud: u32,
-}
 
 /// Bits of [`Paging`].
 pub(crate) mod paged {
@@ -115,7 +103,11 @@ pub(crate) const LOCAL_CA_ACK_DELAY: u8 = 16;
 /// Frequency of the clock, which counts nanoseconds.
 pub(crate) const CLOCK_KHZ: u64 = 1_000_000;
 
-impl Profile {
+impl HcaConfig {
+    pub(crate) fn is_ethernet(&self) -> bool {
+        self.link == LinkLayer::Ethernet
+    }
+
     pub(crate) fn gid_table_len(&self) -> u32 {
         GID_TABLE_LEN[usize::from(!self.is_ethernet())]
     }
@@ -128,11 +120,11 @@ impl Profile {
     /// queue pair that it connects to itself without a GRH (`create_cmd_qp`), which Linux refuses
     /// on Ethernet (`rdma_check_ah_attr`).
     pub(crate) fn log_max_tags(&self) -> u8 {
-        if self.is_ethernet() { 0 } else { self.hca.log_max_tags }
+        if self.is_ethernet() { 0 } else { self.log_max_tags }
     }
 
     /// Log2 of the maximum receive queues of raw packets, rounded down. None on InfiniBand.
     pub(crate) fn log_max_rq(&self) -> Option<u32> {
-        self.is_ethernet().then(|| self.hca.max_qp.max(1).ilog2())
+        self.is_ethernet().then(|| self.max_qp.max(1).ilog2())
     }
 }

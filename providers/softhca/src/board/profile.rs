@@ -3,30 +3,9 @@
 use std::net::Ipv4Addr;
 
 use super::capabilities::LOG_MAX_NUMBER;
-use crate::hca::{HcaConfig, LinkLayer, Mtu};
-use crate::wire::network::{Network, link_local};
-
-/// Type of a GID; the numbers are `IB_UVERBS_GID_TYPE_*`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum GidType {
-    /// InfiniBand.
-    Ib = 0,
-    /// RoCE version 1: over Ethernet.
-    RoceV1 = 1,
-    /// RoCE version 2: over UDP.
-    RoceV2 = 2,
-}
-
-/// One entry of the port's GID table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Gid {
-    /// GID in network order.
-    pub gid: [u8; 16],
-    /// Type of the GID.
-    pub kind: GidType,
-    /// Index of the network interface that has the address; 0 without one.
-    pub ifindex: u32,
-}
+pub(crate) use crate::backend::config::{Gid, GidType};
+use crate::backend::network::{Network, link_local};
+use crate::hca::{HcaConfig, LinkLayer};
 
 /// IEEE OUI of Mellanox.
 pub(crate) const VENDOR_ID: u32 = 0x02c9;
@@ -93,17 +72,9 @@ impl Profile {
         Network::of(Ipv4Addr::from(ipv4(self.lid)).into())
     }
 
-    pub(crate) fn is_ethernet(&self) -> bool {
-        self.hca.link == LinkLayer::Ethernet
-    }
-
     /// P_Key at an index: the default key is first; the rest of the table is empty.
     pub(crate) fn pkey(&self, index: u16) -> u16 {
         self.hca.pkeys.get(usize::from(index)).copied().unwrap_or(0)
-    }
-
-    pub(crate) fn active_mtu(&self) -> Mtu {
-        self.hca.active_mtu
     }
 }
 

@@ -14,7 +14,7 @@ use super::header::gid;
 use super::id::{Id, IdNumber, Service, State};
 use super::manager::{Manager, Param, event};
 use super::queue::Queued;
-use crate::wire::Address;
+use crate::backend::address::Address;
 
 /// Default backlog of a listener (`net.rdma_ucm.max_backlog`).
 const BACKLOG: usize = 1024;

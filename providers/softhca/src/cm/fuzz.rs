@@ -9,8 +9,8 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::id::State;
 use super::manager::{Host, Manager, Outgoing};
+use crate::backend::address::Address;
 use crate::feed::Feed;
-use crate::wire::Address;
 
 /// Actions of one run.
 const STEPS: usize = 200;

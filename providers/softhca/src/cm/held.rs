@@ -12,7 +12,7 @@ use super::id::State;
 use super::mad::Req;
 use super::manager::Manager;
 use super::refusals::{INVALID_SERVICE, of_request};
-use crate::wire::Address;
+use crate::backend::address::Address;
 
 /// Time that a request waits: less than the time until it is repeated.
 const HOLD: Duration = Duration::from_secs(1);

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::mad::Mad;
-use crate::wire::Address;
+use crate::backend::address::Address;
 
 /// Number of an id in commands.
 pub(super) type IdNumber = u32;

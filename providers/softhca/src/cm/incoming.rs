@@ -13,7 +13,7 @@ use super::mad::{EXTENDED, Ece, Ids, Mad, Message, Rej, Rep, Req, SidrRep, SidrR
 use super::manager::{Manager, Param, event};
 use super::queue::Queued;
 use super::refusals::{CONSUMER, INVALID_SERVICE, OF_REQ, SIDR_REFUSED, TIMEOUT, of_request};
-use crate::wire::Address;
+use crate::backend::address::Address;
 
 /// Reasons of a REJ (IBTA table 110).
 const STALE: u16 = 10;

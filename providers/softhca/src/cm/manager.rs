@@ -17,9 +17,9 @@ use super::held::Held;
 use super::id::{Awaited, Id, IdNumber, Service, State};
 use super::mad::{MAX_RETRIES, Mad, Message, RESPONSE_TIMEOUT};
 use super::queue::{Bell, EventQueue, Queued};
+use crate::backend::address::Address;
+use crate::backend::network::{Network, link_local};
 use crate::raw_socket;
-use crate::wire::Address;
-use crate::wire::network::{Network, link_local};
 
 /// Event numbers of `enum rdma_cm_event_type`.
 pub(super) mod event {

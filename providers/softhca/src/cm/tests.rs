@@ -514,7 +514,7 @@ proptest! {
                 mad[28..32].copy_from_slice(&known.to_be_bytes());
             }
             let (src, dst) = (GIDS[1 - host], GIDS[host]);
-            let at = |gid| crate::wire::Address { gid, lid: 0 };
+            let at = |gid| crate::backend::address::Address { gid, lid: 0 };
             world.hosts[host].receive(at(src), at(dst), &mad);
             world.carry(host);
             prop_assert!(world.hosts[host].ids.len() <= 6, "the backlog is 4");

@@ -153,7 +153,7 @@ impl Firmware {
         self.interfaces = Interfaces::default();
         self.nic = Nic::default();
         self.memic.clear();
-        if self.profile.is_ethernet() {
+        if self.profile.hca.is_ethernet() {
             // On Ethernet the driver fills the GID table; on InfiniBand the table belongs to the
             // port.
             self.profile.gids.clear();

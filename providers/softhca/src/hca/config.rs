@@ -110,15 +110,6 @@ pub struct HcaConfig {
     pub repeats_receives: bool,
 }
 
-impl HcaConfig {
-    /// ECE options that both sides have, out of the requested ones. 0 if the versions differ.
-    pub(crate) fn agree(&self, asked: u32) -> u32 {
-        const VERSION: u32 = 0xf << 28;
-        let same = asked & VERSION == self.ece & VERSION;
-        if same { asked & self.ece } else { 0 }
-    }
-}
-
 impl Default for HcaConfig {
     fn default() -> Self {
         HcaConfig {

@@ -27,9 +27,6 @@ pub(crate) mod config;
 pub(crate) mod context;
 pub(crate) mod counters;
 pub(crate) mod dma;
-pub(crate) mod error;
-pub(crate) mod indirect;
-pub(crate) mod number;
 pub(crate) mod payload;
 pub(crate) mod stats;
 
@@ -52,19 +49,21 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
+pub use crate::backend::context::{LinkLayer, Mtu};
+pub use crate::backend::number::Key;
+pub(crate) use crate::backend::{error, indirect, number};
 pub use config::{HcaConfig, Strictness};
+pub use context::Placement;
 pub(crate) use context::{
     ANY_QPN, Access, AddressVector, CqContext, CqeScatter, DciStreams, DctContext, MiniCqe,
     MkeyContext, Moderation, QpAttrs, QpContext, QpState, QpTransition, RqContext, Service,
     SqContext, SrqContext, TagSrq, XrcSrq,
 };
-pub use context::{LinkLayer, Mtu, Placement};
 pub(crate) use counters::Traffic;
 pub(crate) use device::Hca;
 pub(crate) use dma::{Dma, DmaFault, Region};
-pub(crate) use error::{HcaError, HcaEvent, Noun, PageFault};
+pub(crate) use error::{HcaError, HcaEvent, PageFault};
 pub(crate) use indirect::{Blocks, Indirect};
-pub use number::Key;
 pub(crate) use number::{Qpn, Srqn};
 pub use pending::{PendingCq, PendingQp, PendingRing, PendingSrq};
 pub(crate) use state::port::WATCHDOG;

@@ -140,7 +140,7 @@ pub(crate) fn ioctl(
     // mlx5_ib has these objects on Ethernet only (`mlx5_ib_dev_common_roce_ops` in
     // `hw/mlx5/main.c`).
     let of_packets = matches!(header.object_id, UVERBS_OBJECT_WQ | UVERBS_OBJECT_RWQ_IND_TBL);
-    if of_packets && !device.profile.is_ethernet() {
+    if of_packets && !device.config.is_ethernet() {
         return Err(Errno::EPROTONOSUPPORT);
     }
     if device.gone && !(header.object_id < DRIVER_OBJECTS && method.destroys()) {

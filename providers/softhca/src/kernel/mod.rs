@@ -36,26 +36,28 @@ pub(crate) mod user;
 mod verbs;
 
 pub(crate) use self::state::device::Device;
+#[cfg(test)]
+pub(crate) use self::verbs::device::context::attributes;
 pub(crate) use self::verbs::device::port;
 pub(crate) use self::verbs::memory::mr;
-pub(crate) use crate::board::profile;
 
 use self::state::device::Owner;
 use self::state::file::File;
 pub(crate) use self::state::objects::{Object, Objects};
-use crate::hca::HcaEvent;
-use crate::hca::number::UarNumber;
+use crate::backend::Backend;
+use crate::backend::error::HcaEvent;
+use crate::backend::number::UarNumber;
 
 /// The device and its open files.
 #[derive(Debug)]
-pub(crate) struct Kernel {
-    pub(crate) device: Device,
+pub(crate) struct Kernel<H> {
+    pub(crate) device: Device<H>,
     files: BTreeMap<u64, File>,
     next_file: u64,
 }
 
-impl Kernel {
-    pub(crate) fn new(device: Device) -> Self {
+impl<H: Backend + 'static> Kernel<H> {
+    pub(crate) fn new(device: Device<H>) -> Self {
         Self { device, files: BTreeMap::new(), next_file: 0 }
     }
 
@@ -106,7 +108,7 @@ impl Kernel {
     /// Executes one `RDMA_VERBS_IOCTL`.
     pub(crate) fn ioctl(&mut self, id: u64, words: &mut [u64]) -> Result<(), Errno> {
         self.take_doorbells();
-        self.device.pump();
+        front(&mut self.device).pump();
         let table =
             if self.device.rings.is_some() { &rdmavt::verbs::TABLE } else { &methods::TABLE };
         let file = self.files.get_mut(&id).ok_or(Errno::EBADF)?;
@@ -155,7 +157,7 @@ impl Kernel {
             return false;
         }
         let mut busy = self.take_doorbells();
-        busy |= self.device.pump();
+        busy |= front(&mut self.device).pump();
         busy |= self.device.hca.step(now);
         busy |= self.collect();
         busy |= self.deliver();
@@ -295,6 +297,11 @@ impl Kernel {
             file.events.hang_up();
         }
     }
+}
+
+/// A device as its handlers see it.
+fn front<H: Backend + 'static>(device: &mut Device<H>) -> &mut Device {
+    device
 }
 
 /// Owners to whom an event is reported, and its type. None: a completion event.

@@ -10,7 +10,7 @@ use uverbs_kernel_abi::qp::{
     IB_UVERBS_QPT_UD, IB_UVERBS_QPT_XRC_INI, IB_UVERBS_QPT_XRC_TGT,
 };
 
-use crate::hca::{QpState, QpTransition};
+use crate::backend::context::{QpState, QpTransition};
 
 /// Start state, end state, required attributes, optional attributes.
 type Row = (QpState, QpState, u32, u32);

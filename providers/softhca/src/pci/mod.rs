@@ -106,7 +106,7 @@ impl PciHca {
         options.card.apply(&mut config);
         let device_id = config.part;
         let mut profile = Profile::new(options.number, config);
-        profile.hca.pkeys.resize(usize::from(profile.pkey_table_len()), 0);
+        profile.hca.pkeys.resize(usize::from(profile.hca.pkey_table_len()), 0);
         let wire = wire.unwrap_or_else(|| Box::new(Fabric::default().attach(&[])));
         let memory = Arc::new(DeviceMemory::new());
         let reach = WithDeviceMemory { host: Arc::clone(&dma), memory: Arc::clone(&memory) };

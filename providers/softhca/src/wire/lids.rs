@@ -5,8 +5,8 @@ use std::os::fd::BorrowedFd;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::network::Network;
 use super::{Address, Frame, Lending, Wire, WireFull};
+use crate::backend::network::Network;
 
 /// Wire whose ends have LIDs, over a wire whose ends have IP addresses. The network carries no GRH.
 #[derive(Debug)]

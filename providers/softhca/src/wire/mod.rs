@@ -29,15 +29,17 @@ mod fold;
 pub(crate) mod headers;
 pub(crate) mod host;
 pub(crate) mod lids;
-pub(crate) mod network;
 pub(crate) mod opcode;
 pub(crate) mod packet;
-pub(crate) mod psn;
 pub(crate) mod shared;
 pub(crate) mod spare;
 pub(crate) mod syndrome;
 pub(crate) mod timers;
 pub(crate) mod udp;
+
+pub use crate::backend::address::Address;
+pub(crate) use crate::backend::network::Network;
+pub use crate::backend::psn::Psn;
 
 pub(crate) use self::builder::{EmitError, PacketBuilder};
 pub use self::capture::Capture;
@@ -50,38 +52,14 @@ pub use self::headers::{
 };
 pub(crate) use self::host::HostWire;
 pub(crate) use self::lids::LidWire;
-pub(crate) use self::network::Network;
 pub use self::opcode::Opcode;
 pub(crate) use self::opcode::{Extensions, Layout, Operation, Position, Transport};
 pub use self::packet::{Packet, PacketError};
-pub use self::psn::Psn;
 pub use self::shared::{Lending, Loan, SharedStats, Span};
 pub(crate) use self::shared::{Lent, SharedControl};
 pub use self::syndrome::{NakCode, Syndrome};
 pub(crate) use self::udp::UdpControl;
 pub use self::udp::{UdpStats, UdpWire};
-
-/// Address of a packet's source or destination: a GID for RoCE, a LID (with a GID if the packet has
-/// a GRH) for InfiniBand.
-///
-/// An InfiniBand switch routes by LID only. So a LID other than 0 decides; with LID 0 the GID does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub struct Address {
-    /// The GID in wire order; all zero for a local packet without GRH.
-    pub gid: [u8; 16],
-    /// The LID; 0 on Ethernet, which has no LIDs.
-    pub lid: u16,
-}
-
-impl Address {
-    /// Returns `true` for a multicast group: a multicast GID (IBTA 4.1.1), or a mapped IPv4
-    /// multicast address (RoCEv2, annex A17.9.1).
-    pub(crate) const fn is_group(&self) -> bool {
-        // Compared as a number, since this runs for each packet.
-        let gid = u128::from_be_bytes(self.gid);
-        gid >> 120 == 0xff || gid >> 28 == 0xf_fffe
-    }
-}
 
 /// Fields of a packet's GRH or IP header, except the addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -2,7 +2,7 @@
 //! it.
 
 use super::*;
-use crate::wire::Address;
+use crate::backend::address::Address;
 
 /// Ids of the programs' connection.
 struct Programs {

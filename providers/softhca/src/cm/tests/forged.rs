@@ -1,7 +1,7 @@
 //! Messages forged in a peer's name, and messages of a peer with wrong communication ids.
 
 use super::*;
-use crate::wire::Address;
+use crate::backend::address::Address;
 
 /// Offsets of the sender's and the receiver's communication ids, behind the header of 24 bytes
 /// (IBTA 12.6, 13.4.3).

@@ -11,13 +11,13 @@ use uverbs_mlx5_prm::cmd::caps::{
 use uverbs_mlx5_prm::cmd::hca::{query_hca_cap_out, set_hca_cap_in};
 use uverbs_mlx5_prm::cmd::memic::{INCREMENT_SIZES, TEST_AND_SET_SIZES, device_mem_cap};
 
+use crate::backend::config::Paging;
 use crate::board::bar::{DEVICE_MEMORY as IN_BAR, OPERATION_COUNT};
 use crate::board::capabilities::{
     self, BF_REG_SIZE, CLOCK_KHZ, DEVICE_MEMORY_LEN, DEVICE_MEMORY_UNIT, LOG_MAX_COUNTER_ROW,
     LOG_MAX_DEVICE_MEMORY_ALIGNMENT, LOG_MAX_EQES, LOG_MAX_NUMBER, LOG_RESERVED_QPNS, MAX_COUNTERS,
-    MAX_ENCAP_HEADER, MAX_EQ, MAX_RQ_DESC, MAX_SQ_DESC, MAX_STEERING, MAX_UMEM, Paging, paged,
+    MAX_ENCAP_HEADER, MAX_EQ, MAX_RQ_DESC, MAX_SQ_DESC, MAX_STEERING, MAX_UMEM, paged,
 };
-use crate::board::profile::Profile;
 use crate::firmware::Firmware;
 use crate::firmware::base::call::{Call, Refusal};
 use crate::firmware::base::general;
@@ -64,7 +64,7 @@ const ONE_BYTE: u64 = 1;
 /// Device that QUERY_HCA_CAP describes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Capabilities<'a> {
-    pub(crate) profile: &'a Profile,
+    pub(crate) vhca_id: u16,
     pub(crate) config: &'a HcaConfig,
     /// Values of SET_HCA_CAP: `atomic_req_8B_endianness_mode`, and log2 of the UARs in a page.
     pub(crate) atomic_mode: u64,
@@ -74,7 +74,7 @@ pub(crate) struct Capabilities<'a> {
 impl Firmware {
     pub(crate) fn query_cap(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let capabilities = Capabilities {
-            profile: &self.profile,
+            vhca_id: self.profile.number,
             config: self.hca.config(),
             atomic_mode: self.atomic_mode,
             log_uars_in_page: self.simple.log_uars_in_page(),
@@ -106,7 +106,7 @@ impl Capabilities<'_> {
     /// QUERY_HCA_CAP.
     pub(crate) fn query(&self, call: &mut Call<'_>) {
         let cap = query_hca_cap_out::CAPABILITY.of_mut(call.output);
-        let ethernet = self.profile.is_ethernet();
+        let ethernet = self.config.is_ethernet();
         match kind::of(call.op_mod) {
             kind::GENERAL => self.general(cap),
             kind::ODP => paging(cap),
@@ -135,7 +135,7 @@ impl Capabilities<'_> {
         roce_cap::R_ROCE_DEST_UDP_PORT.set(cap, ROCE_UDP_PORT);
         roce_cap::R_ROCE_MIN_SRC_UDP_PORT.set(cap, 0xc000);
         roce_cap::R_ROCE_MAX_SRC_UDP_PORT.set(cap, 0xffff);
-        roce_cap::ROCE_ADDRESS_TABLE_SIZE.set(cap, self.profile.gid_table_len().into());
+        roce_cap::ROCE_ADDRESS_TABLE_SIZE.set(cap, self.config.gid_table_len().into());
     }
 
     fn general(&self, cap: &mut [u8]) {
@@ -213,10 +213,10 @@ impl Capabilities<'_> {
         LOG_MAX_RA_REQ_DC.set(cap, log2(config.max_dest_rd_atomic.into()));
         LOG_MAX_RA_RES_DC.set(cap, log2(config.max_dc_rd_atomic.into()));
         // On InfiniBand with an empty list, too.
-        if !self.profile.is_ethernet() {
+        if !self.config.is_ethernet() {
             TAG_MATCHING.set(cap, 1);
             RNDV_OFFLOAD_RC.set(cap, 1);
-            LOG_TAG_MATCHING_LIST_SZ.set(cap, self.profile.log_max_tags().into());
+            LOG_TAG_MATCHING_LIST_SZ.set(cap, self.config.log_max_tags().into());
         }
         QPC_EXTENSION.set(cap, 1);
         LOG_MAX_DCI_STREAM_CHANNELS.set(cap, config.log_max_dci_streams.into());
@@ -254,7 +254,7 @@ impl Capabilities<'_> {
         let config = self.config;
         NUM_PORTS.set(cap, 1);
         NATIVE_PORT_NUM.set(cap, 1);
-        if let Some(log_max_rq) = self.profile.log_max_rq() {
+        if let Some(log_max_rq) = self.config.log_max_rq() {
             PORT_TYPE.set(cap, PORT_ETHERNET);
             ETH_NET_OFFLOADS.set(cap, 1);
             NIC_FLOW_TABLE.set(cap, 1);
@@ -292,7 +292,7 @@ impl Capabilities<'_> {
         ENHANCED_ERROR_Q_COUNTERS.set(cap, 1);
         DEVICE_FREQUENCY_KHZ.set(cap, CLOCK_KHZ);
         DEVICE_FREQUENCY_MHZ.set(cap, CLOCK_KHZ / 1000);
-        VHCA_ID.set(cap, self.profile.number.into());
+        VHCA_ID.set(cap, self.vhca_id.into());
     }
 }
 

@@ -73,7 +73,7 @@ impl Firmware {
             attribute::NODE_INFO => self.node_info(&mut data),
             attribute::PORT_INFO => self.port_info(&mut data),
             attribute::GUID_INFO => {
-                let len = self.profile.gid_table_len() as usize;
+                let len = self.profile.hca.gid_table_len() as usize;
                 let first = block(modifier, GUIDS, len)?;
                 for (slot, gid) in
                     data.chunks_exact_mut(8).zip(self.profile.gids.iter().skip(first))
@@ -82,7 +82,7 @@ impl Firmware {
                 }
             }
             attribute::PKEY_TABLE => {
-                let len = usize::from(self.profile.pkey_table_len());
+                let len = usize::from(self.profile.hca.pkey_table_len());
                 // The upper half of the modifier is for switches.
                 let first = block(modifier & 0xffff, PKEYS, len)?;
                 for (slot, index) in data.chunks_exact_mut(2).zip(first..len) {
@@ -100,7 +100,7 @@ impl Firmware {
         for guid in [4, 12, 20] {
             data[guid..guid + 8].copy_from_slice(&self.profile.guid.to_be_bytes());
         }
-        data[28..30].copy_from_slice(&self.profile.pkey_table_len().to_be_bytes());
+        data[28..30].copy_from_slice(&self.profile.hca.pkey_table_len().to_be_bytes());
         data[30..32].copy_from_slice(&self.profile.hca.part.to_be_bytes());
         // LocalPortNum in the high byte, VendorID below.
         data[36..40].copy_from_slice(&(1 << 24 | VENDOR_ID).to_be_bytes());
@@ -130,7 +130,7 @@ impl Firmware {
         data[37] = 1 << 4;
         data[41] = mtu;
         data[43] = 1 << 4;
-        data[50] = self.profile.gid_table_len() as u8;
+        data[50] = self.profile.hca.gid_table_len() as u8;
         data[62] = SPEED_EXT_25 << 4 | SPEED_EXT_25;
         data[63] = SPEED_EXT_25;
     }

@@ -63,7 +63,7 @@ impl Firmware {
     /// SET_ROCE_ADDRESS: sets an entry of the GID table; all zeros remove it.
     pub(crate) fn set_roce_address(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let index = set_roce_address_in::ROCE_ADDRESS_INDEX.get(call.input) as usize;
-        if index >= self.profile.gid_table_len() as usize {
+        if index >= self.profile.hca.gid_table_len() as usize {
             return Err(Refusal::param("beyond the end of the table"));
         }
         let entry = set_roce_address_in::ROCE_ADDRESS.of(call.input);

@@ -52,7 +52,7 @@ impl Firmware {
                 _ => Err(Refusal::param("no such register to write")),
             };
         }
-        let (most, mtu) = match self.profile.is_ethernet() {
+        let (most, mtu) = match self.profile.hca.is_ethernet() {
             true => (MAX_FRAME, if self.nic.mtu == 0 { USUAL_FRAME } else { self.nic.mtu }),
             false => [u64::from(self.hca.config().active_mtu.bytes()); 2].into(),
         };

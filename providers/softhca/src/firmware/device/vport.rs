@@ -59,7 +59,7 @@ impl Firmware {
     }
 
     pub(crate) fn query_vport_gid(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
-        let len = self.profile.gid_table_len() as usize;
+        let len = self.profile.hca.gid_table_len() as usize;
         let gid = |index: usize| self.profile.gids.get(index).map_or([0; 16], |gid| gid.gid);
         let range = range(query_hca_vport_gid_in::GID_INDEX.get(call.input), len)?;
         let count = range.len() as u64;
@@ -75,7 +75,7 @@ impl Firmware {
     }
 
     pub(crate) fn query_vport_pkey(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
-        let len = usize::from(self.profile.pkey_table_len());
+        let len = usize::from(self.profile.hca.pkey_table_len());
         let range = range(query_hca_vport_pkey_in::PKEY_INDEX.get(call.input), len)?;
         let out = query_hca_vport_pkey_out::PKEY.of_mut(call.output);
         if out.len() < 4 * range.len() {

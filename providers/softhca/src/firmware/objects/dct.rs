@@ -6,6 +6,7 @@ use uverbs_mlx5_prm::cmd::dct::{
     query_dct_out,
 };
 
+use crate::backend::config::agree;
 use crate::firmware::Firmware;
 use crate::firmware::base::call::{Call, Refusal};
 use crate::hca::number::{Cqn, Pdn, Qpn, Srqn};
@@ -46,7 +47,7 @@ impl Firmware {
         kept.copy_from_slice(context);
         self.dcts.insert(call, dctn.0, kept);
         create_dct_out::DCTN.set(call.output, dctn.0.into());
-        let ece = self.hca.config().agree(dctc::ECE.get32(context));
+        let ece = agree(self.hca.config().ece, dctc::ECE.get32(context));
         create_dct_out::ECE.set(call.output, ece.into());
         Ok(())
     }

@@ -5,6 +5,7 @@ use uverbs_mlx5_prm::cmd::mkey::{
     create_mkey_in, create_mkey_out, destroy_mkey_in, mkc, query_mkey_in, query_mkey_out,
 };
 
+use crate::backend::command::access_mode;
 use crate::board::bar::DEVICE_MEMORY as IN_BAR;
 use crate::board::memory::ON_BUS;
 use crate::firmware::Firmware;
@@ -17,7 +18,7 @@ use crate::hca::{ANY_QPN, Access, Blocks, Hca, Indirect, MkeyContext, Region, pa
 mod mode {
     pub(super) const PA: u64 = 0;
     pub(super) const MTT: u64 = 1;
-    pub(super) const KLMS: u64 = 2;
+    pub(super) const KLMS: u64 = crate::backend::command::KLMS;
     pub(super) const KSM: u64 = 3;
     pub(super) const MEMIC: u64 = 5;
 }
@@ -62,15 +63,6 @@ fn access(context: &[u8]) -> Access {
         access.set(right, field.is_set(context));
     }
     access
-}
-
-fn access_mode(context: &[u8]) -> u64 {
-    mkc::ACCESS_MODE_4_2.get(context) << 2 | mkc::ACCESS_MODE_1_0.get(context)
-}
-
-/// True for a free key over a list of ranges without signatures, as libmlx5 creates them.
-pub(crate) fn is_free_list(context: &[u8]) -> bool {
-    access_mode(context) == mode::KLMS && mkc::FREE.is_set(context) && !mkc::BSF_EN.is_set(context)
 }
 
 /// Creates a free key, which UMR work requests fill in: its kind and its room for translations are

@@ -12,6 +12,8 @@ use uverbs_mlx5_prm::cmd::qp::{
 use uverbs_mlx5_prm::cmd::umem::QPC_DBR_UMEM_ID;
 use uverbs_mlx5_prm::context::{QpState as PrmState, ServiceType};
 
+use crate::backend::command::DCI_STREAM_95_32;
+use crate::backend::config::agree;
 use crate::firmware::Firmware;
 use crate::firmware::base::call::{Call, Refusal};
 use crate::firmware::base::rings::{Pages, RingMemory};
@@ -34,7 +36,7 @@ mod rq_type {
 }
 
 /// Bits of `opt_param_mask` (qp.h, `MLX5_QP_OPTPAR_*`).
-pub(crate) mod optpar {
+mod optpar {
     pub(super) const RRE: u64 = 1 << 1;
     pub(super) const RAE: u64 = 1 << 2;
     pub(super) const RWE: u64 = 1 << 3;
@@ -48,7 +50,6 @@ pub(crate) mod optpar {
     pub(super) const RETRY_COUNT: u64 = 1 << 12;
     pub(super) const RNR_RETRY: u64 = 1 << 13;
     pub(super) const ACK_TIMEOUT: u64 = 1 << 14;
-    pub(crate) const LAG_TX_PORT: u64 = 1 << 15;
     pub(super) const PRI_PORT: u64 = 1 << 16;
     pub(super) const COUNTER_SET_ID: u64 = 1 << 25;
 }
@@ -56,9 +57,6 @@ pub(crate) mod optpar {
 /// Bit for the UDP source port, in the upper part of the mask (rdma-core `mlx5_ifc.h`,
 /// `MLX5_QPC_OPT_MASK_32_UDP_SPORT`).
 const UDP_SPORT_95_32: u64 = 1 << 2;
-/// Bit for a stream to reset, in the upper part of the mask
-/// (`MLX5_QPC_OPT_MASK_32_DCI_STREAM_CHANNEL_ID`).
-const DCI_STREAM_95_32: u64 = 1 << 0;
 
 /// Fields of the context that a bit of `opt_param_mask` selects.
 const OPTIONAL: [(u64, Field); 11] = [
@@ -252,7 +250,7 @@ impl Firmware {
         if up {
             let asked = rst2init_qp_in::ECE.get32(call.input);
             // The output of CREATE_QP has ECE at this offset, too.
-            create_qp_out::ECE.set(call.output, self.hca.config().agree(asked).into());
+            create_qp_out::ECE.set(call.output, agree(self.hca.config().ece, asked).into());
         }
         self.hca.count_in(Qpn(qpn), qpc::COUNTER_SET_ID.get(&*context) as u8)?;
         let qp = self.qps.get_mut(call, qpn)?;
@@ -299,7 +297,7 @@ impl Firmware {
     fn address_vector(&self, path: &[u8]) -> AddressVector {
         let byte = |field: Field| field.get(path) as u8;
         let sgid_index = byte(ads::SRC_ADDR_INDEX);
-        let ethernet = self.profile.is_ethernet();
+        let ethernet = self.profile.hca.is_ethernet();
         let is_global = ethernet || ads::GRH.is_set(path);
         let own = self.profile.gids.get(usize::from(sgid_index)).map(|gid| gid.gid);
         let peer = ads::RGID_RIP.of(path).try_into().unwrap_or_default();
@@ -333,13 +331,6 @@ impl Firmware {
         qpc::NEXT_RCV_PSN.set(out, attrs.rq_psn.get().into());
         Ok(())
     }
-}
-
-/// True for RTS2RTS_QP that resets a stream and changes nothing else.
-pub(crate) fn is_stream_reset(input: &[u8]) -> bool {
-    RTS2RTS_QPC_EXT.is_set(input)
-        && rst2init_qp_in::OPT_PARAM_MASK.get(input) == 0
-        && RTS2RTS_OPT_PARAM_MASK_95_32.get(input) == DCI_STREAM_95_32
 }
 
 /// Resets the stream that RTS2RTS_QP names.

@@ -4,8 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::matching::{Mask, Param};
-use super::wrong::Wrong;
+use super::matching::Mask;
+use crate::backend::steering::{EntryContext, GroupContext, Param, TableContext, Wrong};
 
 /// Log2 of the maximum entries of a table.
 pub(crate) const LOG_MAX_SIZE: u8 = 20;
@@ -13,107 +13,6 @@ pub(crate) const LOG_MAX_SIZE: u8 = 20;
 pub(crate) const MAX_LEVEL: u8 = u8::MAX;
 /// Maximum destinations and counters of an entry.
 pub(crate) const MAX_DESTINATIONS: usize = 1 << 8;
-
-/// Direction of the frames that pass a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Direction {
-    /// Frames that arrive.
-    Receive,
-    /// Frames sent by this device's send queues.
-    Transmit,
-}
-
-/// Action for a frame that no entry matches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(crate) enum Miss {
-    /// Default action: a received frame is dropped, a sent frame leaves.
-    #[default]
-    Usual,
-    Table(u32),
-}
-
-/// Context of CREATE_FLOW_TABLE.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TableContext {
-    pub(crate) direction: Direction,
-    pub(crate) level: u8,
-    pub(crate) log_size: u8,
-    pub(crate) miss: Miss,
-}
-
-/// Context of CREATE_FLOW_GROUP.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct GroupContext<'a> {
-    pub(crate) first: u32,
-    pub(crate) last: u32,
-    pub(crate) enable: u8,
-    pub(crate) criteria: &'a Param,
-}
-
-/// Destination of a frame in an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FlowDestination {
-    Table(u32),
-    Tir(u32),
-    /// The wire.
-    Wire,
-}
-
-/// Changes that an entry makes to a frame.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Edits {
-    /// Decapsulate: take the inner frame out of an L2 tunnel.
-    pub(crate) unwrap: bool,
-    /// Number of a packet reformat context: headers to add or remove.
-    pub(crate) reformat: Option<u32>,
-    /// Number of a modify header context: fields to change.
-    pub(crate) rewrites: Option<u32>,
-}
-
-impl Edits {
-    pub(crate) const NONE: Self = Self { unwrap: false, reformat: None, rewrites: None };
-}
-
-/// Context of SET_FLOW_TABLE_ENTRY: actions for a matching frame. Without destination it is
-/// dropped.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct EntryContext {
-    pub(crate) tag: u32,
-    pub(crate) destinations: Vec<FlowDestination>,
-    pub(crate) counters: Vec<u32>,
-    pub(crate) edits: Edits,
-}
-
-impl EntryContext {
-    /// Number of destinations and counters.
-    pub(crate) fn listed(&self) -> usize {
-        self.destinations.len() + self.counters.len()
-    }
-
-    pub(crate) fn change(&mut self, change: Change, to: EntryContext) {
-        if change.tag {
-            self.tag = to.tag;
-        }
-        if change.destinations {
-            self.destinations = to.destinations;
-        }
-        if change.edits {
-            self.edits = to.edits;
-        }
-        if change.counters {
-            self.counters = to.counters;
-        }
-    }
-}
-
-/// Parts of an entry that a change replaces (`modify_enable_mask`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Change {
-    pub(crate) tag: bool,
-    pub(crate) destinations: bool,
-    pub(crate) edits: bool,
-    pub(crate) counters: bool,
-}
 
 #[derive(Debug)]
 pub(crate) struct Table {

@@ -6,12 +6,7 @@ use uverbs_mlx5_prm::cmd::Field;
 use uverbs_mlx5_prm::cmd::flow::{fte_match_param, fte_match_set_lyr_2_4, fte_match_set_misc};
 
 use super::headers::{Headers, Tag};
-
-/// Bytes of `fte_match_param`.
-pub(crate) const MATCH_LEN: usize = fte_match_param::SIZE;
-
-/// A frame's fields, or a mask over them.
-pub(crate) type Param = [u8; MATCH_LEN];
+use crate::backend::steering::{MATCH_LEN, Param};
 
 /// Mask of the bits that this device compares.
 static KNOWN: LazyLock<Param> = LazyLock::new(|| {

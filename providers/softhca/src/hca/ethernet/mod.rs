@@ -16,7 +16,6 @@
 //! | `rewrite`, `reformat` | changes of a frame by an entry |
 //! | `tir`, `rss` | selection of the receive queue |
 //! | `steering`, `route` | all of these, and the way of a frame through them |
-//! | `wrong` | errors of control commands |
 
 pub(crate) mod checksum;
 pub(crate) mod flow;
@@ -30,22 +29,18 @@ pub(crate) mod segment;
 pub(crate) mod steering;
 pub(crate) mod tir;
 pub(crate) mod tunnel;
-mod wrong;
 
 #[cfg(test)]
 mod tests;
 
-pub(crate) use flow::{
-    Change, Direction, Edits, EntryContext, FlowDestination, GroupContext, LOG_MAX_SIZE,
-    MAX_DESTINATIONS, MAX_LEVEL, Miss, TableContext,
+pub(crate) use crate::backend::steering::{
+    Change, Direction, Edits, EntryContext, FlowDestination, GroupContext, HashContext,
+    HashFunction, MATCH_LEN, Miss, QueueOptions, Selector, Spread, TableContext, TirContext, Wrong,
 };
-pub(crate) use matching::MATCH_LEN;
+pub(crate) use flow::{LOG_MAX_SIZE, MAX_DESTINATIONS, MAX_LEVEL};
 pub(crate) use reformat::Reformat;
 pub(crate) use rewrite::{Bits, HeaderField, MAX_REWRITES, Rewrite};
-pub(crate) use rss::{HashContext, HashFunction, Selector, hash_field};
-pub(crate) use steering::{MAX_ENTRIES, MAX_SPREAD, QueueOptions, Steering};
-pub(crate) use tir::{Spread, TirContext};
-pub(crate) use wrong::Wrong;
+pub(crate) use steering::{MAX_ENTRIES, MAX_SPREAD, Steering};
 
 /// Bytes of the shortest frame without FCS (IEEE 802.3, 4A.4.2); shorter frames are padded.
 pub(crate) const SHORTEST: usize = 60;

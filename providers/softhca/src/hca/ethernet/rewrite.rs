@@ -5,8 +5,8 @@ use uverbs_mlx5_prm::cmd::Field;
 
 use super::checksum;
 use super::headers::{Headers, TAG};
-use super::wrong::Wrong;
 use super::{ADDRESSES, HEADER};
+use crate::backend::steering::Wrong;
 
 /// Maximum changes of one entry.
 pub(crate) const MAX_REWRITES: usize = 16;

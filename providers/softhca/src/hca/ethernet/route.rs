@@ -2,13 +2,13 @@
 
 use std::rc::Rc;
 
-use super::flow::{Direction, Edits, FlowDestination, Miss};
 use super::headers::Headers;
-use super::matching::{self, Param};
-use super::rss::Hash;
+use super::matching;
+use super::rss::{self, Hash};
 use super::steering::Steering;
-use super::tir::Spread;
+use super::tir;
 use super::{reformat, rewrite};
+use crate::backend::steering::{Direction, Edits, FlowDestination, Miss, Param, Spread};
 
 /// Maximum table lookups for a frame and its copies, and maximum copies that arrive. An entry may
 /// send a frame to several tables, and these to more, so without a limit the number would explode.
@@ -181,8 +181,8 @@ impl Steering {
 
     /// Selects the receive queue of a TIR for a frame.
     fn reaches(&self, tir: u32, headers: &Headers, domain: Option<u32>) -> Option<(u32, Hash)> {
-        let tir = self.tirs.get(&tir).filter(|tir| tir.hears(domain, headers))?;
-        let hash = tir.hash(headers);
+        let tir = self.tirs.get(&tir).filter(|tir| tir::hears(tir, domain, headers))?;
+        let hash = rss::hash_of(&tir.hash, headers);
         let rqn = match tir.spread {
             Spread::Queue(rqn) => rqn,
             Spread::Table(number) => {

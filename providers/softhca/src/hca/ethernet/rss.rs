@@ -1,50 +1,11 @@
 //! Receive side scaling: a hash of a packet's addresses and ports.
 
 use super::headers::{Headers, Ip};
-
-/// Bits of `selected_fields` (Linux `include/linux/mlx5/device.h`, `MLX5_HASH_FIELD_SEL_*`).
-pub(crate) mod hash_field {
-    pub(crate) const SRC_IP: u32 = 1 << 0;
-    pub(crate) const DST_IP: u32 = 1 << 1;
-    pub(crate) const SRC_PORT: u32 = 1 << 2;
-    pub(crate) const DST_PORT: u32 = 1 << 3;
-    pub(crate) const IPSEC_SPI: u32 = 1 << 4;
-}
-
-use hash_field::{DST_IP, DST_PORT, IPSEC_SPI, SRC_IP, SRC_PORT};
+use crate::backend::steering::hash_field::{DST_IP, DST_PORT, IPSEC_SPI, SRC_IP, SRC_PORT};
+use crate::backend::steering::{HashContext, HashFunction};
 
 /// All the fields that this device can hash.
 pub(crate) const FIELDS: u32 = SRC_IP | DST_IP | SRC_PORT | DST_PORT | IPSEC_SPI;
-
-/// The hash function (`rx_hash_fn`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(crate) enum HashFunction {
-    /// Hash 0 for every packet.
-    #[default]
-    None,
-    /// Exclusive or of all bytes of the fields, with the bits of the result reversed: Linux looks
-    /// entries up with the bits of their index reversed (`en/rqt.c`, `mlx5e_bits_invert`).
-    InvertedXor8,
-    /// Toeplitz, by Microsoft's "Verifying the RSS Hash Calculation".
-    Toeplitz,
-}
-
-/// Fields to hash, and the kind of packets that have them (`rx_hash_field_select`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(crate) struct Selector {
-    pub(crate) ipv6: bool,
-    pub(crate) udp: bool,
-    pub(crate) fields: u32,
-}
-
-/// Hash parameters of a TIR.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct HashContext {
-    pub(crate) function: HashFunction,
-    pub(crate) symmetric: bool,
-    pub(crate) key: [u8; 40],
-    pub(crate) selector: Selector,
-}
 
 /// Hash of a packet and the fields in it, for `rss_hash_result` and `rss_hash_type` of its CQE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -53,50 +14,48 @@ pub(crate) struct Hash {
     pub(crate) kind: u8,
 }
 
-impl HashContext {
-    pub(crate) fn of(&self, headers: &Headers) -> Hash {
-        let ip = headers.ip.as_ref().filter(|ip| ip.v6 == self.selector.ipv6);
-        let Some(ip) = ip.filter(|_| self.function != HashFunction::None) else {
-            return Hash::default();
-        };
-        let (input, kind) = self.input(ip);
-        if input.is_empty() {
-            return Hash::default();
-        }
-        let value = match self.function {
-            HashFunction::None => 0,
-            HashFunction::InvertedXor8 => {
-                u32::from(input.iter().fold(0, |all: u8, byte| all ^ byte).reverse_bits())
-            }
-            HashFunction::Toeplitz => toeplitz(&self.key, &input),
-        };
-        Hash { value, kind }
+/// Hash of a packet.
+pub(crate) fn hash_of(context: &HashContext, headers: &Headers) -> Hash {
+    let ip = headers.ip.as_ref().filter(|ip| ip.v6 == context.selector.ipv6);
+    let Some(ip) = ip.filter(|_| context.function != HashFunction::None) else {
+        return Hash::default();
+    };
+    let (input, kind) = input(context, ip);
+    if input.is_empty() {
+        return Hash::default();
     }
+    let value = match context.function {
+        HashFunction::None => 0,
+        HashFunction::InvertedXor8 => {
+            u32::from(input.iter().fold(0, |all: u8, byte| all ^ byte).reverse_bits())
+        }
+        HashFunction::Toeplitz => toeplitz(&context.key, &input),
+    };
+    Hash { value, kind }
+}
 
-    /// The selected fields in the order of Microsoft's definition, and the type. The type has pairs
-    /// of bits for source address, destination address, source port, destination port (device.h,
-    /// `CQE_RSS_HTYPE_IP`, `CQE_RSS_HTYPE_L4`).
-    fn input(&self, ip: &Ip) -> (Vec<u8>, u8) {
-        let has = |field: u32| self.selector.fields & field != 0;
-        let first = if ip.v6 { 0 } else { 12 };
-        let l3 = if ip.v6 { 0b10 } else { 0b01 };
-        let (src, dst) = (&ip.src[first..], &ip.dst[first..]);
-        let (mut input, mut kind) = (Vec::with_capacity(36), 0);
-        pair(&mut input, (src, dst), (has(SRC_IP), has(DST_IP)), self.symmetric);
-        kind |= if has(SRC_IP) { l3 } else { 0 } | if has(DST_IP) { l3 << 2 } else { 0 };
-        if let Some(l4) = ip.l4.filter(|l4| l4.tcp != self.selector.udp) {
-            let ports = (&l4.src.to_be_bytes()[..], &l4.dst.to_be_bytes()[..]);
-            pair(&mut input, ports, (has(SRC_PORT), has(DST_PORT)), self.symmetric);
-            let l4 = if l4.tcp { 0b01 } else { 0b10 };
-            kind |=
-                if has(SRC_PORT) { l4 << 4 } else { 0 } | if has(DST_PORT) { l4 << 6 } else { 0 };
-        }
-        if let Some(spi) = ip.spi.filter(|_| has(IPSEC_SPI)) {
-            input.extend(spi.to_be_bytes());
-            kind |= 0b11 << 6;
-        }
-        (input, kind)
+/// The selected fields in the order of Microsoft's definition, and the type. The type has pairs
+/// of bits for source address, destination address, source port, destination port (device.h,
+/// `CQE_RSS_HTYPE_IP`, `CQE_RSS_HTYPE_L4`).
+fn input(context: &HashContext, ip: &Ip) -> (Vec<u8>, u8) {
+    let has = |field: u32| context.selector.fields & field != 0;
+    let first = if ip.v6 { 0 } else { 12 };
+    let l3 = if ip.v6 { 0b10 } else { 0b01 };
+    let (src, dst) = (&ip.src[first..], &ip.dst[first..]);
+    let (mut input, mut kind) = (Vec::with_capacity(36), 0);
+    pair(&mut input, (src, dst), (has(SRC_IP), has(DST_IP)), context.symmetric);
+    kind |= if has(SRC_IP) { l3 } else { 0 } | if has(DST_IP) { l3 << 2 } else { 0 };
+    if let Some(l4) = ip.l4.filter(|l4| l4.tcp != context.selector.udp) {
+        let ports = (&l4.src.to_be_bytes()[..], &l4.dst.to_be_bytes()[..]);
+        pair(&mut input, ports, (has(SRC_PORT), has(DST_PORT)), context.symmetric);
+        let l4 = if l4.tcp { 0b01 } else { 0b10 };
+        kind |= if has(SRC_PORT) { l4 << 4 } else { 0 } | if has(DST_PORT) { l4 << 6 } else { 0 };
     }
+    if let Some(spi) = ip.spi.filter(|_| has(IPSEC_SPI)) {
+        input.extend(spi.to_be_bytes());
+        kind |= 0b11 << 6;
+    }
+    (input, kind)
 }
 
 /// Appends the selected ones of source and destination. A symmetric hash of both replaces them by
@@ -141,6 +100,7 @@ pub(crate) mod fuzz;
 mod tests {
     use super::super::tests::frame::Packet;
     use super::*;
+    use crate::backend::steering::Selector;
     use std::net::{Ipv4Addr, Ipv6Addr};
 
     /// Key of the examples in Microsoft's "Verifying the RSS Hash Calculation".
@@ -157,7 +117,7 @@ mod tests {
     }
 
     fn hash(context: &HashContext, packet: &Packet) -> Hash {
-        context.of(&Headers::parse(&packet.bytes()))
+        hash_of(context, &Headers::parse(&packet.bytes()))
     }
 
     /// Examples of that page: destination, source, hash of addresses, hash with ports.

@@ -2,15 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::flow::{
-    Change, Direction, Edits, EntryContext, FlowDestination, GroupContext, Miss, Table,
-    TableContext,
-};
-use super::matching::Param;
+use super::flow::Table;
 use super::reformat::Reformat;
 use super::rewrite::{MAX_REWRITES, Rewrite};
-use super::tir::{Spread, TirContext};
-use super::wrong::Wrong;
+use super::tir;
+use crate::backend::steering::{
+    Change, Direction, Edits, EntryContext, FlowCount, FlowDestination, GroupContext, Miss, Param,
+    QueueOptions, Spread, TableContext, TirContext, Wrong,
+};
 
 /// Maximum entries of all tables together.
 pub(crate) const MAX_ENTRIES: usize = 1 << 16;
@@ -23,20 +22,6 @@ const FRAME_LIMIT: usize = 10 << 10;
 const NO_TABLE: &str = "no such flow table";
 const NO_REFORMAT: &str = "no such packet reformat";
 const NO_REWRITES: &str = "no such change of headers";
-
-/// Options of a receive queue beyond its ring.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct QueueOptions {
-    /// The outer VLAN tag goes into the CQE instead of the buffer.
-    pub(crate) strips_vlan: bool,
-}
-
-/// Value of a flow counter.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct FlowCount {
-    pub(crate) packets: u64,
-    pub(crate) bytes: u64,
-}
 
 /// Steering state. The caller assigns the numbers.
 #[derive(Debug, Default)]
@@ -124,7 +109,7 @@ impl Steering {
 
     /// Adds or changes a TIR.
     pub(crate) fn set_tir(&mut self, number: u32, context: TirContext) -> Result<(), Wrong> {
-        context.check()?;
+        tir::check(&context)?;
         match context.spread {
             Spread::Queue(rqn) if !self.queues.contains_key(&rqn) => {
                 return Err(Wrong::Missing("no such receive queue"));

@@ -3,18 +3,11 @@
 
 use std::collections::VecDeque;
 
+pub(crate) use crate::backend::Mad;
 use crate::wire::{Address, Frame};
 
 /// Maximum waiting datagrams; more are dropped, and their senders repeat them.
 const ROOM: usize = 1024;
-
-/// A datagram that arrived at queue pair 1.
-#[derive(Clone, Debug)]
-pub(crate) struct Mad {
-    pub(crate) from: Address,
-    pub(crate) to: Address,
-    pub(crate) bytes: Vec<u8>,
-}
 
 /// Datagrams of both directions.
 #[derive(Debug, Default)]

@@ -9,7 +9,8 @@ use uverbs_mlx5_prm::syndrome::Syndrome;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::memory::{HEAD, Memory, Ring, TAIL};
-use crate::hca::{CqContext, Region};
+use crate::backend::context::CqContext;
+use crate::backend::region::Region;
 
 /// Bytes of an entry.
 const ENTRY: u64 = size_of::<ib_uverbs_wc>() as u64;
@@ -146,7 +147,7 @@ impl Completions {
         })
     }
 
-    pub(super) fn context(&self, uar: crate::hca::number::UarNumber) -> CqContext {
+    pub(super) fn context(&self, uar: crate::backend::number::UarNumber) -> CqContext {
         let region: Region = self.cqes.region(0, CQE << LOG_CQES);
         CqContext {
             region,

@@ -7,7 +7,8 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::ftruncate;
 use uverbs_core::memory::pages::Pages;
 
-use crate::hca::{Dma, Region};
+use crate::backend::region::Region;
+use crate::hca::Dma;
 use crate::memory::ProcessDma;
 
 fn inward(errno: uverbs_core::Errno) -> Errno {

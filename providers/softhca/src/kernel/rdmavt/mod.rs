@@ -31,8 +31,9 @@ use self::completions::{Completions, Cqe};
 use self::memory::Memory;
 use self::receives::Receives;
 use self::sends::Sends;
-use crate::hca::number::{Cqn, Qpn, Srqn, UarNumber};
-use crate::hca::{Hca, QpState};
+use crate::backend::Backend;
+use crate::backend::context::QpState;
+use crate::backend::number::{Cqn, Qpn, Srqn, UarNumber};
 
 /// Most work requests of a queue, SGEs of a work request, and entries of a completion queue.
 pub(super) const MAX_WR: u32 = 4095;
@@ -64,7 +65,7 @@ impl Queues {
     }
 
     /// Rings the send queue.
-    fn ring(&self, hca: &mut Hca, qpn: Qpn) {
+    fn ring(&self, hca: &mut dyn Backend, qpn: Qpn) {
         self.sends.ring(hca, self.doorbells(), qpn);
     }
 }
@@ -152,7 +153,7 @@ impl Rings {
     }
 
     /// Gives the HCA the receives that programs posted. True if there was one.
-    pub(crate) fn pump(&mut self, hca: &Hca) -> bool {
+    pub(crate) fn pump(&mut self, hca: &dyn Backend) -> bool {
         let mut any = false;
         for srq in self.srqs.values_mut() {
             any |= srq.pump();
@@ -171,7 +172,7 @@ impl Rings {
     }
 
     /// Hands out what the HCA completed. Returns the events of completion queues.
-    pub(crate) fn collect(&mut self, hca: &Hca) -> Vec<(Cqn, Event)> {
+    pub(crate) fn collect(&mut self, hca: &dyn Backend) -> Vec<(Cqn, Event)> {
         let mut events = Vec::new();
         let cqns: Vec<_> = self.cqs.keys().copied().collect();
         for cqn in cqns {

@@ -8,7 +8,8 @@ use uverbs_mlx5_prm::data::{mlx5_wqe_data_seg, mlx5_wqe_srq_next_seg};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::memory::{HEAD, Memory, Ring, TAIL};
-use crate::hca::{Region, RqContext};
+use crate::backend::context::RqContext;
+use crate::backend::region::Region;
 
 /// Bytes of an SGE, and of the link segment of a shared queue's WQE.
 const SEGMENT: u32 = 16;

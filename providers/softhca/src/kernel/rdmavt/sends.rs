@@ -21,8 +21,10 @@ use uverbs_mlx5_prm::remote::{mlx5_wqe_atomic_seg, mlx5_wqe_raddr_seg};
 use zerocopy::IntoBytes;
 
 use super::memory::Memory;
-use crate::hca::number::{Key, Qpn, UarNumber};
-use crate::hca::{Hca, QpAttrs, Service, SqContext};
+use crate::backend::Backend;
+use crate::backend::config::Config;
+use crate::backend::context::{QpAttrs, Service, SqContext};
+use crate::backend::number::{Key, Qpn, UarNumber};
 
 const WQEBB: u64 = MLX5_SEND_WQE_BB as u64;
 
@@ -144,7 +146,7 @@ impl Sends {
     /// datagram.
     pub(super) fn post(
         &mut self,
-        hca: &Hca,
+        (hca, config): (&dyn Backend, &Config),
         (qpn, attrs): (Qpn, &QpAttrs),
         (wr, sges): (&ib_uverbs_send_wr, &[ib_uverbs_sge]),
         to: Option<&ib_uverbs_qp_dest>,
@@ -193,7 +195,7 @@ impl Sends {
             );
         }
         // A datagram is one packet (`hfi1/qp.c:hfi1_setup_wqe`).
-        if to.is_some() && bytes > hca.config().active_mtu.bytes() {
+        if to.is_some() && bytes > config.active_mtu.bytes() {
             return Err(Errno::EINVAL);
         }
         self.write(qpn, opcode, wr, &body);
@@ -228,7 +230,7 @@ impl Sends {
     }
 
     /// Rings for all written WQEs. `record` is the doorbell record; its second word counts sends.
-    pub(super) fn ring(&self, hca: &mut Hca, record: &Memory, qpn: Qpn) {
+    pub(super) fn ring(&self, hca: &mut dyn Backend, record: &Memory, qpn: Qpn) {
         record.store(4, u32::from(self.position).to_be());
         let word0 = OpmodIdxOpcode::ZERO.with_wqe_index(self.position.wrapping_sub(1));
         let word1 = QpnDs::ZERO.with_qpn(qpn.0).with_ds(1);

@@ -29,8 +29,7 @@ use super::memory::Memory;
 use super::receives::Receives;
 use super::sends::Sends;
 use super::{MAX_CQE, MAX_SGE, MAX_WR, Mapped, Queues, Rings};
-use crate::board::capabilities::COMP_VECTORS;
-use crate::hca::{QpContext, QpState, Service, SrqContext};
+use crate::backend::context::{QpContext, QpState, Service, SrqContext};
 use crate::kernel::call::{Call, Handler, Table, Write};
 use crate::kernel::methods;
 use crate::kernel::state::device::{Device, errno};
@@ -114,7 +113,8 @@ pub(crate) fn attributes(told: ib_uverbs_query_device_resp) -> ib_uverbs_query_d
 }
 
 fn get_context(call: &mut Call<'_>) -> Result<(), Errno> {
-    call.output_optional(UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, &COMP_VECTORS)?;
+    let comp_vectors = call.device.config.comp_vectors;
+    call.output_optional(UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, &comp_vectors)?;
     call.output_optional(
         UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT,
         &IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS,
@@ -173,7 +173,10 @@ fn create_cq(call: &mut Call<'_>) -> Result<(), Errno> {
     let entries: u32 = call.input(UVERBS_ATTR_CREATE_CQ_CQE)?;
     let user_handle: u64 = call.input(UVERBS_ATTR_CREATE_CQ_USER_HANDLE)?;
     let flags = call.flags(UVERBS_ATTR_CREATE_CQ_FLAGS, u32::MAX)?;
-    if comp_vector >= COMP_VECTORS || flags != 0 || !(1..=MAX_CQE).contains(&entries) {
+    if comp_vector >= call.device.config.comp_vectors
+        || flags != 0
+        || !(1..=MAX_CQE).contains(&entries)
+    {
         return Err(Errno::EINVAL);
     }
     let handle = call.object(UVERBS_ATTR_CREATE_CQ_HANDLE).ok_or(Errno::ENOENT)?;
@@ -453,11 +456,11 @@ fn post_send(call: &mut Call<'_>) -> Result<(), Errno> {
 /// Posts work requests up to the first that fails, whose place is in the error.
 fn post_all(
     call: &mut Call<'_>,
-    qpn: crate::hca::number::Qpn,
+    qpn: crate::backend::number::Qpn,
     wrs: &[ib_uverbs_send_wr],
     mut sges: &[ib_uverbs_sge],
 ) -> Result<(), (usize, Errno)> {
-    let Device { hca, rings, .. } = &mut *call.device;
+    let Device { hca, config, rings, .. } = &mut *call.device;
     let (state, attrs) = hca.query_qp(qpn).map_err(|error| (0, errno(error)))?;
     let queues = rings.as_deref_mut().and_then(|rings| rings.qps.get_mut(&qpn));
     let qp = queues.ok_or((0, Errno::EINVAL))?;
@@ -476,7 +479,7 @@ fn post_all(
                 break;
             }
         };
-        let posted = qp.sends.post(hca, (qpn, &attrs), (wr, list), to.as_ref());
+        let posted = qp.sends.post((hca, config), (qpn, &attrs), (wr, list), to.as_ref());
         if let Err(errno) = posted {
             result = Err((at, errno));
             break;

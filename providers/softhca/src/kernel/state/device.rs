@@ -7,11 +7,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use nix::errno::Errno;
 use uverbs_kernel_abi::driver_id::{RDMA_DRIVER_HFI1, RDMA_DRIVER_MLX5};
 
-use crate::board::profile::{Gid, GidType, Profile};
-use crate::cm::{Host, Manager};
+use crate::backend::Backend;
+use crate::backend::config::Config;
+use crate::backend::context::QpContext;
+use crate::backend::error::HcaError;
+use crate::backend::number::{Cqn, Qpn, Srqn};
+use crate::cm::Manager;
 use crate::guard;
-use crate::hca::number::{Cqn, Qpn, Srqn};
-use crate::hca::{Hca, HcaError, QpContext};
 use crate::kernel::rdmavt::Rings;
 use crate::kernel::state::flows::Flows;
 use crate::kernel::state::xrc::Xrc;
@@ -23,9 +25,8 @@ pub(crate) type Owner = (u64, u32);
 
 /// The device: state that all open files share.
 #[derive(Debug)]
-pub(crate) struct Device {
-    pub(crate) profile: Profile,
-    pub(crate) hca: Hca,
+pub(crate) struct Device<H: ?Sized = dyn Backend> {
+    pub(crate) config: Config,
     pub(crate) cm: Manager,
     pub(crate) uars: UarSet,
     /// BlueFlame pages among them.
@@ -34,7 +35,7 @@ pub(crate) struct Device {
     pub(crate) ahs: u32,
     /// Bytes of device memory allocated, in whole pages.
     pub(crate) memic_taken: u64,
-    /// Bytes pinned, limited by `Profile::memlock`.
+    /// Bytes pinned, limited by `Config::memlock`.
     pub(crate) pinned: u64,
     pub(crate) port_up: bool,
     /// Times that the link went down.
@@ -51,33 +52,14 @@ pub(crate) struct Device {
     pub(crate) flows: Flows,
     /// Rings of a device of rdmavt; `None` of a ConnectX.
     pub(crate) rings: Option<Box<Rings>>,
+    /// The device behind the front. Last, so that the front sees any device as a `dyn Backend`.
+    pub(crate) hca: H,
 }
 
-/// Device identity for the connection manager, which uses RoCE version 2 only. Link-local GIDs of
-/// the network are left out: their IPv6 addresses have no interface (`cma.c:cma_check_linklocal`).
-fn host(profile: &Profile, has_network: bool) -> Host {
-    let is_address = |gid: &Gid| !(has_network && gid.gid.starts_with(&[0xfe, 0x80]));
-    let gids = (0u8..).zip(&profile.gids);
-    let gids = gids.filter(|(_, gid)| gid.kind == GidType::RoceV2 && is_address(gid));
-    let gids = gids.map(|(index, gid)| (index, gid.gid)).collect();
-    Host {
-        guid: profile.guid,
-        gids,
-        subnet: None,
-        mtu: profile.active_mtu() as u8,
-        is_routed: false,
-    }
-}
-
-impl Device {
-    pub(crate) fn new(profile: Profile, hca: Hca) -> Self {
-        let mut cm = Manager::new(host(&profile, hca.has_network()));
-        if !profile.is_ethernet() {
-            cm.set_subnet(profile.subnet());
-        }
+impl<H> Device<H> {
+    pub(crate) fn new(config: Config, cm: Manager, hca: H) -> Self {
         Self {
-            profile,
-            hca,
+            config,
             cm,
             uars: UarSet::default(),
             blue_flame: Vec::new(),
@@ -95,14 +77,25 @@ impl Device {
             xrc: Xrc::default(),
             flows: Flows::default(),
             rings: None,
+            hca,
         }
     }
+}
 
+impl<H: ?Sized> Device<H> {
     /// RDMA driver id of the kernel driver that it goes by.
     pub(crate) fn driver(&self) -> u32 {
         if self.rings.is_some() { RDMA_DRIVER_HFI1 } else { RDMA_DRIVER_MLX5 }
     }
 
+    /// The memlock limit, if pinning `wanted` more bytes exceeds it.
+    pub(crate) fn over_memlock(&self, wanted: u64) -> Option<u64> {
+        let limit = self.config.memlock;
+        (self.pinned.saturating_add(wanted) > limit).then_some(limit)
+    }
+}
+
+impl Device {
     /// Gives the HCA the receives in rings of rdmavt. True if there was one.
     pub(crate) fn pump(&mut self) -> bool {
         self.rings.as_mut().is_some_and(|rings| rings.pump(&self.hca))
@@ -191,12 +184,6 @@ impl Device {
         let pinned = self.pin_queue(addr, len, context.doorbell_record)?;
         let made = self.hca.create_qp(context).inspect_err(|_| self.unpin(pinned));
         Ok((made.map_err(errno)?.0, pinned))
-    }
-
-    /// The memlock limit, if pinning `wanted` more bytes exceeds it.
-    pub(crate) fn over_memlock(&self, wanted: u64) -> Option<u64> {
-        let limit = self.profile.memlock;
-        (self.pinned.saturating_add(wanted) > limit).then_some(limit)
     }
 
     /// Releases bytes that [`Device::pin`] counted.

@@ -8,10 +8,9 @@ use std::collections::BTreeMap;
 
 use nix::errno::Errno;
 
-use crate::hca::ethernet::steering::Steering;
-use crate::hca::ethernet::{
+use crate::backend::steering::{
     Change, Direction, Edits, EntryContext, FlowDestination, GroupContext, MATCH_LEN, Miss,
-    TableContext, Wrong,
+    Steering, TableContext, Wrong,
 };
 
 /// Rule priorities (`MLX5_BY_PASS_NUM_REGULAR_PRIOS`). Each has a second table for rules that do
@@ -118,7 +117,11 @@ impl Flows {
     ///
     /// `EEXIST` if a rule for the same packets has another tag or another action
     /// (`check_conflicting_ftes`); the errors of [`errno`].
-    pub(crate) fn add(&mut self, steering: &mut Steering, rule: &Rule) -> Result<Placed, Errno> {
+    pub(crate) fn add(
+        &mut self,
+        steering: &mut dyn Steering,
+        rule: &Rule,
+    ) -> Result<Placed, Errno> {
         if rule.table == SNIFFERS {
             let tir = rule.tir.ok_or(Errno::EINVAL)?;
             steering.add_sniffer(tir).map_err(errno)?;
@@ -160,7 +163,7 @@ impl Flows {
     }
 
     /// Removes a rule.
-    pub(crate) fn remove(&mut self, steering: &mut Steering, placed: Placed) {
+    pub(crate) fn remove(&mut self, steering: &mut dyn Steering, placed: Placed) {
         if placed.table == SNIFFERS {
             placed.tir.into_iter().for_each(|tir| steering.remove_sniffer(tir));
             return;
@@ -175,7 +178,7 @@ impl Flows {
     }
 
     /// Removes groups without entries.
-    fn drop_empty(&mut self, steering: &mut Steering, table: u8) {
+    fn drop_empty(&mut self, steering: &mut dyn Steering, table: u8) {
         self.tables[usize::from(table)].retain(|group| {
             let empty = group.entries.is_empty();
             if empty {
@@ -199,7 +202,7 @@ impl Flows {
     }
 
     /// Creates the tables, starting with the last since each names the next.
-    fn make_tables(&mut self, steering: &mut Steering) -> Result<(), Errno> {
+    fn make_tables(&mut self, steering: &mut dyn Steering) -> Result<(), Errno> {
         if !self.tables.is_empty() {
             return Ok(());
         }
@@ -228,7 +231,7 @@ impl Flows {
 
     /// Finds room for a new entry: in a group with the same criteria, or in a new group
     /// (`alloc_auto_flow_group`).
-    fn place(&mut self, steering: &mut Steering, rule: &Rule) -> Result<(usize, u32), Errno> {
+    fn place(&mut self, steering: &mut dyn Steering, rule: &Rule) -> Result<(usize, u32), Errno> {
         let number = self.last_number + 1;
         let groups = &mut self.tables[usize::from(rule.table)];
         let free = groups.iter().enumerate().filter(|(_, group)| group.is_for(rule));

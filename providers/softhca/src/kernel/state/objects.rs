@@ -12,8 +12,8 @@ use uverbs_core::memory::pages::Pages;
 use uverbs_kernel_abi::mlx5::mlx5_ib_flow_counters_desc;
 use uverbs_kernel_abi::qp::{ib_uverbs_qp_cap, ib_uverbs_qp_dest};
 
-use crate::hca::number::{Cqn, Key, Pdn, Qpn, Srqn};
-use crate::hca::{DctContext, QpState};
+use crate::backend::context::{DctContext, QpState};
+use crate::backend::number::{Cqn, Key, Pdn, Qpn, Srqn};
 use crate::kernel::state::flows::Placed;
 use crate::kernel::state::raw_queues::RawQueues;
 use crate::uar::UarPage;

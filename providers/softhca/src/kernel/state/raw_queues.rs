@@ -3,8 +3,8 @@
 
 use nix::errno::Errno;
 
-use crate::hca::number::Qpn;
-use crate::hca::{QpAttrs, QpState, QpTransition};
+use crate::backend::context::{QpAttrs, QpState, QpTransition};
+use crate::backend::number::Qpn;
 use crate::kernel::state::device::{Device, errno};
 
 /// The device's send queue and receive queue of a raw packet QP, and the TIR.

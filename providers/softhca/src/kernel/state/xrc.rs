@@ -7,8 +7,11 @@ use std::os::unix::fs::MetadataExt;
 
 use nix::errno::Errno;
 
-use crate::hca::number::{Cqn, Qpn};
-use crate::hca::{CqContext, Hca, HcaError, Region};
+use crate::backend::Backend;
+use crate::backend::context::CqContext;
+use crate::backend::error::HcaError;
+use crate::backend::number::{Cqn, Qpn};
+use crate::backend::region::Region;
 
 /// Domain numbers have 24 bits.
 const LAST: u32 = 0xff_ffff;
@@ -120,7 +123,7 @@ impl Xrc {
     /// # Errors
     ///
     /// The device's error.
-    pub(crate) fn driver_cq(&mut self, hca: &mut Hca) -> Result<Cqn, HcaError> {
+    pub(crate) fn driver_cq(&mut self, hca: &mut dyn Backend) -> Result<Cqn, HcaError> {
         if let Some(cq) = &self.cq {
             return Ok(cq.cqn);
         }

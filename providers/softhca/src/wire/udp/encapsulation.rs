@@ -6,6 +6,7 @@
 
 use std::net::IpAddr;
 
+use crate::backend::network::sixteen;
 use crate::wire::crc::{POLYNOMIAL, icrc_behind, update};
 use crate::wire::packet::ICRC_LEN;
 
@@ -84,14 +85,6 @@ fn header_state(ends: &Ends, id: u16, packet: usize) -> u32 {
     udp[2..4].copy_from_slice(&ends.dst_port.to_be_bytes());
     udp[4..6].copy_from_slice(&udp_len.to_be_bytes());
     update(!0, &bytes[..8 + len])
-}
-
-/// Address in the format of a GID: IPv4 mapped (annex A17.9.1).
-pub(crate) fn sixteen(address: IpAddr) -> [u8; 16] {
-    match address {
-        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
-        IpAddr::V6(address) => address.octets(),
-    }
 }
 
 /// Removes trailing zero bytes from a CRC. Caches the factor of the last length.

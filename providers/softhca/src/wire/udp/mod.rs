@@ -25,7 +25,6 @@ use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 
 use self::batch::{Batch, Way};
-pub(crate) use self::encapsulation::sixteen;
 use self::encapsulation::{Back, Ends, check, seal};
 use self::socket::Socket;
 use self::stats::Shared;
@@ -33,6 +32,7 @@ use super::counts::add;
 use super::packet::{BTH_LEN, ICRC_LEN, MAX_PAYLOAD};
 use super::spare::Spare;
 use super::{Address, Frame, Opcode, Route, Wire, WireFull};
+pub(crate) use crate::backend::network::sixteen;
 use crate::raw_socket;
 
 mod batch;

@@ -2,11 +2,11 @@
 
 use uverbs_mlx5_prm::cmd::flow::{fte_match_param, fte_match_set_misc as misc};
 
-use super::super::flow::Edits;
 use super::super::reformat::Reformat;
 use super::super::rewrite::{Bits, HeaderField, Rewrite};
 use super::super::{Wrong, checksum};
 use super::*;
+use crate::backend::steering::Edits;
 
 /// Numbers of the egress and the ingress table.
 const OUT: u32 = 1;

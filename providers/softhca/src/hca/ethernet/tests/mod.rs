@@ -9,12 +9,12 @@ mod wire;
 
 use frame::Packet;
 
-use super::flow::{Direction, EntryContext, FlowDestination, GroupContext, Miss, TableContext};
 use super::headers::Headers;
-use super::matching::MATCH_LEN;
-use super::rss::{HashContext, HashFunction, Selector};
-use super::steering::{QueueOptions, Steering};
-use super::tir::{Spread, TirContext};
+use super::steering::Steering;
+use crate::backend::steering::{
+    Direction, EntryContext, FlowDestination, GroupContext, HashContext, HashFunction, MATCH_LEN,
+    Miss, QueueOptions, Selector, Spread, TableContext, TirContext,
+};
 
 /// Transport domain of the sender, and of all other queues.
 const OWN: u32 = 1;

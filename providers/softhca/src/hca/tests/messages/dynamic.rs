@@ -7,12 +7,12 @@ use uverbs_mlx5_prm::opcode::Opcode;
 use zerocopy::IntoBytes;
 use zerocopy::byteorder::big_endian::U32;
 
+use crate::backend::error::Noun;
 use crate::hca::context::DctState;
 use crate::hca::number::{Cqn, Key, Qpn, Srqn};
 use crate::hca::testing::*;
 use crate::hca::{
-    Access, DctContext, HcaConfig, HcaError, HcaEvent, Mtu, Noun, QpState, QpTransition, Service,
-    XrcSrq,
+    Access, DctContext, HcaConfig, HcaError, HcaEvent, Mtu, QpState, QpTransition, Service, XrcSrq,
 };
 use crate::wire::Faults;
 

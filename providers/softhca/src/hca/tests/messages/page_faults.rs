@@ -6,11 +6,12 @@ use proptest::prelude::*;
 use uverbs_mlx5_prm::eqe::PageFaultType;
 use uverbs_mlx5_prm::opcode::Opcode;
 
+use crate::backend::error::Noun;
 use crate::hca::dma::{ABSENT, READ_ONLY};
 use crate::hca::number::Key;
 use crate::hca::testing::*;
 use crate::hca::{
-    Access, Blocks, HcaConfig, HcaError, HcaEvent, Indirect, MkeyContext, Noun, PageFault, QpState,
+    Access, Blocks, HcaConfig, HcaError, HcaEvent, Indirect, MkeyContext, PageFault, QpState,
     QpTransition, Region,
 };
 use crate::wire::Faults;

@@ -35,14 +35,7 @@ use uverbs_kernel_abi::write::{
 };
 use zerocopy::IntoBytes;
 
-use crate::board::capabilities::{
-    BF_REG_SIZE, CLOCK_KHZ, COMP_VECTORS, DEVICE_MEMORY_LEN, LOCAL_CA_ACK_DELAY, MAX_CQ_COUNT,
-    MAX_CQ_PERIOD, MAX_RQ_DESC, MAX_SGE, MAX_SQ_DESC, MAX_STEERING, Paging,
-};
-use crate::board::profile::{FW_VER, VENDOR_ID};
-use crate::hca::ethernet::MAX_SPREAD;
-use crate::hca::number::Key;
-use crate::hca::{HcaConfig, MAX_BLOCK};
+use crate::backend::number::Key;
 use crate::kernel::call::{Call, Write, zero_extended};
 use crate::kernel::rdmavt;
 use crate::kernel::state::device::Device;
@@ -50,9 +43,15 @@ use crate::kernel::state::file::Context;
 use crate::kernel::verbs::queues::rss::TOLD_FIELDS;
 use crate::uar::uars_in_page;
 
+/// Maximum count and period (in microseconds) of event moderation (`MLX5_MAX_CQ_COUNT`,
+/// `MLX5_MAX_CQ_PERIOD`).
+const MAX_CQ_COUNT: u16 = u16::MAX;
+pub(crate) const MAX_CQ_PERIOD: u16 = (1 << 12) - 1;
+
 /// DEVICE.GET_CONTEXT.
 pub(crate) fn get_context(call: &mut Call<'_>) -> Result<(), Errno> {
-    call.output_optional(UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, &COMP_VECTORS)?;
+    let comp_vectors = call.device.config.comp_vectors;
+    call.output_optional(UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, &comp_vectors)?;
     call.output_optional(
         UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT,
         &IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS,
@@ -104,14 +103,14 @@ pub(crate) fn get_context(call: &mut Call<'_>) -> Result<(), Errno> {
 
 /// Response of the driver (`set_ucontext_resp`).
 fn context_response(device: &Device, context: &Context) -> mlx5_ib_alloc_ucontext_resp {
-    let config = device.hca.config();
+    let config = &device.config;
     mlx5_ib_alloc_ucontext_resp {
         qp_tab_size: config.max_qp.checked_next_power_of_two().unwrap_or(1 << 31),
-        bf_reg_size: BF_REG_SIZE,
+        bf_reg_size: config.bf_reg_size,
         tot_bfregs: context.tot_bfregs,
         cache_line_size: 64,
-        max_sq_desc_sz: MAX_SQ_DESC,
-        max_rq_desc_sz: MAX_RQ_DESC,
+        max_sq_desc_sz: config.max_sq_desc,
+        max_rq_desc_sz: config.max_rq_desc,
         max_send_wqebb: 1 << config.log_max_wqebbs,
         max_recv_wr: 1 << config.log_max_rq_entries,
         max_srq_recv_wr: 1 << config.log_max_rq_entries,
@@ -119,7 +118,7 @@ fn context_response(device: &Device, context: &Context) -> mlx5_ib_alloc_ucontex
         response_length: size_of::<mlx5_ib_alloc_ucontext_resp>() as u32,
         cqe_version: context.cqe_version,
         cmds_supp_uhw: MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE | MLX5_USER_CMDS_SUPP_UHW_CREATE_AH,
-        eth_min_inline: match device.profile.is_ethernet() {
+        eth_min_inline: match device.config.is_ethernet() {
             true if config.min_inline_header == 0 => MLX5_USER_INLINE_MODE_NONE,
             true => MLX5_USER_INLINE_MODE_L2,
             false => 0,
@@ -142,7 +141,8 @@ fn context_response(device: &Device, context: &Context) -> mlx5_ib_alloc_ucontex
 /// DEVICE.QUERY_CONTEXT, for clients that import a context.
 pub(crate) fn query_context(call: &mut Call<'_>) -> Result<(), Errno> {
     let context = call.file.context.ok_or(Errno::EINVAL)?;
-    call.output_optional(UVERBS_ATTR_QUERY_CONTEXT_NUM_COMP_VECTORS, &COMP_VECTORS)?;
+    let comp_vectors = call.device.config.comp_vectors;
+    call.output_optional(UVERBS_ATTR_QUERY_CONTEXT_NUM_COMP_VECTORS, &comp_vectors)?;
     call.output_optional(
         UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT,
         &IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS,
@@ -200,10 +200,10 @@ fn query_ex(call: &mut Call<'_>) -> Result<(), Errno> {
         return Err(Errno::EINVAL);
     }
     call.driver_output(driver_attributes(call.device, room).as_bytes())?;
-    let ethernet = call.device.profile.is_ethernet();
+    let ethernet = call.device.config.is_ethernet();
     let base = attributes(call.device);
-    let &HcaConfig { placement, device_memory, .. } = call.device.hca.config();
-    let placement = if placement { PLACEMENT } else { 0 };
+    let config = &call.device.config;
+    let placement = if config.placement { PLACEMENT } else { 0 };
     let response = ib_uverbs_ex_query_device_resp {
         base,
         response_length: call.response_length::<ib_uverbs_ex_query_device_resp>(),
@@ -211,26 +211,26 @@ fn query_ex(call: &mut Call<'_>) -> Result<(), Errno> {
         odp_caps: ib_uverbs_odp_caps {
             general_caps: PAGING,
             per_transport_caps: ib_uverbs_odp_caps_per_transport_caps {
-                rc_odp_caps: Paging::IN_PROCESS.connected,
-                uc_odp_caps: Paging::IN_PROCESS.uc,
-                ud_odp_caps: Paging::IN_PROCESS.ud,
+                rc_odp_caps: config.paging.connected,
+                uc_odp_caps: config.paging.uc,
+                ud_odp_caps: config.paging.ud,
             },
             ..ib_uverbs_odp_caps::default()
         },
         timestamp_mask: TIMESTAMP_MASK,
-        hca_core_clock: CLOCK_KHZ,
-        max_dm_size: if device_memory { DEVICE_MEMORY_LEN } else { 0 },
+        hca_core_clock: config.clock_khz,
+        max_dm_size: config.device_memory,
         tm_caps: tag_caps(call.device),
         rss_caps: match ethernet {
             true => ib_uverbs_rss_caps {
                 supported_qpts: 1 << IB_UVERBS_QPT_RAW_PACKET,
-                max_rwq_indirection_tables: MAX_STEERING,
-                max_rwq_indirection_table_size: MAX_SPREAD as u32,
+                max_rwq_indirection_tables: config.max_steering,
+                max_rwq_indirection_table_size: config.max_spread,
                 reserved: 0,
             },
             false => ib_uverbs_rss_caps::default(),
         },
-        max_wq_type_rq: call.device.profile.log_max_rq().map_or(0, |log| 1 << log),
+        max_wq_type_rq: config.log_max_rq.map_or(0, |log| 1 << log),
         raw_packet_caps: match ethernet {
             true => IB_UVERBS_RAW_PACKET_CAP_CVLAN_STRIPPING | IB_UVERBS_RAW_PACKET_CAP_IP_CSUM,
             false => 0,
@@ -249,7 +249,7 @@ fn query_ex(call: &mut Call<'_>) -> Result<(), Errno> {
 /// offload: segmentation, pacing, parsing, striding and tunnels are absent.
 fn driver_attributes(device: &Device, room: usize) -> mlx5_ib_query_device_resp {
     mlx5_ib_query_device_resp {
-        rss_caps: match device.profile.is_ethernet() {
+        rss_caps: match device.config.is_ethernet() {
             true => mlx5_ib_rss_caps {
                 rx_hash_fields_mask: TOLD_FIELDS,
                 rx_hash_function: MLX5_RX_HASH_FUNC_TOEPLITZ,
@@ -258,13 +258,13 @@ fn driver_attributes(device: &Device, room: usize) -> mlx5_ib_query_device_resp 
             false => mlx5_ib_rss_caps::default(),
         },
         cqe_comp_caps: mlx5_ib_cqe_comp_caps {
-            max_num: MAX_BLOCK as u32,
+            max_num: device.config.max_mini_cqes,
             supported_format: (MLX5_IB_CQE_RES_FORMAT_HASH | MLX5_IB_CQE_RES_FORMAT_CSUM).into(),
         },
         flags: MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_COMP,
         dci_streams_caps: mlx5_ib_dci_streams_caps {
-            max_log_num_concurent: device.hca.config().log_max_dci_streams,
-            max_log_num_errored: device.hca.config().log_max_dci_streams,
+            max_log_num_concurent: device.config.log_max_dci_streams,
+            max_log_num_errored: device.config.log_max_dci_streams,
         },
         response_length: room.min(size_of::<mlx5_ib_query_device_resp>()) as u32,
         ..mlx5_ib_query_device_resp::default()
@@ -277,13 +277,13 @@ const PLACEMENT: u64 = 1 << 38 | 1 << 40;
 /// Tag-matching capabilities (`mlx5_ib_query_device`): one SGE for each tag, and the device fetches
 /// rendezvous data (`IB_TM_CAP_RNDV_RC`).
 fn tag_caps(device: &Device) -> ib_uverbs_tm_caps {
-    match device.profile.log_max_tags() {
+    match device.config.log_max_tags {
         0 => ib_uverbs_tm_caps::default(),
         log_tags => ib_uverbs_tm_caps {
             max_rndv_hdr_size: 64,
             max_num_tags: (1 << log_tags) - 1,
             flags: 1,
-            max_ops: 1 << device.hca.config().log_max_wqebbs,
+            max_ops: 1 << device.config.log_max_wqebbs,
             max_sge: 1,
             reserved: 0,
         },
@@ -292,8 +292,7 @@ fn tag_caps(device: &Device) -> ib_uverbs_tm_caps {
 
 /// Device attributes (`copy_query_dev_fields`, filled in by `mlx5_ib_query_device`).
 pub(crate) fn attributes(device: &Device) -> ib_uverbs_query_device_resp {
-    let config = device.hca.config();
-    let profile = &device.profile;
+    let config = &device.config;
     let max_mcast_qp = config.max_mcast_qp;
     let flags = IB_UVERBS_DEVICE_CHANGE_PHY_PORT
         | IB_UVERBS_DEVICE_PORT_ACTIVE_EVENT
@@ -304,29 +303,29 @@ pub(crate) fn attributes(device: &Device) -> ib_uverbs_query_device_resp {
         | IB_UVERBS_DEVICE_MEM_WINDOW
         | IB_UVERBS_DEVICE_MEM_WINDOW_TYPE_2B
         | IB_UVERBS_DEVICE_XRC;
-    let frames = match profile.is_ethernet() {
+    let frames = match config.is_ethernet() {
         true => IB_UVERBS_DEVICE_RAW_IP_CSUM | IB_UVERBS_DEVICE_MANAGED_FLOW_STEERING,
         false => 0,
     };
     let told = ib_uverbs_query_device_resp {
-        fw_ver: FW_VER,
-        node_guid: profile.guid.into(),
-        sys_image_guid: profile.guid.into(),
+        fw_ver: config.fw_ver,
+        node_guid: config.guid.into(),
+        sys_image_guid: config.guid.into(),
         max_mr_size: u64::MAX,
         page_size_cap: !0xfff,
-        vendor_id: VENDOR_ID,
+        vendor_id: config.vendor_id,
         vendor_part_id: config.part.into(),
         hw_ver: 0,
         max_qp: config.max_qp,
         max_qp_wr: 1 << config.log_max_wqebbs,
         device_cap_flags: (flags | frames) as u32,
-        max_sge: MAX_SGE,
-        max_sge_rd: MAX_SGE,
+        max_sge: config.max_sge,
+        max_sge_rd: config.max_sge,
         max_cq: config.max_cq,
         max_cqe: (1 << config.log_max_cqes) - 1,
         max_mr: config.max_mkey,
         max_mw: config.max_mkey,
-        max_pd: profile.max_pd,
+        max_pd: config.max_pd,
         max_qp_rd_atom: u32::from(config.max_dest_rd_atomic),
         max_res_rd_atom: config.max_qp.saturating_mul(u32::from(config.max_dest_rd_atomic)),
         max_qp_init_rd_atom: u32::from(config.max_rd_atomic),
@@ -334,81 +333,15 @@ pub(crate) fn attributes(device: &Device) -> ib_uverbs_query_device_resp {
         max_mcast_grp: max_mcast_qp,
         max_mcast_qp_attach: max_mcast_qp,
         max_total_mcast_qp_attach: max_mcast_qp.saturating_mul(max_mcast_qp),
-        max_ah: profile.max_ah,
+        max_ah: config.max_ah,
         max_srq: config.max_srq,
         max_srq_wr: (1 << config.log_max_rq_entries) - 1,
         // An SRQ WQE begins with a link segment.
-        max_srq_sge: u32::from(MAX_RQ_DESC) / 16 - 1,
-        max_pkeys: profile.pkey_table_len(),
-        local_ca_ack_delay: LOCAL_CA_ACK_DELAY,
+        max_srq_sge: u32::from(config.max_rq_desc) / 16 - 1,
+        max_pkeys: config.pkey_table_len,
+        local_ca_ack_delay: config.local_ca_ack_delay,
         phys_port_cnt: 1,
         ..ib_uverbs_query_device_resp::default()
     };
     if device.rings.is_some() { rdmavt::verbs::attributes(told) } else { told }
-}
-
-#[cfg(test)]
-mod tests {
-    use uverbs_mlx5_prm::cmd::Field;
-    use uverbs_mlx5_prm::cmd::caps::cmd_hca_cap;
-    use uverbs_mlx5_prm::cmd::hca::query_hca_cap_out;
-
-    use super::*;
-    use crate::board::profile::Profile;
-    use crate::firmware::base::call::Call as Command;
-    use crate::firmware::device::caps::Capabilities;
-    use crate::hca::testing::Arena;
-    use crate::hca::{Hca, HcaConfig, LinkLayer};
-    use crate::wire::Fabric;
-
-    /// Bytes of a WQE's control and remote address segments, and of a data segment.
-    const SEGMENTS: u64 = 32;
-    const DATA_SEGMENT: u64 = 16;
-
-    /// Compares the attributes in process with those that Linux derives from the capabilities in a
-    /// virtual machine (`hw/mlx5/main.c`, `mlx5_ib_query_device`).
-    #[test]
-    fn both_fronts_give_one_answer() {
-        use cmd_hca_cap::*;
-        for link in [LinkLayer::Ethernet, LinkLayer::InfiniBand] {
-            let profile = Profile::new(1, HcaConfig { link, ..HcaConfig::default() });
-            let config = profile.hca.clone();
-            let mut output = [0; query_hca_cap_out::SIZE];
-            let whose = Capabilities {
-                profile: &profile,
-                config: &config,
-                atomic_mode: 0,
-                log_uars_in_page: 0,
-            };
-            whose.query(&mut Command { input: &[], output: &mut output, op_mod: 0 });
-            let cap = query_hca_cap_out::CAPABILITY.of(&output);
-            let wire = Box::new(Fabric::default().attach(&[]));
-            let hca = Hca::new(config.clone(), Box::new(Arena::new(4096)), wire);
-            let told = attributes(&Device::new(profile.clone(), hca));
-            let value = |field: Field| field.get(cap);
-            let power = |field| 1u64 << value(field);
-            let rq_sge = value(MAX_WQE_SZ_RQ) / DATA_SEGMENT;
-            let sq_sge = (value(MAX_WQE_SZ_SQ).min(512) - SEGMENTS) / DATA_SEGMENT;
-            for (name, told, derived) in [
-                ("max_qp", u64::from(told.max_qp), power(LOG_MAX_QP)),
-                ("max_qp_wr", told.max_qp_wr.into(), power(LOG_MAX_QP_SZ)),
-                ("max_cq", told.max_cq.into(), power(LOG_MAX_CQ)),
-                ("max_cqe", told.max_cqe.into(), power(LOG_MAX_CQ_SZ) - 1),
-                ("max_mr", told.max_mr.into(), power(LOG_MAX_MKEY)),
-                ("max_pd", told.max_pd.into(), power(LOG_MAX_PD)),
-                ("max_srq", told.max_srq.into(), power(LOG_MAX_SRQ)),
-                ("max_srq_wr", told.max_srq_wr.into(), power(LOG_MAX_SRQ_SZ) - 1),
-                ("max_sge", told.max_sge.into(), rq_sge.min(sq_sge)),
-                ("max_srq_sge", told.max_srq_sge.into(), rq_sge - 1),
-                ("max_qp_rd_atom", told.max_qp_rd_atom.into(), power(LOG_MAX_RA_REQ_QP)),
-                ("max_qp_init_rd_atom", told.max_qp_init_rd_atom.into(), power(LOG_MAX_RA_RES_QP)),
-                ("max_mcast_grp", told.max_mcast_grp.into(), power(LOG_MAX_MCG)),
-                ("max_mcast_qp_attach", told.max_mcast_qp_attach.into(), value(MAX_QP_MCG)),
-                ("local_ca_ack_delay", told.local_ca_ack_delay.into(), value(LOCAL_CA_ACK_DELAY)),
-                ("phys_port_cnt", told.phys_port_cnt.into(), value(NUM_PORTS)),
-            ] {
-                assert_eq!(told, derived, "{name} of {link:?}");
-            }
-        }
-    }
 }

@@ -36,9 +36,8 @@ use uverbs_mlx5_prm::cmd::steering::{
     modify_tis_bitmask, modify_tis_in, query_tis_in, query_tis_out, tisc,
 };
 
-use crate::firmware::base::call::{Call as Command, Refusal};
-use crate::firmware::device::caps::{Capabilities, kind};
-use crate::firmware::objects::{mkey, qp};
+use crate::backend::command::{LAG_TX_PORT, Refusal, is_free_list, is_stream_reset};
+use crate::backend::number::Key;
 use crate::kernel::call::Call;
 use crate::kernel::state::objects::{Mw, Object, Qp};
 
@@ -76,18 +75,11 @@ pub(crate) fn other(call: &mut Call<'_>) -> Result<(), Errno> {
         CmdOpcode::QUERY_LAG => return query_lag(call),
         _ => return Err(Errno::EINVAL),
     }
-    let op_mod = header::cmd_in::OP_MOD.get(&command) as u16;
     let mut output = [0; query_hca_cap_out::SIZE];
-    Capabilities {
-        profile: &call.device.profile,
-        config: call.device.hca.config(),
-        atomic_mode: 0,
-        log_uars_in_page: 0,
-    }
-    .query(&mut Command { input: &command, output: &mut output, op_mod });
+    call.device.hca.command(&command, &mut output);
     // Status 0, syndrome 0, and zeros behind them.
     let mut answer = vec![0; call.len(MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT)];
-    if kind::of(op_mod) == kind::GENERAL {
+    if header::cmd_in::OP_MOD.get(&command) >> 1 == GENERAL {
         let known = query_hca_cap_out::CAPABILITY.of(&output);
         let general = query_hca_cap_out::CAPABILITY.of_mut(&mut answer);
         OFFERED.iter().for_each(|field| field.set(general, field.get(known)));
@@ -110,7 +102,7 @@ fn query_lag(call: &mut Call<'_>) -> Result<(), Errno> {
 
 /// True if ports are bonded.
 fn has_lag(call: &Call<'_>) -> bool {
-    call.device.hca.config().lag_ports > 1
+    call.device.config.lag_ports > 1
 }
 
 /// Queue pair of a handle. `EINVAL` unless the command names the object that sends for it: the
@@ -152,6 +144,10 @@ pub(crate) fn query(call: &mut Call<'_>) -> Result<(), Errno> {
     call.output_bytes(MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_OUT, &answer[..room])
 }
 
+/// Capability kind of QUERY_HCA_CAP: general.
+const GENERAL: u64 = 0;
+/// Bytes of the shortest answer: status and syndrome.
+const SHORTEST_ANSWER: usize = 8;
 /// Bytes of CREATE_MKEY up to the end of the key's context, which the kernel reads
 /// (`devx_handle_mkey_create`).
 const SHORTEST: usize = 16 + mkc::SIZE;
@@ -168,29 +164,37 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
         return Err(Errno::EINVAL);
     }
     command.resize(command.len().max(create_mkey_in::SIZE), 0);
-    let made = create_mkey(call, create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of(&command));
     let room = call.len(MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_OUT);
     let mut answer = vec![0; room.max(create_mkey_out::SIZE)];
-    match made {
-        Ok(index) => create_mkey_out::MKEY_INDEX.set(&mut answer, index.into()),
-        Err(refusal) => refusal.answer(&mut answer),
+    if let Err(refusal) = create_mkey(call, &command, &mut answer) {
+        refusal.answer(&mut answer);
     }
     call.output_bytes(MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_OUT, &answer[..room])?;
-    made.map(drop).map_err(|_| Errno::EREMOTEIO)
+    check_status(&answer)
 }
 
-/// Creates the key. Returns its index.
-fn create_mkey(call: &mut Call<'_>, context: &[u8]) -> Result<u32, Refusal> {
-    if !mkey::is_free_list(context) {
+/// Creates the key. Fills the answer, unless the front itself refuses.
+fn create_mkey(call: &mut Call<'_>, command: &[u8], answer: &mut [u8]) -> Result<(), Refusal> {
+    let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of(command);
+    if !is_free_list(context) {
         return Err(Refusal::param("no key of this kind in process"));
     }
     let pd = call.file.objects.pd_of(mkc::PD.get32(context));
     let pd = pd.ok_or(Refusal::resource("no such protection domain"))?;
-    let key = mkey::create_free(&mut call.device.hca, context)?;
-    let handle = call.object(MLX5_IB_ATTR_DEVX_OBJ_CREATE_HANDLE).unwrap_or_default();
-    call.file.objects.hold(pd);
-    call.put_object(handle, Object::Mw(Mw { pd, key }));
-    Ok(key.index())
+    call.device.hca.command(command, answer);
+    if header::cmd_out::STATUS.get(answer) == 0 {
+        let variant = mkc::MKEY_7_0.get(context) as u8;
+        let key = Key::new(create_mkey_out::MKEY_INDEX.get32(answer), variant);
+        let handle = call.object(MLX5_IB_ATTR_DEVX_OBJ_CREATE_HANDLE).unwrap_or_default();
+        call.file.objects.hold(pd);
+        call.put_object(handle, Object::Mw(Mw { pd, key }));
+    }
+    Ok(())
+}
+
+/// `EREMOTEIO` if an answer is the device's refusal (`mlx5_cmd_do`).
+fn check_status(answer: &[u8]) -> Result<(), Errno> {
+    if header::cmd_out::STATUS.get(answer) == 0 { Ok(()) } else { Err(Errno::EREMOTEIO) }
 }
 
 /// DEVX_OBJ.MODIFY: RTS2RTS_QP of the queue pair that the handle names, or MODIFY_TIS
@@ -202,23 +206,31 @@ pub(crate) fn modify(call: &mut Call<'_>) -> Result<(), Errno> {
     let handle = call.object(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE).unwrap_or_default();
     let (of_qp, of_tis) = (CmdOpcode::RTS2RTS_QP, CmdOpcode::MODIFY_TIS);
     let numbers = [(of_qp, rst2init_qp_in::QPN), (of_tis, modify_tis_in::TISN)];
-    let done = match named(call, handle, &command, numbers)?.raw {
-        Some(_) => modify_tis(call, handle, &command),
-        None => rts2rts(call, handle, &command),
+    let is_raw = named(call, handle, &command, numbers)?.raw.is_some();
+    let room = call.len(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT);
+    let mut answer = vec![0; room.max(SHORTEST_ANSWER)];
+    let done = match is_raw {
+        true => modify_tis(call, handle, &command),
+        false => rts2rts(call, handle, &command, &mut answer),
     };
-    let mut answer = vec![0; call.len(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT)];
     if let Err(refusal) = done {
         refusal.answer(&mut answer);
     }
-    call.output_bytes(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT, &answer)?;
-    done.map_err(|_| Errno::EREMOTEIO)
+    call.output_bytes(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT, &answer[..room])?;
+    check_status(&answer)
 }
 
-fn rts2rts(call: &mut Call<'_>, handle: u32, command: &[u8]) -> Result<(), Refusal> {
+fn rts2rts(
+    call: &mut Call<'_>,
+    handle: u32,
+    command: &[u8],
+    answer: &mut [u8],
+) -> Result<(), Refusal> {
     let mask = rst2init_qp_in::OPT_PARAM_MASK.get(command);
-    if qp::is_stream_reset(command) {
-        qp::reset_stream(&mut call.device.hca, command)
-    } else if mask == qp::optpar::LAG_TX_PORT && has_lag(call) {
+    if is_stream_reset(command) {
+        call.device.hca.command(command, answer);
+        Ok(())
+    } else if mask == LAG_TX_PORT && has_lag(call) {
         let context = rst2init_qp_in::QPC.of(command);
         set_lag_port(call, handle, qpc::LAG_TX_PORT_AFFINITY.get(context) as u8)
     } else {
@@ -240,7 +252,7 @@ fn modify_tis(call: &mut Call<'_>, handle: u32, command: &[u8]) -> Result<(), Re
 
 /// Moves a queue pair to another of the bonded ports.
 fn set_lag_port(call: &mut Call<'_>, handle: u32, port: u8) -> Result<(), Refusal> {
-    if !(1..=call.device.hca.config().lag_ports).contains(&port) {
+    if !(1..=call.device.config.lag_ports).contains(&port) {
         return Err(Refusal::param("no such port"));
     }
     if let Some(Object::Qp(qp)) = call.file.objects.get_mut(handle) {

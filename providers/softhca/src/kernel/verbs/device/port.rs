@@ -18,7 +18,6 @@ use uverbs_kernel_abi::port::{
 };
 use zerocopy::IntoBytes;
 
-use crate::board::capabilities::{LINK_UP, MANAGER_LID, SPEED_EDR, WIDTH_4X};
 use crate::kernel::call::Call;
 use crate::kernel::state::device::Device;
 use crate::kernel::verbs::queues::qp_modify::gid;
@@ -26,8 +25,9 @@ use crate::kernel::verbs::queues::qp_modify::gid;
 /// Values of `link_layer`.
 const INFINIBAND: u8 = 1;
 const ETHERNET: u8 = 2;
-/// `phys_state` of a port that is down (IBTA 14.2.5.6).
+/// `phys_state` of a port that is down, and of one that is up (IBTA 14.2.5.6).
 const DISABLED: u8 = 3;
+const LINK_UP: u8 = 5;
 /// 100 Gb/s in units of 100 Mb/s.
 const SPEED: u64 = 1000;
 
@@ -62,24 +62,24 @@ pub(crate) fn query_speed(call: &mut Call<'_>) -> Result<(), Errno> {
 
 /// Port attributes, as `ib_query_port` reads them.
 pub(crate) fn attributes(device: &Device) -> ib_uverbs_query_port_resp {
-    let profile = &device.profile;
+    let config = &device.config;
     let (state, phys_state) = match device.port_up {
         true => (IB_PORT_ACTIVE, LINK_UP),
         false => (IB_PORT_DOWN, DISABLED),
     };
     let common = ib_uverbs_query_port_resp {
-        max_msg_sz: device.hca.config().max_msg_size,
-        gid_tbl_len: profile.gid_table_len(),
-        pkey_tbl_len: profile.pkey_table_len(),
+        max_msg_sz: config.max_msg_size,
+        gid_tbl_len: config.gid_table_len,
+        pkey_tbl_len: config.pkey_table_len,
         state,
         max_mtu: IB_MTU_4096,
-        active_mtu: profile.active_mtu() as u8,
-        active_width: WIDTH_4X,
-        active_speed: SPEED_EDR,
+        active_mtu: config.active_mtu as u8,
+        active_width: config.active_width,
+        active_speed: config.active_speed,
         phys_state,
         ..ib_uverbs_query_port_resp::default()
     };
-    match profile.is_ethernet() {
+    match config.is_ethernet() {
         true => ib_uverbs_query_port_resp {
             port_cap_flags: IB_UVERBS_PCF_CM_SUP | IB_UVERBS_PCF_IP_BASED_GIDS,
             link_layer: ETHERNET,
@@ -89,8 +89,8 @@ pub(crate) fn attributes(device: &Device) -> ib_uverbs_query_port_resp {
         false => ib_uverbs_query_port_resp {
             port_cap_flags: IB_UVERBS_PCF_CM_SUP | IB_UVERBS_PCF_SYS_IMAGE_GUID_SUP,
             link_layer: INFINIBAND,
-            lid: profile.lid,
-            sm_lid: MANAGER_LID,
+            lid: config.lid,
+            sm_lid: config.sm_lid,
             max_vl_num: 4,
             subnet_timeout: 18,
             ..common
@@ -100,7 +100,7 @@ pub(crate) fn attributes(device: &Device) -> ib_uverbs_query_port_resp {
 
 fn entry(device: &Device, index: u32) -> Result<ib_uverbs_gid_entry, Errno> {
     let gid = gid(device, index)?;
-    let entry = device.profile.gids.get(index as usize).ok_or(Errno::ENODATA)?;
+    let entry = device.config.gids.get(index as usize).ok_or(Errno::ENODATA)?;
     Ok(ib_uverbs_gid_entry {
         gid: zerocopy::transmute!(gid),
         gid_index: index,
@@ -132,7 +132,7 @@ pub(crate) fn query_gid_table(call: &mut Call<'_>) -> Result<(), Errno> {
     if size == 0 || !room.is_multiple_of(size) {
         return Err(Errno::EINVAL);
     }
-    let count = call.device.profile.gids.len();
+    let count = call.device.config.gids.len();
     if !call.file.has_context() || count > room / size {
         return Err(Errno::EINVAL);
     }

@@ -11,7 +11,7 @@ use uverbs_kernel_abi::mlx5::{
     MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC,
 };
 
-use crate::hca::HcaConfig;
+use crate::backend::config::Config;
 use crate::kernel::call::Call;
 use crate::kernel::state::objects::{Object, Uar};
 use crate::kernel::user::page_size;
@@ -27,7 +27,7 @@ pub(crate) fn alloc(call: &mut Call<'_>) -> Result<(), Errno> {
         return Err(Errno::EOPNOTSUPP);
     }
     let handle = call.object(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE).ok_or(Errno::ENOENT)?;
-    let &HcaConfig { first_uar, max_uars, max_blue_flame, .. } = call.device.hca.config();
+    let &Config { first_uar, max_uars, max_blue_flame, .. } = &call.device.config;
     let is_blue_flame = kind == u64::from(MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF);
     let blue_flame = &mut call.device.blue_flame;
     blue_flame.retain(|page| page.strong_count() > 0);

@@ -21,7 +21,7 @@ pub(crate) fn invoke(call: &mut Call<'_>) -> Result<(), Errno> {
         call.table.writes.iter().find(|write| write.command == command).ok_or(Errno::EOPNOTSUPP)?;
     // Refused on InfiniBand, as the methods of these objects (`kernel/call.rs`).
     let of_packets = [wq::EX_MODIFY_WQ.command, rss::EX_CREATE_RWQ_IND_TBL.command];
-    if of_packets.contains(&command) && !call.device.profile.is_ethernet() {
+    if of_packets.contains(&command) && !call.device.config.is_ethernet() {
         return Err(Errno::EOPNOTSUPP);
     }
     if call.len(UVERBS_ATTR_CORE_IN) < write.request

@@ -26,14 +26,14 @@ use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_REG_DM_MR_RESP_RKEY,
 };
 
-use crate::board::capabilities::{
-    DEVICE_MEMORY_LEN, DEVICE_MEMORY_UNIT as UNIT, LOG_MAX_DEVICE_MEMORY_ALIGNMENT,
-};
-use crate::hca::number::Key;
+use crate::backend::number::Key;
 use crate::kernel::call::Call;
 use crate::kernel::state::objects::{Backing, Dm, Mr, Object};
 use crate::kernel::user::page_size;
 use crate::kernel::verbs::memory::mr::{SUPPORTED, check_access, install};
+
+/// Granularity of lengths of device memory (`MLX5_MEMIC_BASE_SIZE`).
+const UNIT: u64 = 64;
 
 /// Rights that a region over device memory may have (`MLX5_IB_DM_MEMIC_ALLOWED_ACCESS`).
 const ALLOWED: u32 = IB_UVERBS_ACCESS_LOCAL_WRITE
@@ -44,7 +44,7 @@ const ALLOWED: u32 = IB_UVERBS_ACCESS_LOCAL_WRITE
 
 /// DM.ALLOC.
 pub(crate) fn alloc(call: &mut Call<'_>) -> Result<(), Errno> {
-    if !call.device.hca.config().device_memory {
+    if call.device.config.device_memory == 0 {
         return Err(Errno::EOPNOTSUPP);
     }
     let asked: u64 = call.input(UVERBS_ATTR_ALLOC_DM_LENGTH)?;
@@ -60,11 +60,13 @@ pub(crate) fn alloc(call: &mut Call<'_>) -> Result<(), Errno> {
     }
     // A length that overflows becomes 0.
     let size = asked.checked_next_multiple_of(UNIT).unwrap_or(0);
-    if size == 0 || alignment.saturating_sub(UNIT.ilog2()) > LOG_MAX_DEVICE_MEMORY_ALIGNMENT {
+    if size == 0
+        || alignment.saturating_sub(UNIT.ilog2()) > call.device.config.log_max_memic_alignment
+    {
         return Err(Errno::EINVAL);
     }
     let pages = size.checked_next_multiple_of(page_size()).ok_or(Errno::ENOMEM)?;
-    if pages > DEVICE_MEMORY_LEN - call.device.memic_taken {
+    if pages > call.device.config.device_memory - call.device.memic_taken {
         return Err(Errno::ENOMEM);
     }
     let handle = call.object(UVERBS_ATTR_ALLOC_DM_HANDLE).ok_or(Errno::ENOENT)?;
@@ -109,7 +111,7 @@ pub(crate) fn register(call: &mut Call<'_>) -> Result<(), Errno> {
         return Err(Errno::EINVAL);
     }
     // Order among the bytes of device memory is the device's own.
-    check_access(access_flags | IB_UVERBS_ACCESS_RELAXED_ORDERING, call.device.hca.config())?;
+    check_access(access_flags | IB_UVERBS_ACCESS_RELAXED_ORDERING, &call.device.config)?;
     let handle = call.object(UVERBS_ATTR_REG_DM_MR_HANDLE).ok_or(Errno::ENOENT)?;
     let memory = call.object(UVERBS_ATTR_REG_DM_MR_DM_HANDLE).ok_or(Errno::ENOENT)?;
     let pd = call.object(UVERBS_ATTR_REG_DM_MR_PD_HANDLE).ok_or(Errno::ENOENT)?;

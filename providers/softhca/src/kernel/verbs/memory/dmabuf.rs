@@ -29,7 +29,7 @@ use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY,
 };
 
-use crate::hca::number::Key;
+use crate::backend::number::Key;
 use crate::kernel::call::Call;
 use crate::kernel::state::objects::{Backing, Mr};
 use crate::kernel::user::{dup, page_size};
@@ -50,14 +50,14 @@ pub(crate) fn register(call: &mut Call<'_>) -> Result<(), Errno> {
     check_offsets(offset, iova)?;
     let fd: u32 = call.input(UVERBS_ATTR_REG_DMABUF_MR_FD)?;
     let access_flags = call.flags(UVERBS_ATTR_REG_DMABUF_MR_ACCESS_FLAGS, ALLOWED)?;
-    check_access(access_flags, call.device.hca.config())?;
+    check_access(access_flags, &call.device.config)?;
     // `reg_user_mr_dmabuf_by_data_direct`.
     let direct = MLX5_IB_UAPI_REG_DMABUF_ACCESS_DATA_DIRECT;
     if call.flags(MLX5_IB_ATTR_REG_DMABUF_MR_ACCESS_FLAGS, direct)? != 0 {
         if !iova.is_multiple_of(page_size()) {
             return Err(Errno::EOPNOTSUPP);
         }
-        if !call.device.hca.config().data_direct {
+        if !call.device.config.data_direct {
             return Err(Errno::EINVAL);
         }
     }
@@ -88,7 +88,7 @@ pub(crate) fn data_direct_path(call: &mut Call<'_>) -> Result<(), Errno> {
     if !call.file.has_context() {
         return Err(Errno::EINVAL);
     }
-    if !call.device.hca.config().data_direct {
+    if !call.device.config.data_direct {
         return Err(Errno::ENODEV);
     }
     if call.len(MLX5_IB_ATTR_GET_DATA_DIRECT_SYSFS_PATH) < DATA_DIRECT_PATH.len() {

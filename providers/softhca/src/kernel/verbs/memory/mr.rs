@@ -22,8 +22,10 @@ use uverbs_kernel_abi::wc::ib_uverbs_sge;
 use uverbs_kernel_abi::write::{IB_USER_VERBS_CMD_REG_MR, IB_USER_VERBS_CMD_REREG_MR};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::hca::number::{Key, Pdn};
-use crate::hca::{Access, HcaConfig, MkeyContext, Region};
+use crate::backend::config::Config;
+use crate::backend::context::{Access, MkeyContext};
+use crate::backend::number::{Key, Pdn};
+use crate::backend::region::Region;
 use crate::kernel::call::{Call, Write};
 use crate::kernel::state::device::{Device, errno};
 use crate::kernel::state::objects::{Backing, Mr, Object};
@@ -64,7 +66,7 @@ pub(crate) const SUPPORTED: u32 = IB_UVERBS_ACCESS_LOCAL_WRITE
 
 /// Checks access flags (`ib_check_mr_access`) by the device's capabilities
 /// (`IB_DEVICE_FLUSH_GLOBAL`).
-pub(crate) fn check_access(flags: u32, config: &HcaConfig) -> Result<(), Errno> {
+pub(crate) fn check_access(flags: u32, config: &Config) -> Result<(), Errno> {
     let remote = IB_UVERBS_ACCESS_REMOTE_ATOMIC | IB_UVERBS_ACCESS_REMOTE_WRITE;
     if flags & remote != 0 && flags & IB_UVERBS_ACCESS_LOCAL_WRITE == 0 {
         return Err(Errno::EINVAL);
@@ -106,7 +108,7 @@ pub(crate) fn rights(flags: u32) -> Access {
 
 /// Converts access flags of a QP. An mlx5 context has bits for three remote rights (`rre`, `rwe`,
 /// `rae`); a device with memory placement keeps one more.
-pub(crate) fn queue_rights(flags: u32, config: &HcaConfig) -> Access {
+pub(crate) fn queue_rights(flags: u32, config: &Config) -> Access {
     let mut kept = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
     kept.set(Access::FLUSH_GLOBAL, config.placement);
     rights(flags) & kept
@@ -130,7 +132,7 @@ fn reg(call: &mut Call<'_>) -> Result<(), Errno> {
     let request: ib_uverbs_reg_mr = call.request()?;
     check_offsets(request.start, request.hca_va)?;
     let handle = call.new_handle(UVERBS_OBJECT_MR)?;
-    check_access(request.access_flags, call.device.hca.config())?;
+    check_access(request.access_flags, &call.device.config)?;
     let mr = Mr {
         pd: request.pd_handle,
         key: Key::default(),
@@ -226,7 +228,7 @@ fn rereg(call: &mut Call<'_>) -> Result<(), Errno> {
     }
     let mut mr = old.clone();
     if given(IB_MR_REREG_ACCESS) {
-        check_access(request.access_flags, call.device.hca.config())?;
+        check_access(request.access_flags, &call.device.config)?;
         mr.access_flags = request.access_flags;
     }
     if given(IB_MR_REREG_PD) {
@@ -368,8 +370,7 @@ mod tests {
 
     #[test]
     fn rights_and_flags() {
-        let (mlx5, more) =
-            (HcaConfig::default(), HcaConfig { placement: true, ..HcaConfig::default() });
+        let (mlx5, more) = (Config::default(), Config { placement: true, ..Config::default() });
         let check = |flags| check_access(flags, &mlx5);
         assert_eq!(check(IB_UVERBS_ACCESS_REMOTE_WRITE), Err(Errno::EINVAL));
         assert_eq!(check(IB_UVERBS_ACCESS_REMOTE_READ), Ok(()));

@@ -9,7 +9,7 @@ use uverbs_kernel_abi::pd::{ib_uverbs_alloc_pd, ib_uverbs_alloc_pd_resp};
 use uverbs_kernel_abi::write::IB_USER_VERBS_CMD_ALLOC_PD;
 use zerocopy::IntoBytes;
 
-use crate::hca::number::Pdn;
+use crate::backend::number::Pdn;
 use crate::kernel::call::{Call, Write};
 use crate::kernel::state::objects::{Object, Pd};
 
@@ -32,7 +32,7 @@ fn alloc(call: &mut Call<'_>) -> Result<(), Errno> {
     let _request: ib_uverbs_alloc_pd = call.request()?;
     let handle = call.new_handle(UVERBS_OBJECT_PD)?;
     let device = &mut *call.device;
-    if device.pds.len() >= device.profile.max_pd as usize {
+    if device.pds.len() >= device.config.max_pd as usize {
         return Err(Errno::ENOMEM);
     }
     // Firmware reserves number 0. Takes the number above the highest, or a gap.

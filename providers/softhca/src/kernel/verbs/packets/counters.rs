@@ -42,7 +42,7 @@ pub(crate) fn read(call: &mut Call<'_>) -> Result<(), Errno> {
     let mut values = vec![0u64; room / size_of::<u64>()];
     let counters = call.file.objects.counters(handle)?;
     let number = counters.number.ok_or(Errno::EINVAL)?;
-    let count = *call.device.hca.steering().counter(number).map_err(flows::errno)?;
+    let count = call.device.hca.steering().counter(number).map_err(flows::errno)?;
     for place in &counters.places {
         let value = values.get_mut(place.index as usize).ok_or(Errno::EINVAL)?;
         *value += if place.description == IB_COUNTER_BYTES { count.bytes } else { count.packets };

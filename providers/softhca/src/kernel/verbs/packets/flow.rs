@@ -65,7 +65,7 @@ fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     }
     let described = counters::description(call)?;
     let table = table(&attr, &specs)?;
-    if !call.device.profile.is_ethernet() {
+    if !call.device.config.is_ethernet() {
         // InfiniBand ports have no flow tables (`mlx5_get_flow_namespace`).
         return Err(Errno::EOPNOTSUPP);
     }

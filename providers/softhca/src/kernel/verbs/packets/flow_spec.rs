@@ -13,7 +13,7 @@ use uverbs_mlx5_prm::cmd::Field;
 use uverbs_mlx5_prm::cmd::flow::{fte_match_param, fte_match_set_lyr_2_4, fte_match_set_misc};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::hca::ethernet::MATCH_LEN;
+use crate::backend::steering::MATCH_LEN;
 use crate::kernel::call::zero_extended;
 use crate::kernel::state::flows::Param;
 

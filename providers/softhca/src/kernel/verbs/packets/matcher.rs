@@ -23,7 +23,7 @@ use uverbs_kernel_abi::objects::{UVERBS_OBJECT_FLOW, UVERBS_OBJECT_QP};
 use uverbs_kernel_abi::qp::IB_UVERBS_QPT_RAW_PACKET;
 use uverbs_mlx5_prm::cmd::flow::{fte_match_param, fte_match_set_lyr_2_4};
 
-use crate::hca::ethernet::MATCH_LEN;
+use crate::backend::steering::MATCH_LEN;
 use crate::kernel::attr::{AttrSpec as A, Use};
 use crate::kernel::call::{Call, Method};
 use crate::kernel::state::flows::{MULTICAST, PRIORITIES, Param, REST, Rule};
@@ -106,7 +106,7 @@ fn create_rule(call: &mut Call<'_>) -> Result<(), Errno> {
     };
     let priority = u8::try_from(matcher.priority).ok().filter(|priority| *priority < PRIORITIES);
     let priority = priority.ok_or(Errno::ENOMEM)?;
-    if !matcher.receives || !call.device.profile.is_ethernet() {
+    if !matcher.receives || !call.device.config.is_ethernet() {
         // There is no such flow table (`mlx5_get_flow_namespace`).
         return Err(Errno::EOPNOTSUPP);
     }

@@ -6,11 +6,11 @@ use uverbs_kernel_abi::mcast::{ib_uverbs_attach_mcast, ib_uverbs_detach_mcast};
 use uverbs_kernel_abi::qp::IB_UVERBS_QPT_UD;
 use uverbs_kernel_abi::write::{IB_USER_VERBS_CMD_ATTACH_MCAST, IB_USER_VERBS_CMD_DETACH_MCAST};
 
-use crate::hca::number::Qpn;
+use crate::backend::address::Address;
+use crate::backend::number::Qpn;
 use crate::kernel::call::{Call, Write};
 use crate::kernel::state::device::errno;
 use crate::kernel::state::objects::{Object, Qp};
-use crate::wire::Address;
 
 /// ATTACH_MCAST.
 pub(crate) const ATTACH_MCAST: Write = Write {
@@ -40,7 +40,7 @@ fn attach(call: &mut Call<'_>) -> Result<(), Errno> {
         return Ok(());
     }
     let qpn = check(call, qp, group)?;
-    call.device.hca.attach_mcast(qpn, request.gid).map_err(errno)?;
+    call.device.hca.steering().attach_mcast(qpn, request.gid).map_err(errno)?;
     if let Some(Object::Qp(qp)) = call.file.objects.get_mut(request.qp_handle) {
         qp.groups.insert(group);
     }
@@ -58,12 +58,12 @@ fn detach(call: &mut Call<'_>) -> Result<(), Errno> {
     if let Some(Object::Qp(qp)) = call.file.objects.get_mut(request.qp_handle) {
         qp.groups.remove(&group);
     }
-    call.device.hca.detach_mcast(qpn, request.gid).map_err(errno)
+    call.device.hca.steering().detach_mcast(qpn, request.gid).map_err(errno)
 }
 
 /// Checks group and QP (`ib_attach_mcast` and `ib_detach_mcast`). On Ethernet the LID is ignored.
 fn check(call: &Call<'_>, qp: &Qp, (gid, lid): ([u8; 16], u16)) -> Result<Qpn, Errno> {
-    let lid_fits = call.device.profile.is_ethernet() || (FIRST_LID..PERMISSIVE_LID).contains(&lid);
+    let lid_fits = call.device.config.is_ethernet() || (FIRST_LID..PERMISSIVE_LID).contains(&lid);
     match (Address { gid, lid: 0 }).is_group() && qp.kind == IB_UVERBS_QPT_UD && lid_fits {
         true => Ok(qp.qpn),
         false => Err(Errno::EINVAL),

@@ -26,12 +26,13 @@ use uverbs_kernel_abi::write::{
 };
 use zerocopy::IntoBytes;
 
-use crate::board::capabilities::{COMP_VECTORS, MAX_CQ_PERIOD};
-use crate::hca::number::{Cqn, UarNumber};
-use crate::hca::{CqContext, MiniCqe, Moderation, Region};
+use crate::backend::context::{CqContext, MiniCqe, Moderation};
+use crate::backend::number::{Cqn, UarNumber};
+use crate::backend::region::Region;
 use crate::kernel::call::{Call, Write, zero_extended};
 use crate::kernel::state::device::errno;
 use crate::kernel::state::objects::{Cq, Object};
+use crate::kernel::verbs::device::context::MAX_CQ_PERIOD;
 
 /// CQ.CREATE.
 pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
@@ -42,7 +43,7 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
         UVERBS_ATTR_CREATE_CQ_FLAGS,
         IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION | IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN,
     )?;
-    if comp_vector >= COMP_VECTORS {
+    if comp_vector >= call.device.config.comp_vectors {
         return Err(Errno::EINVAL);
     }
     let handle = call.object(UVERBS_ATTR_CREATE_CQ_HANDLE).ok_or(Errno::ENOENT)?;
@@ -50,7 +51,7 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     let event_file = call.object(UVERBS_ATTR_CREATE_CQ_EVENT_FD);
 
     // From here on as `mlx5_ib_create_cq`.
-    let limit = 1u32 << call.device.hca.config().log_max_cqes;
+    let limit = 1u32 << call.device.config.log_max_cqes;
     if asked > limit {
         return Err(Errno::EINVAL);
     }
@@ -167,7 +168,7 @@ fn resize(call: &mut Call<'_>) -> Result<(), Errno> {
     let request: ib_uverbs_resize_cq = call.request()?;
     let cq = call.file.objects.cq(request.cq_handle)?;
     let (cqn, old, old_pinned) = (cq.cqn, cq.entries, cq.pinned);
-    let limit = 1u32 << call.device.hca.config().log_max_cqes;
+    let limit = 1u32 << call.device.config.log_max_cqes;
     if request.cqe < 1 || request.cqe > limit {
         return Err(Errno::EINVAL);
     }

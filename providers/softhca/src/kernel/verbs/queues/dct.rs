@@ -11,7 +11,8 @@ use uverbs_kernel_abi::qp::{
 };
 use zerocopy::IntoBytes;
 
-use crate::hca::{Access, DctContext, Mtu, QpState};
+use crate::backend::config::agree;
+use crate::backend::context::{Access, DctContext, Mtu, QpState};
 use crate::kernel::call::Call;
 use crate::kernel::state::device::errno;
 use crate::kernel::state::objects::{Dct, Object};
@@ -72,10 +73,10 @@ pub(crate) fn modify(call: &mut Call<'_>, request: &ib_uverbs_modify_qp) -> Resu
     let mut dctn = None;
     match (state, to) {
         (QpState::Reset, QpState::Init) if mask == INIT => {
-            if request.pkey_index >= call.device.profile.pkey_table_len() {
+            if request.pkey_index >= call.device.config.pkey_table_len {
                 return Err(Errno::EINVAL);
             }
-            context.access = queue_rights(request.qp_access_flags, call.device.hca.config());
+            context.access = queue_rights(request.qp_access_flags, &call.device.config);
             context.pkey_index = request.pkey_index;
         }
         (QpState::Init, QpState::Rtr) if mask == RTR => {
@@ -99,7 +100,7 @@ pub(crate) fn modify(call: &mut Call<'_>, request: &ib_uverbs_modify_qp) -> Resu
         }
     }
     let Some(dctn) = dctn else { return Ok(()) };
-    let ece = call.device.hca.config().agree(ece);
+    let ece = agree(call.device.config.ece, ece);
     let room = call.len(UVERBS_ATTR_UHW_OUT).min(size_of::<mlx5_ib_modify_qp_resp>());
     let answer = mlx5_ib_modify_qp_resp {
         response_length: room as u32,

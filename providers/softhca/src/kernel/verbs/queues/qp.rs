@@ -27,8 +27,9 @@ use uverbs_kernel_abi::qp::{
 };
 use zerocopy::IntoBytes;
 
-use crate::hca::number::{Cqn, Qpn, UarNumber};
-use crate::hca::{CqeScatter, DciStreams, QpContext, Region, RqContext, Service, SqContext};
+use crate::backend::context::{CqeScatter, DciStreams, QpContext, RqContext, Service, SqContext};
+use crate::backend::number::{Cqn, Qpn, UarNumber};
+use crate::backend::region::Region;
 use crate::kernel::call::Call;
 use crate::kernel::state::device::errno;
 use crate::kernel::state::objects::{Object, Qp};
@@ -116,7 +117,7 @@ fn told(
     raw: Option<&RawQueues>,
 ) -> mlx5_ib_create_qp_resp {
     let Some(raw) = raw else {
-        let ece_options = if request.ece_options == 0 { 0 } else { call.device.hca.config().ece };
+        let ece_options = if request.ece_options == 0 { 0 } else { call.device.config.ece };
         return mlx5_ib_create_qp_resp { ece_options, ..Default::default() };
     };
     let mut told = mlx5_ib_create_qp_resp::default();

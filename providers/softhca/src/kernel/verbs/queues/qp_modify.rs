@@ -20,15 +20,17 @@ use uverbs_kernel_abi::write::{
 };
 use zerocopy::IntoBytes;
 
-use crate::hca::number::Qpn;
-use crate::hca::{AddressVector, HcaConfig, Mtu, QpAttrs, QpState};
+use crate::backend::address::Address;
+use crate::backend::config::{Config, agree};
+use crate::backend::context::{AddressVector, Mtu, QpAttrs, QpState};
+use crate::backend::number::Qpn;
+use crate::backend::psn::Psn;
 use crate::kernel::call::{Call, Write, zero_extended};
 use crate::kernel::state::device::{Device, errno};
 use crate::kernel::state::objects::Object;
 use crate::kernel::transition;
 use crate::kernel::verbs::memory::mr::{access_flags, queue_rights};
 use crate::kernel::verbs::queues::dct;
-use crate::wire::{Address, Psn};
 
 /// MODIFY_QP.
 pub(crate) const MODIFY_QP: Write = Write {
@@ -114,11 +116,11 @@ fn change(call: &mut Call<'_>, mut request: ib_uverbs_modify_qp, rate: u32) -> R
     if !transition::is_ok(kind, from, to, mask) {
         return Err(Errno::EINVAL);
     }
-    let config = call.device.hca.config();
+    let config = &call.device.config;
     // `validate_rd_atomic`.
     let most =
         if kind == IB_UVERBS_QPT_DRIVER { config.max_dc_rd_atomic } else { config.max_rd_atomic };
-    if mask & IB_QP_PKEY_INDEX != 0 && request.pkey_index >= call.device.profile.pkey_table_len()
+    if mask & IB_QP_PKEY_INDEX != 0 && request.pkey_index >= call.device.config.pkey_table_len
         || mask & IB_QP_MAX_QP_RD_ATOMIC != 0 && request.max_rd_atomic > most
         || mask & IB_QP_MAX_DEST_RD_ATOMIC != 0
             && request.max_dest_rd_atomic > config.max_dest_rd_atomic
@@ -132,12 +134,12 @@ fn change(call: &mut Call<'_>, mut request: ib_uverbs_modify_qp, rate: u32) -> R
     if mask & IB_QP_PATH_MTU != 0 {
         let mtu = path_mtu(call.device, request.path_mtu).ok_or(Errno::EINVAL)?;
         // mlx5_ib passes on any valid MTU; firmware refuses one above the port's.
-        if mtu > call.device.profile.active_mtu() {
+        if mtu > call.device.config.active_mtu {
             return Err(Errno::EINVAL);
         }
         attrs.path_mtu = mtu;
     }
-    apply(&mut attrs, &request, call.device.hca.config());
+    apply(&mut attrs, &request, &call.device.config);
     call.device.hca.modify_qp(qpn, command, &attrs).map_err(errno)?;
     if let (QpState::Reset, Some(rings)) = (to, &mut call.device.rings) {
         rings.reset(qpn);
@@ -146,7 +148,7 @@ fn change(call: &mut Call<'_>, mut request: ib_uverbs_modify_qp, rate: u32) -> R
     let up = works(to) && (works(from) || from == QpState::Reset);
     let answer = mlx5_ib_modify_qp_resp {
         response_length: size_of::<mlx5_ib_modify_qp_resp>() as u32,
-        ece_options: if up { call.device.hca.config().agree(own.ece_options) } else { 0 },
+        ece_options: if up { agree(call.device.config.ece, own.ece_options) } else { 0 },
         ..mlx5_ib_modify_qp_resp::default()
     };
     if call.len(UVERBS_ATTR_UHW_OUT) < size_of_val(&answer) {
@@ -162,7 +164,7 @@ fn path_mtu(device: &Device, code: u8) -> Option<Mtu> {
         return Mtu::from_code(code);
     }
     let asked = if OPA_MTUS.contains(&code) { Some(Mtu::B4096) } else { Mtu::from_code(code) };
-    asked.map(|asked| asked.min(device.profile.active_mtu()))
+    asked.map(|asked| asked.min(device.config.active_mtu))
 }
 
 /// Codes of 8192 and 10240 bytes.
@@ -271,7 +273,7 @@ fn check_ports(request: &mut ib_uverbs_modify_qp, current: u8) -> Result<(), Err
 
 /// Copies the attributes that the mask names. Fields narrower than their byte are truncated without
 /// error, as `MLX5_SET` does; so are PSNs (`_ib_modify_qp`).
-fn apply(attrs: &mut QpAttrs, request: &ib_uverbs_modify_qp, config: &HcaConfig) {
+fn apply(attrs: &mut QpAttrs, request: &ib_uverbs_modify_qp, config: &Config) {
     let given = |bit: u32| request.attr_mask & bit != 0;
     if given(IB_QP_QKEY) {
         attrs.qkey = request.qkey;
@@ -323,18 +325,18 @@ fn apply(attrs: &mut QpAttrs, request: &ib_uverbs_modify_qp, config: &HcaConfig)
 /// `EINVAL` without GRH on Ethernet, for a GID index outside of the table, or for GIDs of two
 /// address families; `ENODATA` for an empty entry (`rdma_get_gid_attr`).
 pub(crate) fn path(device: &Device, dest: &ib_uverbs_qp_dest) -> Result<AddressVector, Errno> {
-    let profile = &device.profile;
+    let config = &device.config;
     let global = dest.is_global != 0;
     let (src_gid, dst_gid) = (source(device, dest)?, if global { dest.dgid } else { [0; 16] });
-    if profile.is_ethernet() {
+    if config.is_ethernet() {
         check_families(&src_gid, &dst_gid)?;
     }
-    let dst_lid = match profile.is_ethernet() {
+    let dst_lid = match config.is_ethernet() {
         true => 0,
         false => dest.dlid,
     };
     Ok(AddressVector {
-        src: Address { gid: device.hca.resolve(src_gid), lid: profile.lid },
+        src: Address { gid: device.hca.resolve(src_gid), lid: config.lid },
         dst: Address { gid: device.hca.resolve(dst_gid), lid: dst_lid },
         dgid: dst_gid,
         sgid_index: dest.sgid_index,
@@ -357,7 +359,7 @@ pub(crate) fn path(device: &Device, dest: &ib_uverbs_qp_dest) -> Result<AddressV
 /// `EINVAL` without GRH on Ethernet, or for a GID index outside of the table; `ENODATA` for an
 /// empty entry.
 pub(crate) fn source(device: &Device, dest: &ib_uverbs_qp_dest) -> Result<[u8; 16], Errno> {
-    match (dest.is_global != 0, device.profile.is_ethernet()) {
+    match (dest.is_global != 0, device.config.is_ethernet()) {
         (true, _) => gid(device, u32::from(dest.sgid_index)),
         (false, false) => Ok([0; 16]),
         (false, true) => Err(Errno::EINVAL),
@@ -377,10 +379,10 @@ fn check_families(src: &[u8; 16], dst: &[u8; 16]) -> Result<(), Errno> {
 
 /// GID at an index (`rdma_get_gid_attr`).
 pub(crate) fn gid(device: &Device, index: u32) -> Result<[u8; 16], Errno> {
-    if index >= device.profile.gid_table_len() {
+    if index >= device.config.gid_table_len {
         return Err(Errno::EINVAL);
     }
-    match device.profile.gids.get(index as usize) {
+    match device.config.gids.get(index as usize) {
         Some(entry) => Ok(entry.gid),
         None => Err(Errno::ENODATA),
     }

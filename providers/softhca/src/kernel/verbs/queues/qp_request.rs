@@ -21,8 +21,7 @@ use uverbs_kernel_abi::qp::{
     IB_UVERBS_QPT_XRC_TGT, ib_uverbs_qp_cap,
 };
 
-use crate::board::capabilities::{MAX_RQ_DESC, MAX_SQ_DESC};
-use crate::hca::Service;
+use crate::backend::context::Service;
 use crate::kernel::call::{Call, zero_extended};
 
 /// Bytes of a WQEBB.
@@ -221,7 +220,7 @@ impl Queues {
         asked: &Asked,
         request: &mlx5_ib_create_qp,
     ) -> Result<Self, Errno> {
-        let config = call.device.hca.config();
+        let config = &call.device.config;
         let most_recv = 1u32 << config.log_max_rq_entries;
         let most_send = 1u32 << config.log_max_wqebbs;
         if asked.cap.max_recv_wr > most_recv {
@@ -232,7 +231,7 @@ impl Queues {
         let rq_count = if none { 0 } else { request.rq_wqe_count };
         let (sq_count, rq_shift) = (request.sq_wqe_count, request.rq_wqe_shift);
         if rq_count != 0 {
-            let largest = u32::from(MAX_RQ_DESC).trailing_zeros();
+            let largest = u32::from(config.max_rq_desc).ilog2();
             if rq_count > most_recv || !(4..=largest).contains(&rq_shift) {
                 return Err(Errno::EINVAL);
             }
@@ -240,8 +239,9 @@ impl Queues {
         if sq_count != 0 && (!sq_count.is_power_of_two() || sq_count > most_send) {
             return Err(Errno::EINVAL);
         }
-        // A send WQE always fits: `MAX_SQ_DESC` is 16 WQEBBs.
-        const { assert!(MAX_SQ_DESC as u64 == 16 * WQEBB) };
+        if u64::from(config.max_sq_desc) < WQEBB {
+            return Err(Errno::EINVAL);
+        }
         Ok(Self { sq_count, rq_count, rq_shift })
     }
 

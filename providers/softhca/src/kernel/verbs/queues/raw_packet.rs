@@ -5,9 +5,12 @@ use nix::errno::Errno;
 use uverbs_kernel_abi::mlx5::mlx5_ib_create_qp;
 use uverbs_mlx5_prm::doorbell::MLX5_ADAPTER_PAGE_SIZE;
 
-use crate::hca::ethernet::{HashContext, HashFunction, QueueOptions, Selector, Spread, TirContext};
-use crate::hca::number::{Qpn, UarNumber};
-use crate::hca::{QpContext, QpState, Region, RqContext, Service, SqContext};
+use crate::backend::context::{QpContext, QpState, RqContext, Service, SqContext};
+use crate::backend::number::{Qpn, UarNumber};
+use crate::backend::region::Region;
+use crate::backend::steering::{
+    HashContext, HashFunction, QueueOptions, Selector, Spread, TirContext,
+};
 use crate::kernel::call::Call;
 use crate::kernel::state::flows;
 use crate::kernel::state::raw_queues::RawQueues;
@@ -35,7 +38,7 @@ pub(crate) fn create(
     queues: &Queues,
 ) -> Result<Made, Errno> {
     // `process_create_flags`: InfiniBand ports lack the Ethernet capabilities.
-    if asked.strips_vlan && !call.device.profile.is_ethernet() {
+    if asked.strips_vlan && !call.device.config.is_ethernet() {
         return Err(Errno::EOPNOTSUPP);
     }
     if asked.srq.is_some() || queues.sq_bytes() + queues.rq_bytes() == 0 {

@@ -34,10 +34,10 @@ use uverbs_kernel_abi::write::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::hca::ethernet::{
-    HashContext, HashFunction, MAX_SPREAD, Selector, Spread, TirContext, hash_field,
+use crate::backend::number::Qpn;
+use crate::backend::steering::{
+    HashContext, HashFunction, Selector, Spread, TirContext, hash_field,
 };
-use crate::hca::number::Qpn;
 use crate::kernel::call::{Call, Write, zero_extended};
 use crate::kernel::state::flows;
 use crate::kernel::state::objects::{IndTable, Object, Qp};
@@ -85,7 +85,7 @@ fn create_table(call: &mut Call<'_>) -> Result<(), Errno> {
         return Err(Errno::EOPNOTSUPP);
     }
     let room = call.len(UVERBS_ATTR_UHW_OUT);
-    if numbers.len() > MAX_SPREAD
+    if numbers.len() > call.device.config.max_spread as usize
         || room != 0 && room < size_of::<mlx5_ib_create_rwq_ind_tbl_resp>()
     {
         return Err(Errno::EINVAL);

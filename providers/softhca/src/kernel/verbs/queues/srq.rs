@@ -23,8 +23,8 @@ use uverbs_kernel_abi::srq::{
 use uverbs_kernel_abi::write::{IB_USER_VERBS_CMD_MODIFY_SRQ, IB_USER_VERBS_CMD_QUERY_SRQ};
 use zerocopy::IntoBytes;
 
-use crate::board::capabilities::MAX_RQ_DESC;
-use crate::hca::{Region, SrqContext, TagSrq, XrcSrq};
+use crate::backend::context::{SrqContext, TagSrq, XrcSrq};
+use crate::backend::region::Region;
 use crate::kernel::call::{Call, Write, zero_extended};
 use crate::kernel::state::device::{Device, errno};
 use crate::kernel::state::objects::{Object, Srq};
@@ -46,8 +46,8 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     let event_file = call.object(UVERBS_ATTR_CREATE_SRQ_EVENT_FD);
 
     // From here on as `mlx5_ib_create_srq`.
-    let most = 1u32 << call.device.hca.config().log_max_rq_entries;
-    if max_wr >= most || max_sge > u32::from(MAX_RQ_DESC) / SEGMENT {
+    let most = 1u32 << call.device.config.log_max_rq_entries;
+    if max_wr >= most || max_sge > u32::from(call.device.config.max_rq_desc) / SEGMENT {
         return Err(Errno::EINVAL);
     }
     let entries = (max_wr + 1).next_power_of_two();
@@ -142,7 +142,7 @@ fn kind(call: &Call<'_>) -> Result<Kind, Errno> {
 fn log_tags(device: &Device, kind: &Kind) -> Result<u8, Errno> {
     let Kind::Tags { max_tags, .. } = kind else { return Ok(0) };
     let log = max_tags.checked_ilog2().map_or(0, |log| log as u8 + 1);
-    if log > device.profile.log_max_tags() { Err(Errno::EINVAL) } else { Ok(log) }
+    if log > device.config.log_max_tags { Err(Errno::EINVAL) } else { Ok(log) }
 }
 
 /// CQE version of the context.

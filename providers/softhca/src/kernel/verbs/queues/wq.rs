@@ -21,10 +21,10 @@ use uverbs_kernel_abi::wq::{
 use uverbs_kernel_abi::write::{IB_USER_VERBS_CMD_FLAG_EXTENDED, IB_USER_VERBS_EX_CMD_MODIFY_WQ};
 use zerocopy::IntoBytes;
 
-use crate::board::capabilities::MAX_RQ_DESC;
-use crate::hca::ethernet::QueueOptions;
-use crate::hca::number::Qpn;
-use crate::hca::{QpAttrs, QpContext, QpState, QpTransition, Region, RqContext, Service};
+use crate::backend::context::{QpAttrs, QpContext, QpState, QpTransition, RqContext, Service};
+use crate::backend::number::Qpn;
+use crate::backend::region::Region;
+use crate::backend::steering::QueueOptions;
 use crate::kernel::call::{Call, Write, zero_extended};
 use crate::kernel::state::device::errno;
 use crate::kernel::state::objects::{Object, Wq};
@@ -116,7 +116,7 @@ fn driver_request(call: &Call<'_>, asked: &Asked) -> Result<mlx5_ib_create_wq, E
     if request.comp_mask != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
-    let config = call.device.hca.config();
+    let config = &call.device.config;
     if asked.max_wr > 1 << config.log_max_wqebbs || request.rq_wqe_count == 0 {
         return Err(Errno::EINVAL);
     }
@@ -137,8 +137,8 @@ fn context(
     request: &mlx5_ib_create_wq,
 ) -> Result<(QpContext, u64), Errno> {
     let (log, shift) = (request.rq_wqe_count.ilog2(), request.rq_wqe_shift);
-    let largest = u32::from(MAX_RQ_DESC).trailing_zeros();
-    let most = call.device.hca.config().log_max_rq_entries;
+    let largest = u32::from(call.device.config.max_rq_desc).ilog2();
+    let most = call.device.config.log_max_rq_entries;
     // Firmware checks: size of a WQE, length of the ring, and its address.
     if log > u32::from(most) || !(4..=largest).contains(&shift) || !is_place(request.buf_addr) {
         return Err(Errno::EINVAL);

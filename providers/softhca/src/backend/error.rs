@@ -4,8 +4,8 @@ use std::fmt;
 
 use uverbs_mlx5_prm::eqe::PageFaultType;
 
-use super::context::{DctState, QpState, QpTransition};
-use crate::hca::number::{Cqn, Key, Qpn, Srqn};
+use crate::backend::context::{DctState, QpState, QpTransition};
+use crate::backend::number::{Cqn, Key, Qpn, Srqn};
 
 /// Kind of object that a number names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -58,7 +58,7 @@ pub(crate) enum HcaError {
     },
     /// A limit of the device is exceeded.
     Limit {
-        /// Name of the limit, as in [`HcaConfig`](super::HcaConfig).
+        /// Name of the limit.
         what: &'static str,
         /// The limit.
         limit: u64,
@@ -155,7 +155,7 @@ pub(crate) enum HcaEvent {
         /// The target.
         dctn: Qpn,
     },
-    /// A missing page stopped a queue, which waits for [`Hca::resume`](super::Hca::resume).
+    /// A missing page stopped a queue, which waits for the fault's end.
     PageFault {
         /// The QP or target.
         qpn: Qpn,
@@ -171,7 +171,7 @@ pub(crate) enum PageFault {
     Wqe {
         /// Queue and operation of the work request.
         kind: PageFaultType,
-        /// Token for [`Hca::resume`](super::Hca::resume), 24 bits.
+        /// Token that ends the fault, 24 bits.
         token: u32,
         /// Number of the queue pair, or of the shared receive queue.
         queue: u32,
@@ -184,7 +184,7 @@ pub(crate) enum PageFault {
     Rdma {
         /// True: the memory is to be written.
         write: bool,
-        /// Token for [`Hca::resume`](super::Hca::resume), 24 bits.
+        /// Token that ends the fault, 24 bits.
         token: u32,
         /// The key.
         rkey: Key,

@@ -6,14 +6,20 @@
 
 use std::net::IpAddr;
 
-use super::udp::sixteen;
-
 /// Link-local GIDs, except the last two bytes: EUI-64 of 02:ca:05:00:xx:xx by RFC 4291 appendix A,
 /// as the kernel builds RoCE's default GID (`addrconf_ifid_eui48`).
 const LINK_LOCAL: [u8; 14] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x00, 0xca, 0x05, 0xff, 0xfe, 0x00];
 
 /// Last LID of a port; a higher one is a group's (IBTA 4.1.3).
 const LAST_LID: u16 = 0xbfff;
+
+/// Address in the format of a GID: IPv4 mapped (annex A17.9.1).
+pub(crate) fn sixteen(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    }
+}
 
 /// Network of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +91,13 @@ mod tests {
             let network = Network::of(own);
             assert_eq!((network.number(), network.own_lid()), (7, Some(7)));
             assert_eq!(network.resolve(link_local(0x209)), sixteen(peer));
-            assert_eq!(network.resolve(link_local(7)), sixteen(own));
+            assert_eq!(
+                network.resolve(link_local(7)),
+                match own {
+                    IpAddr::V4(own) => own.to_ipv6_mapped().octets(),
+                    IpAddr::V6(own) => own.octets(),
+                }
+            );
             assert_eq!(network.resolve(sixteen(peer)), sixteen(peer));
             assert_eq!(network.lid(&sixteen(peer)), Some(0x209));
         }

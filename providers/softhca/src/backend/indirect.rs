@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::hca::number::Key;
+use crate::backend::number::Key;
 
 /// Translation of an indirect key.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,116 @@
+//! Steering and multicast groups of a software HCA.
+
+use crate::backend::error::HcaError;
+use crate::backend::number::Qpn;
+use crate::backend::steering::{
+    Change, Direction, EntryContext, FlowCount, GroupContext, Param, QueueOptions, Steering,
+    TableContext, TirContext, Wrong,
+};
+use crate::hca::Hca;
+
+impl Steering for Hca {
+    fn set_queue(&mut self, rqn: u32, options: QueueOptions) {
+        self.steering().set_queue(rqn, options);
+    }
+
+    fn remove_queue(&mut self, rqn: u32) {
+        self.steering().remove_queue(rqn);
+    }
+
+    fn add_sender(&mut self, sqn: u32, domain: u32) {
+        self.steering().add_sender(sqn, domain);
+    }
+
+    fn remove_sender(&mut self, sqn: u32) {
+        self.steering().remove_sender(sqn);
+    }
+
+    fn set_spread(&mut self, number: u32, queues: Vec<u32>) -> Result<(), Wrong> {
+        self.steering().set_spread(number, queues)
+    }
+
+    fn remove_spread(&mut self, number: u32) -> Result<(), Wrong> {
+        self.steering().remove_spread(number)
+    }
+
+    fn set_tir(&mut self, number: u32, context: TirContext) -> Result<(), Wrong> {
+        self.steering().set_tir(number, context)
+    }
+
+    fn remove_tir(&mut self, number: u32) -> Result<(), Wrong> {
+        self.steering().remove_tir(number)
+    }
+
+    fn add_sniffer(&mut self, tir: u32) -> Result<(), Wrong> {
+        self.steering().add_sniffer(tir)
+    }
+
+    fn remove_sniffer(&mut self, tir: u32) {
+        self.steering().remove_sniffer(tir);
+    }
+
+    fn add_counter(&mut self, number: u32) {
+        self.steering().add_counter(number);
+    }
+
+    fn counter(&mut self, number: u32) -> Result<FlowCount, Wrong> {
+        self.steering().counter(number).copied()
+    }
+
+    fn remove_counter(&mut self, number: u32) -> Result<(), Wrong> {
+        self.steering().remove_counter(number)
+    }
+
+    fn add_table(&mut self, number: u32, context: TableContext) -> Result<(), Wrong> {
+        self.steering().add_table(number, context)
+    }
+
+    fn set_root(&mut self, direction: Direction, table: Option<u32>) -> Result<(), Wrong> {
+        self.steering().set_root(direction, table)
+    }
+
+    fn add_group(
+        &mut self,
+        table: u32,
+        number: u32,
+        context: GroupContext<'_>,
+    ) -> Result<(), Wrong> {
+        self.steering().add_group(table, number, context)
+    }
+
+    fn remove_group(&mut self, table: u32, number: u32) -> Result<(), Wrong> {
+        self.steering().remove_group(table, number)
+    }
+
+    fn add_entry(
+        &mut self,
+        table: u32,
+        place: (u32, u32),
+        value: &Param,
+        context: EntryContext,
+    ) -> Result<(), Wrong> {
+        self.steering().add_entry(table, place, value, context)
+    }
+
+    fn change_entry(
+        &mut self,
+        table: u32,
+        index: u32,
+        change: Change,
+        to: EntryContext,
+    ) -> Result<(), Wrong> {
+        self.steering().change_entry(table, index, change, to)
+    }
+
+    fn remove_entry(&mut self, table: u32, index: u32) -> Result<(), Wrong> {
+        self.steering().remove_entry(table, index)
+    }
+
+    fn attach_mcast(&mut self, qpn: Qpn, gid: [u8; 16]) -> Result<(), HcaError> {
+        self.attach_mcast(qpn, gid)
+    }
+
+    fn detach_mcast(&mut self, qpn: Qpn, gid: [u8; 16]) -> Result<(), HcaError> {
+        self.detach_mcast(qpn, gid)
+    }
+}

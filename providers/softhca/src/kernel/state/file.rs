@@ -7,7 +7,8 @@ use uverbs_kernel_abi::event as ib;
 use uverbs_kernel_abi::event::ib_uverbs_comp_event_desc;
 use uverbs_kernel_abi::qp::IB_UVERBS_QPT_XRC_TGT;
 
-use crate::kernel::state::device::Device;
+use crate::backend::error::HcaError;
+use crate::kernel::state::device::{Device, errno};
 use crate::kernel::state::events::{EventFiles, async_event};
 use crate::kernel::state::objects::{Backing, Cq, Destroyed, Object, Objects, Qp, Srq, Wq};
 
@@ -68,7 +69,8 @@ impl File {
     /// # Errors
     ///
     /// `EBUSY` while other objects use it, and for a QP in a multicast group (`uverbs_free_qp`);
-    /// `EINVAL` for a region under a bound window (`rxe_verbs.c`, `rxe_dereg_mr`; IBTA 10.6.7.2.6).
+    /// `EINVAL` for a region under a bound window (`rxe_verbs.c`, `rxe_dereg_mr`; IBTA 10.6.7.2.6);
+    /// the device's errors, which keep the object and its memory pinned (`uverbs_destroy_uobject`).
     pub(crate) fn destroy(&mut self, device: &mut Device, handle: u32) -> Result<Destroyed, Errno> {
         if let Some(Object::Mr(mr)) = self.objects.get(handle)
             && device.hca.windows_on(mr.key) != 0
@@ -82,13 +84,24 @@ impl File {
         if in_group || self.objects.users(handle) > 0 {
             return Err(Errno::EBUSY);
         }
-        Ok(self.abandon(device, handle))
+        if let Some(object) = self.objects.get(handle) {
+            end(device, object).map_err(errno)?;
+        }
+        Ok(self.forget(device, handle))
     }
 
-    /// Frees a handle and destroys the object behind it, if any.
+    /// Frees a handle and destroys the object behind it, if any. The device's errors are ignored:
+    /// no later command could destroy the object.
     pub(crate) fn abandon(&mut self, device: &mut Device, handle: u32) -> Destroyed {
+        if let Some(object) = self.objects.get(handle) {
+            let _ = end(device, object);
+        }
+        self.forget(device, handle)
+    }
+
+    /// Frees a handle, and all that the destroyed object behind it had.
+    fn forget(&mut self, device: &mut Device, handle: u32) -> Destroyed {
         let mut destroyed = Destroyed::default();
-        // The HCA's errors are ignored: the table has already dropped the object.
         match self.objects.remove(handle) {
             None | Some(Object::Uar(_) | Object::Matcher(_)) => {}
             Some(Object::Pd(pd)) => {
@@ -100,7 +113,6 @@ impl File {
                 self.objects.release(ah.pd);
             }
             Some(Object::Mr(mr)) => {
-                let _ = device.hca.destroy_mkey(mr.key);
                 device.unpin(mr.pinned);
                 self.objects.release(mr.pd);
                 if let Backing::DeviceMemory(dm) = mr.backing {
@@ -108,15 +120,9 @@ impl File {
                 }
             }
             Some(Object::Dm(dm)) => device.memic_taken -= dm.map.len() as u64,
-            Some(Object::Mw(mw)) => {
-                let _ = device.hca.destroy_mkey(mw.key);
-                self.objects.release(mw.pd);
-            }
+            Some(Object::Mw(mw)) => self.objects.release(mw.pd),
             Some(Object::Cq(cq)) => destroyed = self.abandon_cq(device, &cq),
             Some(Object::Dct(dct)) => {
-                if let Some(dctn) = dct.dctn {
-                    let _ = device.hca.abandon_dct(dctn);
-                }
                 for held in dct.held {
                     self.objects.release(held);
                 }
@@ -152,7 +158,6 @@ impl File {
     }
 
     fn abandon_cq(&mut self, device: &mut Device, cq: &Cq) -> Destroyed {
-        let _ = device.hca.destroy_cq(cq.cqn);
         if let Some(rings) = &mut device.rings {
             rings.forget_cq(cq.cqn);
         }
@@ -169,7 +174,6 @@ impl File {
     /// Returns the number of asynchronous events, as for queue pairs and SRQs.
     fn abandon_wq(&mut self, device: &mut Device, wq: Wq) -> u32 {
         device.hca.steering().remove_queue(wq.wqn.0);
-        let _ = device.hca.destroy_qp(wq.wqn);
         device.qp_owners.remove(&wq.wqn);
         device.unpin(wq.pinned);
         for held in wq.held {
@@ -186,7 +190,6 @@ impl File {
                 device.qp_owners.remove(&queue);
             }
         } else if qp.kind != IB_UVERBS_QPT_XRC_TGT || device.xrc.close_target(qp.qpn) {
-            let _ = device.hca.destroy_qp(qp.qpn);
             if let Some(rings) = &mut device.rings {
                 rings.forget_qp(qp.qpn);
             }
@@ -199,7 +202,6 @@ impl File {
     }
 
     fn abandon_srq(&mut self, device: &mut Device, srq: &Srq) -> u32 {
-        let _ = device.hca.destroy_srq(srq.srqn);
         if let Some(rings) = &mut device.rings {
             rings.forget_srq(srq.srqn);
         }
@@ -263,5 +265,23 @@ impl File {
         if self.events.report(file, &async_event(element, event_type)) {
             *count += 1;
         }
+    }
+}
+
+/// Destroys an object on the device. An XRC target ends with its last handle. The queues of a raw
+/// packet QP, RQ tables, rules and counters end with [`File::forget`].
+fn end(device: &mut Device, object: &Object) -> Result<(), HcaError> {
+    let hca = &mut device.hca;
+    match object {
+        Object::Mr(mr) => hca.destroy_mkey(mr.key),
+        Object::Mw(mw) => hca.destroy_mkey(mw.key),
+        Object::Cq(cq) => hca.destroy_cq(cq.cqn),
+        Object::Srq(srq) => hca.destroy_srq(srq.srqn),
+        Object::Wq(wq) => hca.destroy_qp(wq.wqn),
+        Object::Dct(dct) => dct.dctn.map_or(Ok(()), |dctn| hca.abandon_dct(dctn)),
+        Object::Qp(qp) if qp.raw.is_some() => Ok(()),
+        Object::Qp(qp) if qp.kind == IB_UVERBS_QPT_XRC_TGT && !device.xrc.is_last(qp.qpn) => Ok(()),
+        Object::Qp(qp) => hca.destroy_qp(qp.qpn),
+        _ => Ok(()),
     }
 }

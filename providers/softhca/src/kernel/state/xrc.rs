@@ -163,6 +163,11 @@ impl Xrc {
         }
     }
 
+    /// True if a target has one handle.
+    pub(crate) fn is_last(&self, qpn: Qpn) -> bool {
+        self.targets.get(&qpn).is_some_and(|target| target.opens == 1)
+    }
+
     /// Removes one handle from a target. True for the last one: the queue pair is to be destroyed.
     pub(crate) fn close_target(&mut self, qpn: Qpn) -> bool {
         let Some(target) = self.targets.get_mut(&qpn) else { return false };

@@ -13,6 +13,8 @@ mod fuzz;
 mod mappings;
 #[cfg(test)]
 mod refusals;
+#[cfg(test)]
+mod refusing;
 mod rig;
 pub(crate) mod sequences;
 #[cfg(test)]

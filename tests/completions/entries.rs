@@ -1,7 +1,7 @@
 //! Inline completion queue entries, which carry the message.
 #![allow(unsafe_code, reason = "raw posts are part of what is tested")]
 
-use common::{End, LIMIT, is_rxe, local, not_on_rxe, pattern, soft};
+use common::{End, LIMIT, is_plain, local, not_on_rxe, pattern, soft};
 use uverbs::raw::{Data, Sge};
 use uverbs::softhca::SoftHca;
 use uverbs::transport::Uc;
@@ -140,7 +140,7 @@ fn a_message_fills_the_pieces_of_its_receive() {
         let mut failed = [both.cq.wait(LIMIT).unwrap(), both.cq.wait(LIMIT).unwrap()];
         failed.sort_by_key(|done| done.is_recv);
         let [_, status] = failed.map(|done| done.result.unwrap_err().status);
-        let fails = if is_rxe() { Status::LocalQpOperation } else { Status::LocalLength };
+        let fails = if is_plain() { Status::LocalQpOperation } else { Status::LocalLength };
         assert_eq!(status, fails);
     }
 }

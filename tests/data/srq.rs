@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 
-use common::{LIMIT, device, done, filled, is_rxe, local, pattern};
+use common::{LIMIT, device, done, filled, is_plain, local, pattern};
 use uverbs::raw::Sge;
 use uverbs::{
     Completed, CompletionQueue, Context, Device, Errno, Frame, GRH_LEN, Local, PostError,
@@ -400,8 +400,8 @@ fn a_message_that_does_not_fit_fails_its_queue_pair_alone() {
     let frame = bad.filled(1000, 1);
     bad.qp.post_send(1, frame).unwrap();
     let failed = server.cq.wait(LIMIT).unwrap();
-    // Soft-RoCE calls it an operation error.
-    let wanted = if is_rxe() { Status::LocalQpOperation } else { Status::LocalLength };
+    // Soft-RoCE and rdmavt call it an operation error.
+    let wanted = if is_plain() { Status::LocalQpOperation } else { Status::LocalLength };
     assert_eq!(failed.result.unwrap_err().status, wanted);
     assert_eq!((failed.is_recv, failed.qpn), (true, server.qps[0].qpn()));
     assert!(failed.frame.is_some(), "the buffer is back");
@@ -505,7 +505,7 @@ fn poster_and_pollers_on_threads_of_their_own() {
 /// Unpolled receives return to the shared queue when the queue pair and the CQ are destroyed.
 #[test]
 fn receives_that_nobody_polled_come_back_with_their_completion_queue() {
-    if common::is_plain() {
+    if is_plain() {
         return common::skip("such receives come back when the shared queue is destroyed");
     }
     let device = device();

@@ -88,7 +88,14 @@ unsafe impl UverbsDoor for Door {
             let device = &self.shared.lock().device;
             !device.gone && device.over_memlock(bytes).is_none()
         });
-        self.shared.change(|kernel| kernel.ioctl(self.file, command)).map_err(outward)
+        let (answer, sends_now) = self.shared.change(|kernel| {
+            let answer = kernel.ioctl(self.file, command);
+            (answer, kernel.takes_lone_send())
+        });
+        if sends_now {
+            self.shared.finish();
+        }
+        answer.map_err(outward)
     }
 
     fn mmap(&self, len: usize, offset: u64) -> Result<Pages, Errno> {

@@ -171,6 +171,13 @@ impl Shared {
         busy
     }
 
+    /// Runs slices on a caller's thread until there is no work.
+    pub(crate) fn finish(&self) {
+        if self.sleeper.is_some() {
+            let _ = (0..BURST).find(|_| !self.step());
+        }
+    }
+
     /// Runs slices until there is no work, or callers wait.
     fn burst(&self) -> bool {
         let mut any = false;

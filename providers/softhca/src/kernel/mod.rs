@@ -134,6 +134,12 @@ impl<H: Backend + 'static> Kernel<H> {
         verbs::device::map::mmap(&self.device, file, len, offset)
     }
 
+    /// True, once, if the last command sent a lone work request, which rdmavt carries out in the
+    /// caller's context (`rvt_post_send`).
+    pub(crate) fn takes_lone_send(&mut self) -> bool {
+        self.device.rings.as_mut().is_some_and(|rings| std::mem::take(&mut rings.lone_send))
+    }
+
     /// Hands out what the HCA completed in rings of rdmavt. True if that raised an event.
     fn collect(&mut self) -> bool {
         let Device { hca, rings: Some(rings), cq_owners, .. } = &mut self.device else {

@@ -89,6 +89,8 @@ pub(crate) struct Rings {
     /// Offset of the last mapping, in pages.
     last_offset: u64,
     last_uar: u32,
+    /// The last command sent a lone work request.
+    pub(super) lone_send: bool,
 }
 
 impl Rings {

@@ -448,6 +448,9 @@ fn post_send(call: &mut Call<'_>) -> Result<(), Errno> {
         return Err(Errno::EINVAL);
     }
     let posted = post_all(call, qpn, &wrs, &sges);
+    if let Some(rings) = &mut call.device.rings {
+        rings.lone_send = posted.is_ok() && wrs.len() == 1;
+    }
     let bad_wr = posted.map_or_else(|(at, _)| at as u32 + 1, |()| 0);
     call.respond(&ib_uverbs_post_send_resp { bad_wr })?;
     posted.map_err(|(_, errno)| errno)

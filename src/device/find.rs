@@ -152,7 +152,7 @@ impl Device {
 
     /// IP addresses of the device's RoCE GIDs, IPv4 first, without link-local ones. Peers and the
     /// connection manager reach the device there. Empty on InfiniBand and iWARP, where a network
-    /// interface has the addresses.
+    /// interface has the addresses; a software InfiniBand port has one itself.
     ///
     /// ```
     /// let device = uverbs::device("softhca0")?;
@@ -167,7 +167,8 @@ impl Device {
     pub fn addresses(&self) -> Result<Vec<IpAddr>, Error> {
         let gids = self.open()?.query_gid_table()?;
         let is_ip = |entry: &&GidEntry| entry.kind != GidType::Ib && !entry.gid.is_link_local();
-        let mut found: Vec<_> = gids.iter().filter(is_ip).map(|entry| entry.gid.to_ip()).collect();
+        let of_gids = gids.iter().filter(is_ip).map(|entry| entry.gid.to_ip());
+        let mut found: Vec<_> = of_gids.chain(self.source.addresses()).collect();
         // Stable: addresses of a family stay in the order of the GIDs, v1 beside v2.
         found.sort_by_key(IpAddr::is_ipv6);
         found.dedup();

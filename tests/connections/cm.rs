@@ -14,8 +14,8 @@ use common::{
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use uverbs::cm::{
-    Connection, ConnectionErrorKind, Connector, EventChannel, EventKind, IbAddr, Id, JoinedGroup,
-    Listener, Membership, Param, PortSpace, Route,
+    Connection, ConnectionErrorKind, Connector, EventChannel, EventKind, IbAddr, Listener, Param,
+    PortSpace, Route,
 };
 use uverbs::softhca::{SoftHca, Udp};
 use uverbs::transport::Ud;
@@ -507,83 +507,4 @@ fn datagram_peers_find_each_other_event_by_event() {
     let received = server.done();
     assert_eq!(received.sender.qpn(), sender.qpn());
     assert_eq!(&received.frame.unwrap()[GRH_LEN..], b"a datagram");
-}
-
-/// A member of a group: its id, the membership, and a queue pair that receives.
-struct Member {
-    end: End,
-    qp: QueuePair<uverbs::Any, Ud>,
-    to: uverbs::Destination,
-    // Detached before the queue pair could be destroyed.
-    _attached: uverbs::multicast::MulticastMembership,
-    joined: JoinedGroup,
-    id: Id,
-}
-
-impl Member {
-    fn of(device: &Device, ip: IpAddr, group: IpAddr) -> Self {
-        let channel = channel(device);
-        let id = channel.create_id(PortSpace::Udp).unwrap();
-        id.bind(SocketAddr::new(ip, 0)).unwrap();
-        let joined = id.join_multicast(group, Membership::Full).unwrap();
-        let event = channel.next(LIMIT).unwrap().expect(EventKind::MulticastJoined).unwrap();
-        assert_eq!(event.key(), joined.key());
-        let details = event.datagram();
-        let end = End::on(&id.device().unwrap());
-        let mut qp = end.context.queue_pair(&end.pd, &end.cq).ud().build().unwrap();
-        id.bring_up_datagrams(&mut qp).unwrap();
-        qp.post_recv(5, end.pd.slab(GRH_LEN + 64, 1).unwrap().take().unwrap()).unwrap();
-        let attached = qp.attach(&details.group()).unwrap();
-        let ah = end.context.create_ah(&end.pd, &details.ah).unwrap();
-        Self { to: ah.to(details.qpn, details.qkey), end, qp, _attached: attached, joined, id }
-    }
-}
-
-#[test]
-fn members_of_a_group_hear_what_is_sent_to_it() {
-    if not_on_siw("iWARP has no datagrams") {
-        return;
-    }
-    let Some((device, ip)) = device_with_address() else { return };
-    let group = IpAddr::V4(Ipv4Addr::new(239, 4, 5, 6));
-    let mut members = [(); 2].map(|()| Member::of(&device, ip, group));
-    let [sender, _] = &mut members;
-    let mut batch = sender.qp.batch();
-    batch.send_inline_to(1, b"to all", &sender.to).unwrap();
-    batch.ring();
-    for (index, member) in members.iter_mut().enumerate() {
-        // The sender is a member, too.
-        let received = loop {
-            let done = member.end.done();
-            if done.is_recv {
-                break done;
-            }
-        };
-        assert_eq!(&received.frame.unwrap()[GRH_LEN..], b"to all", "member {index}");
-    }
-    // Whoever has left may come again.
-    let [Member { id, joined, .. }, _] = members;
-    drop(joined);
-    let again = id.join_multicast(group, Membership::SendOnly).unwrap();
-    id.channel().next(LIMIT).unwrap().expect(EventKind::MulticastJoined).unwrap();
-    drop(again);
-}
-
-#[test]
-fn what_is_no_group_is_refused() {
-    if not_on_siw("iWARP has no datagrams") {
-        return;
-    }
-    let Some((device, ip)) = device_with_address() else { return };
-    let channel = channel(&device);
-    let id = channel.create_id(PortSpace::Udp).unwrap();
-    let group = IpAddr::V4(Ipv4Addr::new(239, 4, 5, 6));
-    id.join_multicast(group, Membership::Full).map(drop).expect_err("it isn't bound");
-    id.bind(SocketAddr::new(ip, 0)).unwrap();
-    for address in [Ipv4Addr::UNSPECIFIED, Ipv4Addr::LOCALHOST] {
-        let error = id.join_multicast(address.into(), Membership::Full).unwrap_err();
-        assert_eq!(error.to_errno(), Errno::EINVAL, "{error}");
-        assert_eq!(error.verb(), Some("rdma_join_multicast"));
-        assert!(error.to_string().contains("224.0.0.0"), "{error}");
-    }
 }

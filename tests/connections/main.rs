@@ -3,6 +3,7 @@
 mod cm;
 mod cm_errors;
 mod cm_events;
+mod cm_groups;
 mod cm_param;
 mod endpoints;
 mod iwarp;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -327,6 +328,10 @@ impl DeviceSource for SoftHca {
             return Err(Errno::ENOENT);
         }
         Ok(config.pkey(index))
+    }
+
+    fn addresses(&self) -> Vec<IpAddr> {
+        self.inner.shared.lock().device.cm.port_address().into_iter().collect()
     }
 
     fn ports(&self) -> Vec<PortPlace> {

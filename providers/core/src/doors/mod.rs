@@ -25,6 +25,7 @@ pub use recorder::{Recorded, RecordedAttr, Recorder};
 pub use traced::traced;
 
 use std::fmt;
+use std::net::IpAddr;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -207,6 +208,11 @@ pub trait DeviceSource: Send + Sync + fmt::Debug {
     ///
     /// `EINVAL` or `ENOENT` if port or index is out of range.
     fn pkey(&self, port: u8, index: u16) -> Result<u16, Errno>;
+
+    /// IP addresses of an InfiniBand port, if no network interface has them.
+    fn addresses(&self) -> Vec<IpAddr> {
+        Vec::new()
+    }
 
     /// Folder of the device in sysfs; `None` for a device without one.
     fn sysfs(&self) -> Option<PathBuf> {

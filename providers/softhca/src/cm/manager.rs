@@ -240,6 +240,11 @@ impl Manager {
         self.host.subnet = Some(network);
     }
 
+    /// IP address of an InfiniBand port; `None` on Ethernet.
+    pub(crate) fn port_address(&self) -> Option<IpAddr> {
+        self.host.subnet.map(|subnet| ip(subnet.at(subnet.number())))
+    }
+
     /// Address of the wire for an address of ids; `None` outside of an InfiniBand port's network.
     fn on_wire(&self, address: Address) -> Option<Address> {
         match &self.host.subnet {

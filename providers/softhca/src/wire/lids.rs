@@ -1,10 +1,12 @@
 //! An InfiniBand port on the network: packets by LID, between devices whose IP addresses differ in
 //! the last 16 bits.
 
+use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::BorrowedFd;
 use std::task::Waker;
 use std::time::Duration;
 
+use super::mgid;
 use super::{Address, Frame, Lending, Wire, WireFull};
 use crate::backend::network::Network;
 
@@ -20,16 +22,20 @@ impl LidWire {
         Self { inner, network }
     }
 
-    /// Address below. A group is its GID.
+    /// Address below. A group is its GID, rdma_cm's group of IPv4 that group.
     fn below(&self, address: Address) -> Address {
-        let gid = if address.is_group() { address.gid } else { self.network.at(address.lid) };
+        let group =
+            || mgid::ipv4(&address.gid).map_or(address.gid, |ip| ip.to_ipv6_mapped().octets());
+        let gid = if address.is_group() { group() } else { self.network.at(address.lid) };
         Address { gid, lid: 0 }
     }
 
     /// Address above; `None` outside of the network.
     fn above(&self, address: Address) -> Option<Address> {
         if address.is_group() {
-            return Some(address);
+            let group = IpAddr::V6(Ipv6Addr::from(address.gid)).to_canonical();
+            let gid = if group.is_ipv4() { mgid::of(group) } else { address.gid };
+            return Some(Address { gid, lid: 0 });
         }
         Some(Address { gid: [0; 16], lid: self.network.lid(&address.gid)? })
     }

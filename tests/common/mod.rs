@@ -131,6 +131,15 @@ pub fn not_on_rdmavt(why: &str) -> bool {
     rdmavt
 }
 
+/// Returns false on the kernel's own rdmavt, and skips the test or its rest, with this reason.
+pub fn not_on_linux_rdmavt(why: &str) -> bool {
+    let linux = is_rdmavt() && !device().name().starts_with("soft");
+    if linux {
+        skip(why);
+    }
+    linux
+}
+
 /// Command that runs this test program as a new process, under the runner that `UVERBS_TEST_RUNNER`
 /// names if the machine cannot run it directly.
 pub fn this_program() -> Command {

@@ -10,3 +10,4 @@ mod hints;
 mod limits;
 mod reports;
 mod states;
+mod wide_lids;

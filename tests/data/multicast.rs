@@ -314,6 +314,9 @@ fn what_is_no_group_is_refused(device: &Device) {
         let family = node.qp.multicast_destination(&six, 1).expect_err("another family");
         assert!(matches!(family, Error::Invalid { what: "group", .. }), "{family}");
     }
+    if common::not_on_linux_rdmavt("its kernel takes no member that isn't brought up") {
+        return;
+    }
     // Before it is brought up there is no port to send from, and the kernel judges the group.
     let mut early = node.context.queue_pair(&node.pd, &node.cq).ud().build().expect("create_qp");
     let to = early.multicast_destination(&good, 1).expect_err("not brought up");

@@ -33,7 +33,7 @@ const PROGRAMS: [&str; 17] = [
 /// Folders of libibverbs' providers: the first has a file for each, the second the libraries.
 const PROVIDERS: [&str; 2] = ["etc/libibverbs.d", "usr/lib/x86_64-linux-gnu/libibverbs"];
 /// Providers of devices that a guest can have.
-const WANTED: [&str; 3] = ["mlx5", "rxe", "siw"];
+const WANTED: [&str; 4] = ["hfi1", "mlx5", "rxe", "siw"];
 
 #[derive(Debug)]
 enum ImageEntry {

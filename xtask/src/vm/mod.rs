@@ -4,6 +4,7 @@
 pub(crate) mod binaries;
 pub(crate) mod board;
 pub(crate) mod boot;
+mod built;
 mod cpio;
 pub(crate) mod fetch;
 pub(crate) mod image;
@@ -17,7 +18,6 @@ pub(crate) mod pyverbs;
 pub(crate) mod run;
 mod self_test;
 mod server;
-mod siw;
 pub(crate) mod skips;
 mod summary;
 pub(crate) mod table;

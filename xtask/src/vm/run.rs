@@ -12,13 +12,13 @@ use crate::step::Outcome;
 use crate::vm::Options;
 use crate::vm::binaries::{self, Binaries, stripped};
 use crate::vm::boot::Boot;
+use crate::vm::built;
 use crate::vm::fetch::sources;
 use crate::vm::image::Image;
 use crate::vm::kernels::Kernel;
 use crate::vm::kit::{Kit, LIMITS};
 use crate::vm::machine::Showed;
 use crate::vm::programs::{self, Need, Row};
-use crate::vm::siw;
 use crate::vm::skips::{self, Noted};
 use crate::vm::summary::Tally;
 use crate::vm::verdict::{Limits, Ran};
@@ -102,8 +102,8 @@ pub(crate) fn build(
     options: &Options,
 ) -> Result<(Kernel, Vec<Row>, Binaries), Outcome> {
     let mut kernel = Kernel::fetch(name)?;
-    if world == World::S {
-        kernel.modules.add(siw::modules(&kernel)?);
+    if let Some(source) = world.built() {
+        kernel.modules.add(built::modules(source, &kernel)?);
     }
     let rows = rows(&kernel, world, options)?;
     let needs = rows.iter().flat_map(Row::needs).collect();

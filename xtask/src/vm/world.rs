@@ -2,6 +2,8 @@
 
 use clap::ValueEnum;
 
+use crate::vm::built::Source;
+
 /// World of `docs/TESTING.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum World {
@@ -11,12 +13,14 @@ pub(crate) enum World {
     C,
     /// World B with an Ethernet port: mlx5e's network device, RoCE, and IP addresses.
     E,
+    /// Linux's rdmavt, the verbs of Omni-Path, under a device of ours.
+    H,
     /// Linux's software iWARP, siw.
     S,
 }
 
 impl World {
-    pub(crate) const ALL: [Self; 4] = [Self::B, Self::C, Self::E, Self::S];
+    pub(crate) const ALL: [Self; 5] = [Self::B, Self::C, Self::E, Self::H, Self::S];
 
     /// Letter in `tests/vm/programs.txt`.
     pub(crate) fn letter(self) -> char {
@@ -24,6 +28,7 @@ impl World {
             Self::B => 'b',
             Self::C => 'c',
             Self::E => 'e',
+            Self::H => 'h',
             Self::S => 's',
         }
     }
@@ -34,6 +39,7 @@ impl World {
             Self::B => "mlx5, InfiniBand",
             Self::C => "rxe",
             Self::E => "mlx5, Ethernet",
+            Self::H => "rdmavt",
             Self::S => "siw",
         }
     }
@@ -47,8 +53,18 @@ impl World {
             Self::C => {
                 &["veth", "sch_netem", "crc32_generic?", "ib_uverbs", "rdma_ucm", "rdma_rxe"]
             }
+            Self::H => &["ib_uverbs", "rdma_ucm", "rvt_loopback"],
             // siw asks for crc32c by name, too.
             Self::S => &["veth", "crc32c_generic?", "ib_uverbs", "rdma_ucm", "siw"],
+        }
+    }
+
+    /// Source of the module that the kernel's packages lack.
+    pub(crate) fn built(self) -> Option<Source> {
+        match self {
+            Self::B | Self::C | Self::E => None,
+            Self::H => Some(Source::Rdmavt),
+            Self::S => Some(Source::Siw),
         }
     }
 
@@ -57,6 +73,7 @@ impl World {
         match self {
             Self::B | Self::E => "mlx5_0",
             Self::C => "rxe0",
+            Self::H => "hfi1_0",
             Self::S => "siw0",
         }
     }
@@ -64,7 +81,7 @@ impl World {
     /// IP address of the device, unless its GIDs have it.
     pub(crate) fn address(self) -> Option<&'static str> {
         match self {
-            Self::B | Self::C | Self::E => None,
+            Self::B | Self::C | Self::E | Self::H => None,
             Self::S => Some("10.0.0.1"),
         }
     }
@@ -74,6 +91,7 @@ impl World {
         match self {
             Self::B | Self::E => ("setup-b.sh", 60),
             Self::C => ("setup-c.sh", 30),
+            Self::H => ("setup-h.sh", 30),
             Self::S => ("setup-s.sh", 30),
         }
     }
@@ -82,7 +100,7 @@ impl World {
     pub(crate) fn server(self) -> Option<&'static [&'static str]> {
         match self {
             Self::B => Some(&["softhca", "serve"]),
-            Self::C | Self::S => None,
+            Self::C | Self::H | Self::S => None,
             Self::E => Some(&["softhca", "serve", "--port", "eth"]),
         }
     }
@@ -93,8 +111,9 @@ pub(crate) fn are_worlds(word: &str) -> bool {
     word.chars().all(|letter| World::ALL.iter().any(|world| world.letter() == letter))
 }
 
-/// Modules of all worlds in the kernels' packages. World S's module, siw, and its dependencies are
-/// [built](super::siw) on demand.
+/// Modules of all worlds in the kernels' packages. Other modules and their dependencies are
+/// [built](super::built) on demand.
 pub(crate) fn all_modules() -> Vec<&'static str> {
-    [World::B, World::C, World::E].iter().flat_map(|world| world.modules()).copied().collect()
+    let worlds = World::ALL.iter().filter(|world| world.built().is_none());
+    worlds.flat_map(|world| world.modules()).copied().collect()
 }

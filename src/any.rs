@@ -20,7 +20,7 @@ mod srq;
 use std::sync::Arc;
 
 use uverbs_core::Errno;
-use uverbs_core::attr::{AhAttr, DeviceAttr, FlowRule, PortAttr, RssHash};
+use uverbs_core::attr::{AhAttr, DeviceAttr, FlowRule, Gid, PortAttr, RssHash};
 use uverbs_core::error::Error;
 use uverbs_core::memory::registered::Held;
 use uverbs_core::objects::ah::AhCore;
@@ -462,6 +462,14 @@ macro_rules! any {
 
             fn is_local_invalidation(&self) -> bool {
                 match self { $($(#[$cfg])* Self::$variant(view) => view.is_local_invalidation(),)+ }
+            }
+
+            fn is_unsolicited(&self) -> bool {
+                match self { $($(#[$cfg])* Self::$variant(view) => view.is_unsolicited(),)+ }
+            }
+
+            fn sender_gid(&self) -> Option<Gid> {
+                match self { $($(#[$cfg])* Self::$variant(view) => view.sender_gid(),)+ }
             }
 
             fn packet(&self) -> PacketInfo {

@@ -156,6 +156,9 @@ fn efa_limits(efa: &Limits) -> Vec<Field> {
         plain("efa_rdma_write", efa.write),
         plain("efa_rnr_retry", efa.rnr_retry),
         plain("efa_cq_notifications", efa.notifications),
+        plain("efa_sender_gids", efa.sender_gids),
+        plain("efa_unsolicited_writes", efa.unsolicited_writes),
+        plain("efa_in_order_128", efa.in_order_128),
     ]
 }
 

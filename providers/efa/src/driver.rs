@@ -24,12 +24,14 @@ use uverbs_kernel_abi::efa::io::{
 };
 use uverbs_kernel_abi::efa::{
     EFA_ALLOC_UCONTEXT_CMD_SUPP_CAPS_MIN_SQ_WR, EFA_ALLOC_UCONTEXT_CMD_SUPP_CAPS_TX_BATCH,
-    EFA_CREATE_CQ_RESP_DB_OFF, EFA_CREATE_CQ_WITH_COMPLETION_CHANNEL, EFA_QP_DRIVER_TYPE_SRD,
-    EFA_QUERY_DEVICE_CAPS_CQ_NOTIFICATIONS, EFA_QUERY_DEVICE_CAPS_RDMA_READ,
+    EFA_CREATE_CQ_RESP_DB_OFF, EFA_CREATE_CQ_WITH_COMPLETION_CHANNEL, EFA_CREATE_CQ_WITH_SGID,
+    EFA_CREATE_QP_WITH_UNSOLICITED_WRITE_RECV, EFA_QP_DRIVER_TYPE_SRD,
+    EFA_QUERY_DEVICE_CAPS_CQ_NOTIFICATIONS, EFA_QUERY_DEVICE_CAPS_CQ_WITH_SGID,
+    EFA_QUERY_DEVICE_CAPS_DATA_POLLING_128, EFA_QUERY_DEVICE_CAPS_RDMA_READ,
     EFA_QUERY_DEVICE_CAPS_RDMA_WRITE, EFA_QUERY_DEVICE_CAPS_RNR_RETRY,
-    EFA_USER_CMDS_SUPP_UDATA_CREATE_AH, EFA_USER_CMDS_SUPP_UDATA_QUERY_DEVICE,
-    efa_ibv_alloc_ucontext_cmd, efa_ibv_alloc_ucontext_resp, efa_ibv_create_cq,
-    efa_ibv_create_cq_resp, efa_ibv_create_qp, efa_ibv_create_qp_resp,
+    EFA_QUERY_DEVICE_CAPS_UNSOLICITED_WRITE_RECV, EFA_USER_CMDS_SUPP_UDATA_CREATE_AH,
+    EFA_USER_CMDS_SUPP_UDATA_QUERY_DEVICE, efa_ibv_alloc_ucontext_cmd, efa_ibv_alloc_ucontext_resp,
+    efa_ibv_create_cq, efa_ibv_create_cq_resp, efa_ibv_create_qp, efa_ibv_create_qp_resp,
     efa_ibv_ex_query_device_resp,
 };
 use uverbs_kernel_rings::elements::ElementLimits;
@@ -102,6 +104,9 @@ impl State {
             write: self.has(EFA_QUERY_DEVICE_CAPS_RDMA_WRITE),
             rnr_retry: self.has(EFA_QUERY_DEVICE_CAPS_RNR_RETRY),
             notifications: self.has(EFA_QUERY_DEVICE_CAPS_CQ_NOTIFICATIONS),
+            sender_gids: self.has(EFA_QUERY_DEVICE_CAPS_CQ_WITH_SGID),
+            unsolicited_writes: self.has(EFA_QUERY_DEVICE_CAPS_UNSOLICITED_WRITE_RECV),
+            in_order_128: self.has(EFA_QUERY_DEVICE_CAPS_DATA_POLLING_128),
         }
     }
 
@@ -244,6 +249,12 @@ unsafe impl Driver for Efa {
             }
             flags |= EFA_CREATE_CQ_WITH_COMPLETION_CHANNEL;
         }
+        if init.sender_gids {
+            if !state.has(EFA_QUERY_DEVICE_CAPS_CQ_WITH_SGID) {
+                return unsupported("create_cq", "GIDs of senders on this device".to_owned());
+            }
+            flags |= EFA_CREATE_CQ_WITH_SGID;
+        }
         let part = efa_ibv_create_cq {
             cq_entry_size: size_of::<efa_io_rx_cdesc_ex>() as u32,
             num_sub_cqs: state.context.sub_cqs_per_cq,
@@ -272,10 +283,19 @@ unsafe impl Driver for Efa {
         let descriptors = (cap.max_recv_wr.max(1) * cap.max_recv_sge).next_power_of_two();
         cap.max_recv_wr = descriptors / cap.max_recv_sge;
         let is_srd = init.qp_type == QpType::Srd;
+        let mut flags = 0;
+        if init.unsolicited_writes {
+            if !state.has(EFA_QUERY_DEVICE_CAPS_UNSOLICITED_WRITE_RECV) {
+                return unsupported(VERB, "unsolicited WRITEs on this device".to_owned());
+            }
+            flags |= EFA_CREATE_QP_WITH_UNSOLICITED_WRITE_RECV;
+        }
         let part = efa_ibv_create_qp {
             rq_ring_size: descriptors * size_of::<efa_io_rx_desc>() as u32,
             sq_ring_size: cap.max_send_wr * wqe as u32,
             driver_qp_type: if is_srd { EFA_QP_DRIVER_TYPE_SRD } else { 0 },
+            flags,
+            sl: init.service_level,
             ..Default::default()
         };
         // Older kernels know the first 16 bytes, and check that the rest is 0.

@@ -8,7 +8,7 @@
 //! | `cq_ring`, `wc` | completions as the device writes them |
 //! | `ring` | doorbells |
 //! | `ah` | address handles |
-//! | `limits` | limits beyond the verbs' |
+//! | `limits`, `mr` | limits beyond the verbs', queries of memory regions |
 //!
 //! The queues come from `uverbs-kernel-rings`. `efa-abi.h` and rdma-core's `efa_io_defs.h` have the
 //! layouts; the commands are as in rdma-core's `providers/efa`.
@@ -37,6 +37,7 @@ mod ah;
 mod cq_ring;
 mod driver;
 mod limits;
+mod mr;
 mod recv_ring;
 mod ring;
 mod send_ring;
@@ -57,6 +58,7 @@ use uverbs_core::objects::context::ContextCore;
 use uverbs_core::provider::Provider;
 
 pub use limits::{Limits, limits};
+pub use mr::{Interconnects, interconnects};
 pub use uverbs_kernel_rings::{Ah, RecvCursor, SendCursor, SrqCursor};
 pub use wc::Wc;
 

@@ -38,6 +38,12 @@ pub struct Limits {
     pub rnr_retry: bool,
     /// Completion channels.
     pub notifications: bool,
+    /// Completions of receives may tell the GID of a sender without an address handle.
+    pub sender_gids: bool,
+    /// A WRITE with immediate data may complete without consuming a receive.
+    pub unsolicited_writes: bool,
+    /// Data within an aligned block of 128 bytes arrives in order.
+    pub in_order_128: bool,
 }
 
 /// Limits of an open device, as it told them when it was opened.

@@ -10,12 +10,15 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem::offset_of;
 
+use uverbs_core::attr::Gid;
 use uverbs_core::provider::View;
 use uverbs_core::queues::completion::{Completed, Failure, Sender, Status};
 use uverbs_core::queues::token::Queue;
 use uverbs_kernel_abi::efa::io as abi;
 use uverbs_kernel_abi::efa::io::{efa_io_cdesc_common, efa_io_rx_cdesc, efa_io_rx_cdesc_ex};
 
+/// Address handle of a sender without one.
+const UNKNOWN_AH: u16 = 0xffff;
 /// Flags that name the queue. A swept entry has none of them.
 pub(crate) const QUEUE_TYPE: u8 = abi::EFA_IO_CDESC_COMMON_Q_TYPE_MASK;
 
@@ -116,6 +119,16 @@ impl EfaCqe {
         }
     }
 
+    /// GID of the sender, if its address handle is unknown. Zero unless the completion queue has
+    /// GIDs of senders.
+    #[inline(always)]
+    pub(crate) fn gid(self) -> Option<Gid> {
+        let is_long = self.size as usize >= size_of::<efa_io_rx_cdesc_ex>();
+        let is_unknown = self.half(offset_of!(efa_io_rx_cdesc, ah)) == UNKNOWN_AH;
+        let at = offset_of!(efa_io_rx_cdesc_ex, u);
+        (is_long && is_unknown).then(|| Gid(std::array::from_fn(|byte| self.byte(at + byte))))
+    }
+
     /// Bytes of a received message that are in the receive's own buffer: none of a WRITE.
     #[inline(always)]
     pub(crate) fn placed(self) -> u32 {
@@ -138,12 +151,6 @@ impl Wc<'_> {
     #[inline(always)]
     pub(crate) unsafe fn new(entry: EfaCqe, is_recv: bool) -> Self {
         Self { entry, is_recv, _queue: PhantomData }
-    }
-
-    /// True if the completion belongs to no receive.
-    #[must_use]
-    pub fn is_unsolicited(&self) -> bool {
-        self.entry.is_unsolicited()
     }
 
     fn is_ok(&self) -> bool {
@@ -230,6 +237,18 @@ impl View for Wc<'_> {
     #[inline]
     fn qpn(&self) -> u32 {
         self.entry.qpn().into()
+    }
+
+    #[inline]
+    fn is_unsolicited(&self) -> bool {
+        self.is_recv && self.entry.is_unsolicited()
+    }
+
+    /// The GID of an unknown sender is where a WRITE has the upper half of its length (rdma-core
+    /// `verbs.c:efa_wc_read_sgid`).
+    #[inline]
+    fn sender_gid(&self) -> Option<Gid> {
+        self.is_recv.then(|| self.entry.gid()).flatten()
     }
 
     /// Queue pair of the sender, and in place of a LID the number of an address handle to it, or

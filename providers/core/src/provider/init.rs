@@ -63,6 +63,8 @@ pub struct CqInit {
     pub compressed: Option<MiniCqe>,
     /// CQE padding: the device writes all 128 bytes of an entry, also the unused half.
     pub padded: bool,
+    /// Completions of receives tell the GID of a sender without an address handle (EFA).
+    pub sender_gids: bool,
 }
 
 impl CqInit {
@@ -79,6 +81,7 @@ impl CqInit {
             allocator: None,
             compressed: None,
             padded: false,
+            sender_gids: false,
         }
     }
 
@@ -151,6 +154,10 @@ pub struct QpInit {
     pub create_flags: u32,
     /// Receives may complete out of order (mlx5).
     pub out_of_order: bool,
+    /// A WRITE with immediate data completes without consuming a receive (EFA).
+    pub unsolicited_writes: bool,
+    /// Service level of all sends (EFA).
+    pub service_level: u8,
 }
 
 impl QpInit {
@@ -174,6 +181,8 @@ impl QpInit {
             scatter_to_cqe: false,
             create_flags: 0,
             out_of_order: false,
+            unsolicited_writes: false,
+            service_level: 0,
         }
     }
 

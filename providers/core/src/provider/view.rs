@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 
+use crate::attr::Gid;
 use crate::memory::frame::Frame;
 use crate::queues::completion::{Completed, Failure, Sender};
 use crate::queues::tag_work::TagInfo;
@@ -61,6 +62,17 @@ pub trait View: Debug + Copy {
     /// complete alike.
     fn is_local_invalidation(&self) -> bool {
         false
+    }
+
+    /// True if it completes a WRITE with immediate data that consumed no receive (EFA).
+    fn is_unsolicited(&self) -> bool {
+        false
+    }
+
+    /// GID of a receive's sender, if the queue was created for
+    /// [`sender_gids`](super::CqInit::sender_gids) and the sender has no address handle.
+    fn sender_gid(&self) -> Option<Gid> {
+        None
     }
 
     /// Checksum results and VLAN tag of a received raw packet.

@@ -112,6 +112,10 @@ pub(crate) fn create_srq<D: Driver>(
     if init.max_wr == 0 {
         return Err(Error::Limit { verb: CREATE_SRQ, what: "max_wr", value: 0, limit: 1 });
     }
+    if srq_wr == 0 {
+        let what = format!("a shared receive queue ({})", D::MODULE);
+        return Err(Error::Unsupported { verb: CREATE_SRQ, what });
+    }
     Error::limit(CREATE_SRQ, "max_wr", init.max_wr, srq_wr)?;
     Error::limit(CREATE_SRQ, "max_sge", init.max_sge, srq_sge)?;
     Error::limit(CREATE_SRQ, "limit", init.limit, D::srq_capacity(init.max_wr))?;

@@ -54,6 +54,11 @@ unsafe impl UverbsDoor for Door {
     fn wants_progress(&self) -> bool {
         true
     }
+
+    /// Looks at registers: the next poll may overwrite the one that armed.
+    fn will_sleep(&self) {
+        self.fabric.lock().raise_events();
+    }
 }
 
 impl Drop for Door {

@@ -16,7 +16,7 @@ const PCI: (u32, u32) = (0x15b3, 0x101d);
 /// PCI vendor and device id of Omni-Path 100: Intel.
 const OMNI_PATH: (u32, u32) = (0x8086, 0x24f0);
 /// PCI vendor and device id of the EFA that softefa is: Amazon.
-const EFA: (u32, u32) = (0x1d0f, 0xefa3);
+const EFA: (u32, u32) = (0x1d0f, 0xefa2);
 
 /// Writes the device's tree below `root`.
 ///

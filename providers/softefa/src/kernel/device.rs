@@ -24,7 +24,7 @@ use zerocopy::IntoBytes;
 use super::File;
 use super::call::Call;
 use crate::device::objects::{Channel, Object};
-use crate::device::world::{MAX_MESSAGE, Owner, World};
+use crate::device::world::{Board, MAX_MESSAGE, Owner, World};
 
 /// Limits of the device.
 pub(super) const MAX_SQ_WR: u32 = 4096;
@@ -35,9 +35,9 @@ pub(super) const MAX_LLQ: u32 = 256 << 10;
 const INLINE: u16 = 32;
 const INLINE_LONG: u16 = 80;
 const MAX_RDMA: u32 = 1 << 30;
-/// PCI numbers of the fourth generation.
+/// PCI numbers of the third generation, the last one that rdma-core 44 knows.
 const VENDOR: u32 = 0x1d0f;
-const DEVICE: u32 = 0xefa3;
+const DEVICE: u32 = 0xefa2;
 /// `IB_PORT_PHYS_STATE_LINK_UP`.
 const LINK_UP: u8 = 5;
 
@@ -77,11 +77,10 @@ pub(super) fn get_context(world: &World, file: File, call: &mut Call<'_>) -> Res
     call.respond_driver(&answer)
 }
 
-/// QUERY_DEVICE (`efa_query_device`).
-pub(super) fn query_device(world: &World, file: File, call: &mut Call<'_>) -> Result<(), Errno> {
-    let board = &world.boards[file.board];
+/// Limits of the verbs (`efa_query_device`).
+fn limits(board: &Board) -> Result<ib_uverbs_query_device_resp, Errno> {
     let guid = u64::from_be_bytes(board.gid[8..].try_into().map_err(|_| Errno::EINVAL)?);
-    let base = ib_uverbs_query_device_resp {
+    Ok(ib_uverbs_query_device_resp {
         fw_ver: 0x0001_0000_0000,
         node_guid: guid.into(),
         sys_image_guid: guid.into(),
@@ -100,9 +99,19 @@ pub(super) fn query_device(world: &World, file: File, call: &mut Call<'_>) -> Re
         max_ah: 1 << 12,
         phys_port_cnt: 1,
         ..Default::default()
-    };
+    })
+}
+
+/// QUERY_DEVICE of old programs: limits of the verbs alone.
+pub(super) fn query_verbs(world: &World, file: File, call: &mut Call<'_>) -> Result<(), Errno> {
+    call.respond(&limits(&world.boards[file.board])?)
+}
+
+/// QUERY_DEVICE.
+pub(super) fn query_device(world: &World, file: File, call: &mut Call<'_>) -> Result<(), Errno> {
+    let board = &world.boards[file.board];
     let answer = ib_uverbs_ex_query_device_resp {
-        base,
+        base: limits(board)?,
         response_length: size_of::<ib_uverbs_ex_query_device_resp>() as u32,
         ..Default::default()
     };

@@ -7,8 +7,9 @@ use uverbs_kernel_abi::efa::{
     efa_ibv_create_ah_resp,
 };
 use uverbs_kernel_abi::mr::{
-    IB_UVERBS_ACCESS_LOCAL_WRITE, IB_UVERBS_ACCESS_OPTIONAL_RANGE, IB_UVERBS_ACCESS_REMOTE_READ,
-    IB_UVERBS_ACCESS_REMOTE_WRITE, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp,
+    IB_UVERBS_ACCESS_LOCAL_WRITE, IB_UVERBS_ACCESS_OPTIONAL_RANGE, IB_UVERBS_ACCESS_REMOTE_ATOMIC,
+    IB_UVERBS_ACCESS_REMOTE_READ, IB_UVERBS_ACCESS_REMOTE_WRITE, ib_uverbs_reg_mr,
+    ib_uverbs_reg_mr_resp,
 };
 use uverbs_kernel_abi::pd::ib_uverbs_alloc_pd_resp;
 
@@ -40,6 +41,11 @@ pub(super) fn reg_mr(world: &mut World, file: File, call: &mut Call<'_>) -> Resu
     let request: ib_uverbs_reg_mr = call.request()?;
     let ib_uverbs_reg_mr { start, length, hca_va, pd_handle, access_flags, .. } = request;
     check_pd(world, file, pd_handle)?;
+    // Kernel `ib_verbs.h`, `ib_check_mr_access`.
+    let remote = IB_UVERBS_ACCESS_REMOTE_WRITE | IB_UVERBS_ACCESS_REMOTE_ATOMIC;
+    if access_flags & remote != 0 && access_flags & IB_UVERBS_ACCESS_LOCAL_WRITE == 0 {
+        return Err(Errno::EINVAL);
+    }
     let caps = world.boards[file.board].caps;
     let mut allowed = IB_UVERBS_ACCESS_LOCAL_WRITE | IB_UVERBS_ACCESS_OPTIONAL_RANGE;
     if caps & EFA_QUERY_DEVICE_CAPS_RDMA_READ != 0 {

@@ -64,6 +64,7 @@ fn invoke(world: &mut World, file: File, call: &mut Call<'_>) -> Result<(), Errn
     const QUERY_DEVICE: u32 = IB_USER_VERBS_CMD_FLAG_EXTENDED | IB_USER_VERBS_EX_CMD_QUERY_DEVICE;
     match call.number(UVERBS_ATTR_WRITE_CMD)? as u32 {
         QUERY_DEVICE => device::query_device(world, file, call),
+        IB_USER_VERBS_CMD_QUERY_DEVICE => device::query_verbs(world, file, call),
         IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL => device::create_channel(world, file, call),
         IB_USER_VERBS_CMD_ALLOC_PD => memory::alloc_pd(world, file, call),
         IB_USER_VERBS_CMD_REG_MR => memory::reg_mr(world, file, call),

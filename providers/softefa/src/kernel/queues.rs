@@ -106,7 +106,7 @@ pub(super) fn create_qp(world: &mut World, file: File, call: &mut Call<'_>) -> R
     let are_cqs = [send_cq, recv_cq]
         .into_iter()
         .all(|cq| matches!(world.of(file.number, cq), Ok(Object::Cq(_))));
-    if part.comp_mask != 0 || part.reserved_98 != [0; 5] || part.sl != 0 || !is_pd || !are_cqs {
+    if part.comp_mask != 0 || part.reserved_98 != [0; 5] || !is_pd || !are_cqs {
         return Err(Errno::EINVAL);
     }
     let is_srd = match call.number(UVERBS_ATTR_CREATE_QP_TYPE)? {

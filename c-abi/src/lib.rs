@@ -8,7 +8,7 @@
 //! | `base` | results, locks, objects, environment |
 //! | `device`, `memory`, `queues` | a verbs object in each file |
 //! | `post`, `poll` | the data path |
-//! | `mlx5dv`, `cm`, `rsocket` | `mlx5dv.h`, librdmacm, `rsocket.h` |
+//! | `mlx5dv`, `efadv`, `cm`, `rsocket` | `mlx5dv.h`, `efadv.h`, librdmacm, `rsocket.h` |
 //!
 //! `uverbs-core` implements the verbs. This crate translates arguments, takes locks, and maps
 //! numbers to pointers.
@@ -30,6 +30,7 @@
 mod base;
 mod cm;
 mod device;
+mod efadv;
 mod exports;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]

@@ -1,7 +1,7 @@
 # A program of the C stack on our library: LIBRARY PROGRAM ARGUMENTS...
 set -e
 mkdir -p /tmp/ours
-for name in libibverbs.so.1 libmlx5.so.1 librdmacm.so.1; do
+for name in libibverbs.so.1 libefa.so.1 libmlx5.so.1 librdmacm.so.1; do
     [ -e $1 ]
     ln -sf $1 /tmp/ours/$name
 done

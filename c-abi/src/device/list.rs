@@ -125,7 +125,7 @@ impl Device {
         let c = ibv_device {
             _ops: [0; 2],
             node_type: record.node_type.into(),
-            transport_type: device.is_iwarp().into(),
+            transport_type: transport(&device),
             name: text(name),
             dev_name: text(&node),
             dev_path: text(&dev_path),
@@ -172,6 +172,18 @@ impl Device {
 
     pub(crate) fn device(&self) -> &uverbs::Device {
         &self.device
+    }
+}
+
+/// `RDMA_NODE_UNSPECIFIED` and `IBV_TRANSPORT_UNSPECIFIED`: transports of the vendor.
+const NODE_UNSPECIFIED: u8 = 7;
+const TRANSPORT_UNSPECIFIED: c_int = 4;
+
+/// `IBV_TRANSPORT_*` of a device (rdma-core `init.c:decode_knode_type`).
+fn transport(device: &uverbs::Device) -> c_int {
+    match device.record().node_type {
+        NODE_UNSPECIFIED => TRANSPORT_UNSPECIFIED,
+        _ => device.is_iwarp().into(),
     }
 }
 

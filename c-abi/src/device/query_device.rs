@@ -13,7 +13,7 @@ use uverbs_core::Errno;
 use uverbs_core::attr::DeviceAttr;
 use uverbs_core::objects::clock::DeviceClock;
 use uverbs_core::provider::ContextOps;
-use uverbs_kernel_abi::driver_id::RDMA_DRIVER_RXE;
+use uverbs_kernel_abi::driver_id::{RDMA_DRIVER_EFA, RDMA_DRIVER_RXE};
 
 use crate::base::answer::{code, refuse};
 use crate::device::context::Context;
@@ -30,6 +30,11 @@ fn firmware(attr: &DeviceAttr, driver: u32) -> String {
     if driver == RDMA_DRIVER_RXE {
         let v = attr.fw_ver;
         return format!("{}.{}.{}", v >> 32 & 0xffff, v >> 16 & 0xffff, v & 0xffff);
+    }
+    if driver == RDMA_DRIVER_EFA {
+        // The first four bytes, as the device wrote them (rdma-core `verbs.c:efa_query_device_ex`).
+        let [a, b, c, d, ..] = attr.fw_ver.to_ne_bytes();
+        return format!("{a}.{b}.{c}.{d}");
     }
     attr.firmware()
 }

@@ -286,7 +286,7 @@ pub(crate) unsafe extern "C" fn create_qp(
         raw_wqes: ops & RAW_WQES != 0,
         dynamic,
         out_of_order: flags & OUT_OF_ORDER != 0,
-        create_flags: 0,
+        ..Own::default()
     };
     if own.out_of_order && attr.qp_type == XRC_RECV {
         // SAFETY: by C's contract.

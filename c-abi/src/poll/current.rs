@@ -16,6 +16,8 @@ pub(crate) const TAGS: u8 = 4;
 pub(crate) const SENT_KINDS: u8 = 8;
 /// Receives may be raw packets.
 pub(crate) const PACKETS: u8 = 16;
+/// Members of EFA: GID of the sender, and whether a receive was consumed.
+pub(crate) const EFA: u8 = 32;
 
 /// Completion that the program reads.
 #[derive(Clone, Copy, Default)]
@@ -26,6 +28,9 @@ pub(crate) struct Shown {
     pub(crate) timestamp: u64,
     /// Part of the header of a message that matched a tag.
     pub(crate) tag: ibv_wc_tm_info,
+    /// GID of a sender without an address handle.
+    pub(crate) sender_gid: Option<[u8; 16]>,
+    pub(crate) is_unsolicited: bool,
     /// Dropped completions reported to the program so far.
     pub(crate) strays: u64,
     /// Completions to take before the consumer index is published.

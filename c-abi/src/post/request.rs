@@ -32,10 +32,10 @@ const INLINE_PIECES: usize = 64;
 ///
 /// # Safety
 ///
-/// C's contract; the queue pair is UD.
+/// C's contract; the queue pair is UD or SRD.
 #[inline(always)]
 pub(crate) unsafe fn destination<'a, S: Sends>(wr: &ibv_send_wr) -> Option<Destination<'a, S::Ah>> {
-    // SAFETY: C fills in the union's `ud` member of a UD send, with a handle of ours.
+    // SAFETY: C fills in the union's `ud` member of such a send, with a handle of ours.
     let (ud, ah) = unsafe { (wr.wr.ud, Ah::of(wr.wr.ud.ah)) };
     let ah = S::own_ah(ah.any())?;
     Some(ah.to(ud.remote_qpn, ud.remote_qkey))

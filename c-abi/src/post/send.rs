@@ -15,6 +15,15 @@ use crate::sys::ibv_ah;
 
 /// Send queue of a provider.
 pub(crate) trait Sends: BuildOps {
+    /// Queue pairs of type `IBV_QPT_DRIVER` name the peer of each send as UD does (SRD).
+    const DRIVER_NAMES_PEERS: bool = false;
+
+    /// Error number of a refused post, as of the provider's C library.
+    #[cold]
+    fn errno(error: PostError) -> Errno {
+        error.to_errno()
+    }
+
     fn own_ah(ah: &AnyAh) -> Option<&Self::Ah>;
 
     /// Index of the next WQE modulo 65536, if the provider's completions carry it.
@@ -99,6 +108,17 @@ impl Sends for uverbs_rdmavt::Sq {
 }
 
 impl Sends for uverbs_efa::Sq {
+    const DRIVER_NAMES_PEERS: bool = true;
+
+    /// `EINVAL` also for data that does not fit (rdma-core `verbs.c:efa_post_send_validate_wr`).
+    #[cold]
+    fn errno(error: PostError) -> Errno {
+        match error {
+            PostError::TooManySges | PostError::InlineTooLong => Errno::EINVAL,
+            error => error.to_errno(),
+        }
+    }
+
     #[inline(always)]
     fn own_ah(ah: &AnyAh) -> Option<&Self::Ah> {
         if let AnyAh::Efa(ah) = ah { Some(ah) } else { None }
@@ -263,7 +283,7 @@ pub(crate) enum Kept {
 impl<S: Sends> Build<S> {
     #[cold]
     pub(crate) fn fail(&mut self, error: PostError) {
-        self.refuse(error.to_errno());
+        self.refuse(S::errno(error));
     }
 
     /// Fails all posts since `wr_start`: `wr_complete` drops them, and returns the first error.

@@ -15,9 +15,7 @@ use uverbs_core::queues::work::{PostError, SendOp, Target, Wr};
 use crate::base::answer::refuse;
 use crate::post::chains::{Chain, ChainWr};
 use crate::post::recv::refused;
-use crate::post::request::{
-    checksums, destination, errno, flags, key_opcode, other_op, rekey, with_data,
-};
+use crate::post::request::{checksums, destination, flags, key_opcode, other_op, rekey, with_data};
 use crate::post::send::{Sends, Side};
 use crate::queues::qp::{DRIVER, Qp, RAW_PACKET, UD, XRC_SEND};
 use crate::sys::{
@@ -276,7 +274,7 @@ unsafe fn stop<S: Sends>(
         *bad = wr;
         // The kernel refused an earlier one.
         match (sq.doorbell_error(), sq.returned()) {
-            (None, _) | (_, 0) => errno(error),
+            (None, _) | (_, 0) => S::errno(error).raw(),
             (Some(errno), returned) => turned_away(returned + left(wr), head, bad, errno),
         }
     }
@@ -317,10 +315,12 @@ unsafe fn post_one<S: Sends>(
         return Ok(());
     }
     let op = other_op(wr)?;
-    // SAFETY: by the contract of `post_one`. `destination` is called for UD only.
+    // SAFETY: by the contract of `post_one`. `destination` is called for UD and SRD only.
     unsafe {
         match qp.kind() {
             UD => {}
+            // READ and WRITE have no room for a peer in C's work request.
+            DRIVER if S::DRIVER_NAMES_PEERS && matches!(op, SendOp::Send | SendOp::SendImm(_)) => {}
             RAW_PACKET if op == SendOp::Send => {
                 let checksums = checksums(c_flags);
                 return with_data(wr, c_flags, |data| sq.post_packet(at, id, checksums, data));

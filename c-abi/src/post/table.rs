@@ -14,7 +14,7 @@ use crate::post::posts::Posts;
 use crate::post::send::{SendSide, Sends};
 use crate::post::shape::{INLINE, LIST, ONE, SMALL, shape};
 use crate::post::single::{list, single, slow};
-use crate::queues::qp::{Functions, Qp, UD};
+use crate::queues::qp::{DRIVER, Functions, Qp, UD};
 use crate::sys::{
     IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_SEND, ibv_send_wr,
 };
@@ -37,6 +37,7 @@ fn of_kind<S: Sends>(kind: u32) -> &'static Posts {
     match kind {
         ..UD => const { &of_connections::<S>() },
         UD => const { &of_datagrams::<S>() },
+        DRIVER if S::DRIVER_NAMES_PEERS => const { &of_datagrams::<S>() },
         // Raw packets and sends with a destination take the slow path; some types take no sends.
         _ => const { &Posts::all_of(slow::<S>) },
     }

@@ -85,7 +85,7 @@ fn table<S: Sends, const TO: u8>(qp_base: ibv_qp) -> ibv_qp_ex {
         wr_send_inv: Some(send_inv::<S, TO>),
         wr_send_tso: None,
         // As in C, only for its type: a WQE of another type has no room for the address.
-        wr_set_ud_addr: if of == UD { Some(set_ud_addr::<S, TO>) } else { None },
+        wr_set_ud_addr: if names_peers::<S>(of) { Some(set_ud_addr::<S, TO>) } else { None },
         wr_set_xrc_srqn: if of == XRC_SEND { Some(set_xrc_srqn::<S>) } else { None },
         wr_set_inline_data: Some(set_inline_data::<S, TO>),
         wr_set_inline_data_list: Some(set_inline_data_list::<S, TO>),
@@ -97,6 +97,11 @@ fn table<S: Sends, const TO: u8>(qp_base: ibv_qp) -> ibv_qp_ex {
         wr_atomic_write: Some(atomic_write::<S>),
         wr_flush: Some(flush::<S>),
     }
+}
+
+/// Tests for a type whose sends name a peer by address handle, number and Q_Key.
+pub(crate) fn names_peers<S: Sends>(qp_type: u32) -> bool {
+    qp_type == UD || qp_type == DRIVER && S::DRIVER_NAMES_PEERS
 }
 
 /// `ibv_qp_ex` without functions, for a queue pair without a send queue.

@@ -8,6 +8,7 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
+use std::mem::offset_of;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -26,7 +27,7 @@ use crate::memory::parent_domain::Parent;
 use crate::poll::current::{PACKETS, SENT_KINDS, Shown, TIMESTAMP};
 use crate::post::sent_kinds::{SentKinds, SentQueues};
 use crate::queues::channel::Channel;
-use crate::sys::{ibv_cq, ibv_cq_ex, ibv_modify_cq_attr};
+use crate::sys::{ibv_cq, ibv_cq_ex, ibv_gid, ibv_modify_cq_attr};
 
 impl Stays for AnyCq {}
 
@@ -70,6 +71,17 @@ pub(crate) struct Cq {
     /// Members that the program asked for ([`TIMESTAMP`] and others), and marks: [`SENT_KINDS`],
     /// [`PACKETS`] and [`UNMATCHED`]. Each poll reads it.
     extras: AtomicU8,
+    /// EFA's functions of an extended queue.
+    efa: EfaCq,
+}
+
+/// `struct efadv_cq`. Programs call the functions that they asked for when they made the queue.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct EfaCq {
+    pub(crate) comp_mask: u64,
+    pub(crate) wc_read_sgid: Option<unsafe extern "C" fn(*const Self, *mut ibv_gid) -> c_int>,
+    pub(crate) wc_is_unsolicited: Option<unsafe extern "C" fn(*const Self) -> bool>,
 }
 
 /// Mark: completions were dropped, and the program was not told yet.
@@ -95,7 +107,28 @@ impl Cq {
             sent: SentQueues::default(),
             packets: Mutex::default(),
             extras: AtomicU8::new(0),
+            efa: EfaCq::default(),
         })
+    }
+
+    /// EFA's functions of a queue.
+    ///
+    /// # Safety
+    ///
+    /// C's contract.
+    pub(crate) unsafe fn efa(cq: *mut ibv_cq_ex) -> *mut EfaCq {
+        // SAFETY: C's contract: a queue of this library.
+        unsafe { &raw mut (*cq.cast::<Self>()).efa }
+    }
+
+    /// Returns the queue that contains this struct.
+    ///
+    /// # Safety
+    ///
+    /// C's contract: [`efa`](Self::efa) gave it.
+    pub(crate) unsafe fn of_efa<'a>(efa: *const EfaCq) -> &'a Self {
+        // SAFETY: by the contract of `of_efa`.
+        unsafe { &*efa.byte_sub(offset_of!(Self, efa)).cast() }
     }
 
     /// # Safety
@@ -146,7 +179,7 @@ impl Cq {
 
     /// Sets a mark for later polls. Waits for a poll of another thread, which may have read the
     /// marks.
-    fn look_for(&self, extra: u8) {
+    pub(crate) fn look_for(&self, extra: u8) {
         let _polls = self.poll.lock_unless_mine();
         self.extras.fetch_or(extra, Ordering::Relaxed);
     }

@@ -16,7 +16,7 @@ use uverbs_core::queues::tag_work::TagHeader;
 
 use crate::device::context::Context;
 use crate::poll::basic::{checksums, settle};
-use crate::poll::current::{PACKETS, SENT_KINDS, Shown, TAGS, TIMESTAMP, VLAN_TAG};
+use crate::poll::current::{EFA, PACKETS, SENT_KINDS, Shown, TAGS, TIMESTAMP, VLAN_TAG};
 use crate::queues::cq::{Cq, step};
 use crate::sys::{ibv_cq, ibv_cq_ex, ibv_wc_tm_info};
 
@@ -178,6 +178,10 @@ fn extras<V: View>(shown: &mut Shown, view: &V, cq: &Cq) {
         let header = view.tag_info().and_then(|info| info.header);
         let TagHeader { tag, app_ctx } = header.unwrap_or_default();
         shown.tag = ibv_wc_tm_info { tag, r#priv: app_ctx };
+    }
+    if extras & EFA != 0 {
+        shown.sender_gid = view.sender_gid().map(|gid| gid.0);
+        shown.is_unsolicited = view.is_unsolicited();
     }
 }
 

@@ -33,6 +33,8 @@ use crate::sys::{
 /// Supported `IBV_WC_EX_WITH_*`: members of every completion, completion timestamp, VLAN tag, flow
 /// tag, tag-matching information and wall-clock time.
 const FLAGS: u64 = 0x7ff | WITH_WALL_CLOCK;
+/// `IBV_WC_STANDARD_FLAGS`: members of every completion.
+const STANDARD: u64 = 0x7f;
 const WITH_TIMESTAMP: u64 = 1 << 7;
 const WITH_WALL_CLOCK: u64 = 1 << 11;
 const WITH_VLAN_TAG: u64 = 1 << 8;
@@ -184,7 +186,13 @@ pub(crate) unsafe fn create_as(
     change(&mut init);
     // SAFETY: by the contract of `create_as`.
     let of = unsafe { Context::of(context) };
-    if attr.wc_flags & WITH_TM_INFO != 0 && !matches!(of.ops(), AnyContext::Mlx5(_)) {
+    let lacks = match of.ops() {
+        AnyContext::Mlx5(_) => 0,
+        // The device has no clock, and no VLAN tags (rdma-core `verbs.c:create_cq`).
+        AnyContext::Efa(_) => !STANDARD,
+        _ => WITH_TM_INFO,
+    };
+    if attr.wc_flags & lacks != 0 {
         return null(Errno::EOPNOTSUPP);
     }
     // SAFETY: by the contract of `create_as`.

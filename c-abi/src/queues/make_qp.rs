@@ -38,7 +38,7 @@ use crate::sys::{Cond, Mutex, ibv_context, ibv_pd, ibv_qp, ibv_qp_init_attr, ibv
 /// `IBV_QPT_RC`.
 pub(crate) const RC: u32 = 2;
 
-/// Attributes of mlx5's own function for queue pairs.
+/// Attributes of mlx5's and EFA's own functions for queue pairs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Own {
     /// Scatter to CQE: short messages lie in their CQEs. `None`: the environment decides.
@@ -50,10 +50,19 @@ pub(crate) struct Own {
     /// Posts raw WQEs of the program.
     pub(crate) raw_wqes: bool,
     pub(crate) dynamic: Option<Dynamic>,
+    pub(crate) srd: Option<Srd>,
     /// Receives may complete out of order.
     pub(crate) out_of_order: bool,
     /// `IBV_QP_CREATE_*`.
     pub(crate) create_flags: u32,
+}
+
+/// Attributes of an SRD queue pair (EFA).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Srd {
+    /// WRITEs with immediate data consume no receives.
+    pub(crate) unsolicited_writes: bool,
+    pub(crate) service_level: u8,
 }
 
 /// Role of a queue pair of dynamic connections (DC).
@@ -65,8 +74,10 @@ pub(crate) enum Dynamic {
 }
 
 /// Transport service of `enum ibv_qp_type`.
-fn service(qp_type: u32, dynamic: Option<Dynamic>) -> Result<QpType, Error> {
+fn service(qp_type: u32, own: Own) -> Result<QpType, Error> {
+    let dynamic = own.dynamic;
     match qp_type {
+        DRIVER if own.srd.is_some() => Ok(QpType::Srd),
         DRIVER if matches!(dynamic, Some(Dynamic::Initiator(_))) => Ok(QpType::Dci),
         DRIVER if dynamic.is_some() => Ok(QpType::Dct),
         _ if dynamic.is_some() => Err(Error::kernel("create_qp", Errno::EINVAL)),
@@ -80,7 +91,7 @@ fn service(qp_type: u32, dynamic: Option<Dynamic>) -> Result<QpType, Error> {
     }
 }
 
-/// Adds mlx5's own attributes and its environment's to the request.
+/// Adds the driver's own attributes and mlx5's environment's to the request.
 fn ask_own(asked: &mut QpInit, own: Own) {
     asked.scatter_to_cqe = own.scatter.unwrap_or_else(environment::scatters);
     if environment::shuts_up_blue_flame() {
@@ -88,6 +99,9 @@ fn ask_own(asked: &mut QpInit, own: Own) {
     }
     asked.create_flags = own.create_flags;
     asked.out_of_order = own.out_of_order;
+    if let Some(Srd { unsolicited_writes, service_level }) = own.srd {
+        (asked.unsolicited_writes, asked.service_level) = (unsolicited_writes, service_level);
+    }
     match own.dynamic {
         Some(Dynamic::Initiator(streams)) => asked.streams = streams,
         Some(Dynamic::Target(key)) => {
@@ -104,7 +118,7 @@ fn ask_own(asked: &mut QpInit, own: Own) {
 fn operations(qp_type: QpType, extended: Option<SendOpSet>) -> Option<SendOpSet> {
     match qp_type {
         QpType::RawPacket | QpType::Dct => None,
-        QpType::Ud | QpType::Dci => extended,
+        QpType::Ud | QpType::Dci | QpType::Srd => extended,
         // Each connected queue has room for window binds, as in C's provider.
         _ => extended.or_else(|| Some(SendOpSet::of(qp_type) | SendOpSet::REKEY)),
     }
@@ -124,7 +138,7 @@ unsafe fn create(
 ) -> Result<*mut ibv_qp, Error> {
     // SAFETY: by C's contract.
     let of = unsafe { Pd::of(pd) };
-    let qp_type = service(init.qp_type, own.dynamic)?;
+    let qp_type = service(init.qp_type, own)?;
     let (mut recv_cq, mut srq, mut cap) = (init.recv_cq, init.srq, convert::cap_of(&init.cap));
     if qp_type == QpType::XrcIni {
         // An XRC initiator receives nothing, and its receive attributes may be uninitialised
@@ -202,12 +216,12 @@ pub(crate) unsafe extern "C" fn create_qp(
 }
 
 /// `IBV_QP_INIT_ATTR_*`.
-const ATTR_PD: u32 = 1;
+pub(crate) const ATTR_PD: u32 = 1;
 pub(crate) const ATTR_XRCD: u32 = 2;
 const ATTR_CREATE_FLAGS: u32 = 4;
 const ATTR_IND_TABLE: u32 = 16;
 const ATTR_RX_HASH: u32 = 32;
-const ATTR_SEND_OPS: u32 = 64;
+pub(crate) const ATTR_SEND_OPS: u32 = 64;
 const ATTR_KNOWN: u32 = 127;
 
 /// Supported `IBV_QP_CREATE_*`. Raw packet queue pairs also have `SCATTER_FCS`, `CVLAN_STRIPPING`

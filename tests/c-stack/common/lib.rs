@@ -97,7 +97,7 @@ pub fn our_folder() -> PathBuf {
         let folder = scratch().join(name);
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
-        for name in ["libibverbs.so.1", "libmlx5.so.1", "librdmacm.so.1"] {
+        for name in ["libibverbs.so.1", "libefa.so.1", "libmlx5.so.1", "librdmacm.so.1"] {
             std::os::unix::fs::symlink(our_library(), folder.join(name)).unwrap();
         }
         let nodes = folder.join("nodes");
@@ -146,9 +146,9 @@ impl CStack {
         [self.libraries.clone(), self.root.join("lib").join(triplet)]
     }
 
-    /// Command of a program that uses the C stack.
-    pub fn command(&self, program: &Path) -> Command {
-        let libraries = std::env::join_paths(self.library_folders()).unwrap();
+    /// Command of a program on the preloaded device, with these libraries.
+    fn loaded(&self, program: &Path, folders: impl IntoIterator<Item = PathBuf>) -> Command {
+        let libraries = std::env::join_paths(folders).unwrap();
         let mut command = match self.loader() {
             Some(loader) => {
                 let mut command = preloaded(&loader);
@@ -157,11 +157,17 @@ impl CStack {
             }
             None => preloaded(program),
         };
+        command.env("LD_LIBRARY_PATH", libraries).env("LC_ALL", "C");
+        command
+    }
+
+    /// Command of a program that uses the C stack.
+    pub fn command(&self, program: &Path) -> Command {
+        let mut command = self.loaded(program, self.library_folders());
         // libibverbs looks for providers in its installation directory, which does not exist. It
         // takes an absolute name without suffix unchanged (`libibverbs/dynamic_driver.c`).
         let provider = self.libraries.join("libibverbs/libmlx5");
-        command.env("LD_LIBRARY_PATH", libraries).env("RDMAV_DRIVERS", provider);
-        command.env("IBV_SHOW_WARNINGS", "1").env("LC_ALL", "C");
+        command.env("RDMAV_DRIVERS", provider).env("IBV_SHOW_WARNINGS", "1");
         command
     }
 
@@ -199,10 +205,9 @@ impl CStack {
 
     /// Command of a program on our libibverbs and the preloaded device, opened like a kernel's.
     pub fn ours_on_preloaded(&self, program: &Path) -> Command {
-        let mut command = preloaded(program);
         let folders = std::iter::once(our_folder()).chain(self.library_folders());
-        command.env("LD_LIBRARY_PATH", std::env::join_paths(folders).unwrap());
-        command.env("LD_BIND_NOW", "1").env_remove("UVERBS_DEVICE").env("LC_ALL", "C");
+        let mut command = self.loaded(program, folders);
+        command.env("LD_BIND_NOW", "1").env_remove("UVERBS_DEVICE");
         command
     }
 

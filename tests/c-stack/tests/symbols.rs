@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use c_stack::CStack;
 use goblin::elf::Elf;
 
 /// `NAME@VERSION` of each symbol that a shared object defines, or imports if `defined` is false;
@@ -50,7 +51,7 @@ fn is_ancient(symbol: &str, all: &BTreeSet<String>) -> bool {
 fn newest() -> BTreeSet<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../c-abi/symbols");
     let read = |name| std::fs::read_to_string(folder.join(name)).unwrap();
-    let names = ["libibverbs-65.txt", "libmlx5-65.txt", "librdmacm-65.txt"];
+    let names = ["libibverbs-65.txt", "libefa-65.txt", "libmlx5-65.txt", "librdmacm-65.txt"];
     let all = names.map(read).concat();
     all.lines().map(str::to_owned).collect()
 }
@@ -92,10 +93,14 @@ fn the_distributions_names_are_there() {
     let Some(stack) = c_stack::unpacked() else { return };
     let ours = symbols(&c_stack::our_library(), true);
     let theirs = symbols(&stack.their_library(), true);
-    let mlx5 = symbols(&stack.their_library().with_file_name("libmlx5.so.1"), true);
+    let direct = |stack: &CStack, name| symbols(&stack.their_library().with_file_name(name), true);
+    let mut direct_verbs = direct(&stack, "libmlx5.so.1");
+    // Debian 13's libefa has more functions than Debian 12's.
+    let efa = c_stack::trixie().map(|stack| direct(&stack, "libefa.so.1"));
+    direct_verbs.extend(efa.unwrap_or_else(|| direct(&stack, "libefa.so.1")));
     let missing: Vec<_> = theirs
         .iter()
-        .chain(&mlx5)
+        .chain(&direct_verbs)
         .filter(|symbol| symbol.contains('@') && !ours.contains(*symbol))
         .filter(|symbol| !is_ancient(symbol, &theirs))
         .collect();
@@ -107,7 +112,8 @@ fn the_distributions_names_are_there() {
 #[test]
 fn the_readme_lists_what_is_not_implemented() {
     let home = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../c-abi");
-    let exports = std::fs::read_to_string(home.join("src/exports/verbs.rs")).unwrap();
+    let read = |name| std::fs::read_to_string(home.join("src/exports").join(name)).unwrap();
+    let exports = ["verbs.rs", "efa.rs"].map(read).concat();
     let readme = std::fs::read_to_string(home.join("README.md")).unwrap();
     let stubs: BTreeSet<_> = exports
         .lines()
@@ -116,11 +122,13 @@ fn the_readme_lists_what_is_not_implemented() {
         .collect();
     let (_, section) = readme.split_once("## Not implemented").expect("the section");
     let section = section.split("\n## ").next().unwrap();
-    let verb = |word: &&str| word.contains("ibv_") && !word.starts_with("mlx5dv_");
+    let verb = |word: &&str| {
+        word.starts_with("efadv_") || word.contains("ibv_") && !word.starts_with("mlx5dv_")
+    };
     let listed: BTreeSet<_> = section.split('`').skip(1).step_by(2).filter(verb).collect();
     assert_eq!(stubs, listed);
     // For mlx5dv it lists the implemented functions.
-    let exports = std::fs::read_to_string(home.join("src/exports/mlx5.rs")).unwrap();
+    let exports = read("mlx5.rs");
     let exported = exports.lines().filter_map(|line| line.trim().split_once(" = "));
     let done = exported.filter(|(_, function)| !function.starts_with("stubs::"));
     // Names called by the header's inline functions begin with underscores.
@@ -143,7 +151,12 @@ fn programs_find_all_that_they_import() {
     let bin = Path::new(devinfo.get_program()).parent().unwrap();
     let pyverbs = bin.with_file_name("lib").join("python3/dist-packages/pyverbs");
     let mut names = BTreeSet::new();
-    for (folder, least) in [(bin, 30), (&pyverbs, 9), (&pyverbs.join("providers/mlx5"), 10)] {
+    for (folder, least) in [
+        (bin, 30),
+        (&pyverbs, 9),
+        (&pyverbs.join("providers/mlx5"), 10),
+        (&pyverbs.join("providers/efa"), 1),
+    ] {
         let mut importing = 0;
         for file in std::fs::read_dir(folder).unwrap() {
             let path = file.unwrap().path();
@@ -152,7 +165,7 @@ fn programs_find_all_that_they_import() {
                 continue;
             }
             let imports = symbols(&path, false);
-            let nodes = ["@IBVERBS_", "@MLX5_", "@RDMACM_"];
+            let nodes = ["@IBVERBS_", "@EFA_", "@MLX5_", "@RDMACM_"];
             let verbs = |symbol: &&String| nodes.iter().any(|node| symbol.contains(node));
             let imports: BTreeSet<_> = imports.iter().filter(verbs).cloned().collect();
             let missing: Vec<_> = imports.difference(&ours).collect();

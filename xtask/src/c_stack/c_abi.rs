@@ -14,11 +14,19 @@ const MINUTES: Duration = Duration::from_secs(60);
 
 /// Name of the library.
 const LIBRARY: &str = "libibverbs.so.1";
-/// Links to the library: the linker's name, and the names of libmlx5 and librdmacm, whose functions
-/// it has. The loader maps the file once.
-const LINKS: [&str; 5] = [BUILT, "libmlx5.so", "libmlx5.so.1", "librdmacm.so", "librdmacm.so.1"];
+/// Links to the library: the linker's name, and the names of libefa, libmlx5 and librdmacm, whose
+/// functions it has. The loader maps the file once.
+const LINKS: [&str; 7] = [
+    BUILT,
+    "libefa.so",
+    "libefa.so.1",
+    "libmlx5.so",
+    "libmlx5.so.1",
+    "librdmacm.so",
+    "librdmacm.so.1",
+];
 /// Names by which programs load the library.
-pub(crate) const SONAMES: [&str; 3] = [LIBRARY, "libmlx5.so.1", "librdmacm.so.1"];
+pub(crate) const SONAMES: [&str; 4] = [LIBRARY, "libefa.so.1", "libmlx5.so.1", "librdmacm.so.1"];
 /// File that cargo makes.
 pub(crate) const BUILT: &str = "libibverbs.so";
 /// Preloaded library that puts a program's sockets on librdmacm.

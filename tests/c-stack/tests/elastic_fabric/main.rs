@@ -6,8 +6,10 @@ mod ours;
 mod script;
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use c_stack::log;
+use c_stack::{CStack, log};
 
 use script::Step;
 
@@ -68,26 +70,64 @@ fn commands(log: &str) -> Vec<String> {
     lines.map(shown).collect()
 }
 
-/// Runs the script by the C program. Returns its output and the log of its commands.
-fn theirs(steps: &[Step]) -> Option<(String, String)> {
+/// Compiles a program of `c/` for libefa.
+fn compile(name: &str) -> Option<(CStack, PathBuf)> {
     let stack = c_stack::trixie()?;
     let libraries = ["-libverbs", "-lefa", "-Wl,--allow-shlib-undefined"];
-    let program = stack.compile_with("efa", &libraries)?;
-    let log = program.with_extension("log");
-    let _ = std::fs::remove_file(&log);
-    let mut command = stack.command(&program);
-    stack.on_efa(&mut command);
-    command.env("UVERBS_SOFTHCA_STEPPED", "1").env("UVERBS_SOFTHCA_LOG", &log);
+    let program = stack.compile_with(name, &libraries)?;
+    Some((stack, program))
+}
+
+/// Runs the script by a command of the C program. Returns its output and the log of its commands.
+fn in_c(mut command: Command, log: &Path, steps: &[Step]) -> (String, String) {
+    let _ = std::fs::remove_file(log);
+    command.env("UVERBS_SOFTHCA_STEPPED", "1").env("UVERBS_SOFTHCA_LOG", log);
     let script: String = steps.iter().map(|step| format!("{step}\n")).collect();
     let run = c_stack::run_with_input(&mut command, script.into_bytes()).ok();
     let text = run.stdout.strip_suffix("ok\n").expect("ok").to_owned();
-    Some((text, std::fs::read_to_string(&log).unwrap()))
+    (text, std::fs::read_to_string(log).unwrap())
+}
+
+/// Commands of the C program over libefa and over our library.
+fn both(stack: &CStack, program: &Path) -> [Command; 2] {
+    let mut commands = [stack.command(program), stack.ours_on_preloaded(program)];
+    commands.iter_mut().for_each(|command| stack.on_efa(command));
+    commands
+}
+
+/// Limits, refusals, operations and completions of a C program through `efadv.h`.
+#[test]
+fn a_c_program_has_srd_as_by_libefa() {
+    let Some((stack, program)) = compile("srd") else { return };
+    let [theirs, ours] = both(&stack, &program).map(|mut command| c_stack::run(&mut command).ok());
+    assert!(theirs.stdout.ends_with("ok\n") && theirs.stdout.lines().count() > 100, "{theirs:?}");
+    for (theirs, ours) in theirs.stdout.lines().zip(ours.stdout.lines()) {
+        assert_eq!(ours, theirs);
+    }
+    assert_eq!(ours.stdout.len(), theirs.stdout.len());
+}
+
+/// The script by the C program, also over our library.
+#[test]
+fn rings_of_a_c_program_are_as_libefa_writes_them() {
+    let Some((stack, program)) = compile("efa") else { return };
+    let steps = script::steps();
+    let [theirs, ours] = both(&stack, &program);
+    let (theirs, _) = in_c(theirs, &program.with_extension("theirs"), &steps);
+    let (ours, _) = in_c(ours, &program.with_extension("ours"), &steps);
+    let (theirs, ours) = (cases(&theirs), cases(&ours));
+    assert_eq!(ours.len(), theirs.len());
+    for ((name, ours), (_, theirs)) in ours.iter().zip(&theirs) {
+        assert!(ours == theirs, "{name}\nours   {ours:#?}\ntheirs {theirs:#?}");
+    }
 }
 
 #[test]
 fn rings_and_commands_are_as_libefa_writes_them() {
     let steps = script::steps();
-    let Some((text, log)) = theirs(&steps) else { return };
+    let Some((stack, program)) = compile("efa") else { return };
+    let [theirs, _] = both(&stack, &program);
+    let (text, log) = in_c(theirs, &program.with_extension("log"), &steps);
     let (own_text, own_commands) = ours::run(&steps);
 
     let (own, other) = (cases(&own_text), cases(&text));

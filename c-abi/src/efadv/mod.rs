@@ -1,0 +1,5 @@
+//! Functions of `efadv.h`.
+
+pub(crate) mod caps;
+pub(crate) mod make;
+mod sized;

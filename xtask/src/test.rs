@@ -54,6 +54,7 @@ pub(crate) fn all(steps: &mut Steps) {
     let mut checks = vec![
         named("clients", || clients::check(&clients::Options::daily())),
         named("pyverbs", || pyverbs::suite(&pyverbs::Options::default())),
+        named("pyverbs, EFA", || pyverbs::suite(&pyverbs::Options::efa())),
         named("instruction counts", || counts::instructions(false)),
         named("examples", || examples::check(None, false)),
         named("captures", captures::captures),
@@ -61,7 +62,7 @@ pub(crate) fn all(steps: &mut Steps) {
         named("layouts", layouts::check),
         named("packages", package::check),
     ];
-    checks.splice(2..2, cards::checks());
+    checks.splice(3..3, cards::checks());
     // Without its own network a page's server would meet other steps' programs.
     let has_network = book::has_networks();
     if has_network {

@@ -32,6 +32,9 @@ pub(crate) struct Options {
     /// Run on a software device of Omni-Path.
     #[arg(long, conflicts_with = "profile")]
     omni_path: bool,
+    /// Run on a software adapter of Amazon's (EFA).
+    #[arg(long, conflicts_with_all = ["profile", "omni_path"])]
+    efa: bool,
     /// Run over Debian's libibverbs and its provider, on the preloaded software HCA.
     #[arg(long)]
     theirs: bool,
@@ -41,16 +44,31 @@ pub(crate) struct Options {
 }
 
 impl Options {
+    /// The suite on a software adapter of Amazon's.
+    pub(crate) fn efa() -> Self {
+        Self { efa: true, ..Self::default() }
+    }
+
     /// Name of the table: `pyverbs`, `pyverbs-connectx-5`, `pyverbs-connectx-5-theirs`.
     fn table(&self) -> String {
-        let profile = self.profile.as_deref().or(self.omni_path.then_some("omni-path"));
+        let profile = self.profile.as_deref().or(self.other().map(|other| other.table));
         let parts = ["pyverbs"].into_iter().chain(profile).chain(self.theirs.then_some("theirs"));
         parts.collect::<Vec<_>>().join("-")
     }
 
+    /// Device in place of a ConnectX.
+    fn other(&self) -> Option<&'static Other> {
+        match (self.omni_path, self.efa) {
+            (true, _) => Some(&OMNI_PATH),
+            (_, true) => Some(&EFA),
+            _ => None,
+        }
+    }
+
     /// Device that the tests open.
     fn device(&self) -> &'static str {
-        if self.omni_path && !self.theirs { OMNI_PATH } else { DEVICE }
+        let other = self.other().filter(|_| !self.theirs);
+        other.map_or(DEVICE, |other| other.device)
     }
 }
 
@@ -67,14 +85,15 @@ fn suite_run(options: &Options) -> Result<Outcome, Outcome> {
     let packages = root.join("usr/lib/python3/dist-packages");
     loads(&packages, &libraries)?;
     let built = c_abi::build_checked()?;
-    let base = target().join("pyverbs");
+    let name = options.table();
+    let base = target().join(&name);
     let _ = fs::remove_dir_all(&base);
     let ours = base.join("lib");
     c_abi::copy(&built, &ours)?;
 
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests");
     let mut suite = match options.theirs {
-        true => theirs(&base, &libraries, options.omni_path)?,
+        true => theirs(&base, &libraries, options.other())?,
         false => {
             let mut suite = Command::new(target().join("debug/uverbs"));
             suite.args(["run", "-d", options.device(), "--libraries"]).arg(&ours);
@@ -95,13 +114,12 @@ fn suite_run(options: &Options) -> Result<Outcome, Outcome> {
     let log = base.join("log.txt");
     fs::write(&log, &printed).map_err(|error| failed(&log, &error))?;
     let found = Table::of_run(&version(&root)?, "none", &printed).map_err(Outcome::Failed)?;
-    let name = options.table();
     let table = sources.join(format!("c-stack/{name}.tsv"));
     Ok(judged(&found, &table, "pyverbs", options.bless, &options.test))
 }
 
 /// Python on Debian's libraries and the preloaded software HCA.
-fn theirs(base: &Path, libraries: &Path, omni_path: bool) -> Result<Command, Outcome> {
+fn theirs(base: &Path, libraries: &Path, other: Option<&Other>) -> Result<Command, Outcome> {
     let preload = "uverbs-c-stack";
     output(cargo(&["build", "--package", preload, "--lib"]), 20 * MINUTES)?;
     let scratch = base.join("device");
@@ -110,18 +128,38 @@ fn theirs(base: &Path, libraries: &Path, omni_path: bool) -> Result<Command, Out
     suite.env("LD_PRELOAD", target().join("debug/libuverbs_c_stack.so"));
     suite.env("UVERBS_SOFTHCA_DIR", scratch);
     // libibverbs takes an absolute name without suffix unchanged.
-    let provider = if omni_path { "libhfi1verbs" } else { "libmlx5" };
+    let provider = other.map_or("libmlx5", |other| other.provider);
     suite.env("RDMAV_DRIVERS", libraries.join("libibverbs").join(provider));
-    if omni_path {
-        suite.env("UVERBS_SOFTHCA_OMNI_PATH", "1");
+    if let Some(other) = other {
+        suite.env(other.variable, "1");
     }
     Ok(suite)
 }
 
 /// Software HCA in the process of the tests, and the preloaded one's name.
 const DEVICE: &str = "softhca0";
-/// Software device of Omni-Path, in the same place.
-const OMNI_PATH: &str = "softhfi0";
+
+/// Software device of another make.
+#[derive(Debug)]
+struct Other {
+    /// Part of its tables' names.
+    table: &'static str,
+    /// Its name in the process of the tests.
+    device: &'static str,
+    /// Debian's library for it.
+    provider: &'static str,
+    /// Variable that makes the preloaded device one.
+    variable: &'static str,
+}
+
+const OMNI_PATH: Other = Other {
+    table: "omni-path",
+    device: "softhfi0",
+    provider: "libhfi1verbs",
+    variable: "UVERBS_SOFTHCA_OMNI_PATH",
+};
+const EFA: Other =
+    Other { table: "efa", device: "softefa0", provider: "libefa", variable: "UVERBS_SOFTHCA_EFA" };
 
 /// Search path of libraries: ours, then Debian's unpacked ones.
 fn others(root: &Path, libraries: &Path) -> std::ffi::OsString {

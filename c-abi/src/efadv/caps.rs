@@ -95,7 +95,7 @@ pub(crate) struct RqDepthAttr {
 const _: () = assert!(size_of::<DeviceAttr>() == 32 && size_of::<AhAttr>() == 16);
 const _: () = assert!(size_of::<MrAttr>() == 16 && size_of::<SqDepthAttr>() == 24);
 
-/// Limits of an open device.
+/// Limits of an open device and of this library.
 ///
 /// # Errors
 ///
@@ -107,7 +107,13 @@ const _: () = assert!(size_of::<MrAttr>() == 16 && size_of::<SqDepthAttr>() == 2
 pub(super) unsafe fn limits(context: *const ibv_context) -> Result<Limits, Errno> {
     // SAFETY: by C's contract.
     match unsafe { Context::of(context) }.ops() {
-        AnyContext::Efa(context) => Ok(uverbs_efa::limits(context)),
+        AnyContext::Efa(context) => {
+            let (limits, own) = (uverbs_efa::limits(context), context.opened().limits);
+            // Programs ask for queues as long as the device allows.
+            let max_sq_wr = limits.max_sq_wr.min(own.send_wr);
+            let max_rq_wr = limits.max_rq_wr.min(own.recv_wr);
+            Ok(Limits { max_sq_wr, max_rq_wr, ..limits })
+        }
         _ => Err(Errno::EOPNOTSUPP),
     }
 }

@@ -47,7 +47,8 @@ static void limits(void)
 	printf("device %s %d %x %x fw %s wr %d sge %d %d\n", ibv_node_type_str(context->device->node_type),
 	       context->device->transport_type, attr.vendor_id, attr.vendor_part_id, attr.fw_ver, attr.max_qp_wr, attr.max_sge,
 	       attr.max_sge_rd);
-	printf("limits %u %u %u %u inline %u caps %x rdma %u mask %lx\n", efa.max_sq_wr, efa.max_rq_wr, efa.max_sq_sge,
+	/* Queues of our library end at 16384 work requests. */
+	printf("limits %u %d %u %u inline %u caps %x rdma %u mask %lx\n", efa.max_sq_wr, efa.max_rq_wr >= 16384, efa.max_sq_sge,
 	       efa.max_rq_sge, efa.inline_buf_size, efa.device_caps, efa.max_rdma_size, efa.comp_mask);
 	printf("short %d\n", efadv_query_device(context, &efa, 8));
 }

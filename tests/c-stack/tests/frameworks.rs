@@ -70,11 +70,16 @@ impl Frameworks {
     /// Command of a program with these arguments, by `uverbs run`, on a device that other processes
     /// reach.
     fn on(&self, name: &str, words: &[&str], environment: &[(&str, &str)]) -> Command {
+        let mut command = self.on_device("softhca", name, words);
+        command.envs(environment.iter().copied());
+        command
+    }
+
+    fn on_device(&self, device: &str, name: &str, words: &[&str]) -> Command {
         let mut command = Command::new(&self.tool);
         command.arg("run").arg("--libraries").arg(c_stack::our_folder());
-        command.args(["-d", "softhca", "--"]).arg(self.program(name)).args(words);
+        command.args(["-d", device, "--"]).arg(self.program(name)).args(words);
         self.environment(&mut command);
-        command.envs(environment.iter().copied());
         command
     }
 
@@ -114,6 +119,36 @@ fn libfabric_lists_the_device() {
     let connected = connected.ok();
     for part in ["domain: softhca_0", "type: FI_EP_MSG", "protocol: FI_PROTO_RDMA_CM_IB_RC"] {
         assert!(connected.stdout.contains(part), "{connected:?}");
+    }
+}
+
+/// Sysfs of an Elastic Fabric Adapter: libfabric's provider reads the ABI's version, PCI function
+/// and driver (`prov/efa/src/efa_device.c`).
+fn sysfs_of_efa(name: &str) -> PathBuf {
+    use std::os::unix::fs::symlink;
+
+    let root = c_stack::our_folder().join(format!("sysfs-{name}"));
+    let function = root.join("devices/0000:00:06.0");
+    let [class, driver] = ["class/infiniband", "bus/pci/drivers/efa"].map(|path| root.join(path));
+    let device = function.join("infiniband").join(name);
+    let verbs = root.join("class/infiniband_verbs");
+    for folder in [&class, &driver, &device, &verbs] {
+        std::fs::create_dir_all(folder).unwrap();
+    }
+    std::fs::write(verbs.join("abi_version"), "6\n").unwrap();
+    symlink(&driver, function.join("driver")).unwrap();
+    symlink(&function, device.join("device")).unwrap();
+    symlink(&device, class.join(name)).unwrap();
+    root
+}
+
+#[test]
+fn libfabric_lists_an_elastic_fabric_adapter() {
+    let Some(all) = frameworks() else { return };
+    let mut command = all.on_device("softefa0", "fi_info", &["-p", "efa"]);
+    let listed = run(command.env("SYSFS_PATH", sysfs_of_efa("softefa0"))).ok();
+    for part in ["domain: softefa0-rdm", "domain: softefa0-dgrm", "protocol: FI_PROTO_EFA"] {
+        assert!(listed.stdout.contains(part), "{listed:?}");
     }
 }
 

@@ -459,7 +459,7 @@ fn what_the_device_lacks_is_refused() {
     assert_eq!(limit(srd().max_send_sge(3).build().expect_err("2")), ("max_send_sge", 3, 2));
     assert_eq!(limit(srd().max_inline_data(81).build().expect_err("80")).2, 80);
     let shared = context.shared_receive_queue(pd).build().expect_err("no SRQ");
-    assert_eq!(limit(shared), ("max_wr", 128, 0));
+    assert_eq!(unsupported(shared), "a shared receive queue (efa)");
     let access = AccessFlags::REMOTE_WRITE;
     let refused = pd.expose(64, access).expect_err("without WRITE");
     assert_eq!(refused.errno(), Some(uverbs::Errno::EOPNOTSUPP), "{refused}");

@@ -4,7 +4,6 @@
 //! A stepped software device works outside of the counted instructions, and so does the kernel's
 //! part of each command.
 
-use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 
 use uverbs::raw::{Data, SendOp};
@@ -13,60 +12,17 @@ use uverbs::{
     AccessFlags, CompletionQueue, Device, Error, ExposedMemory, Frame, Local, QueuePair, Rdmavt,
     Slab, Wr,
 };
-use uverbs_core::Errno;
-use uverbs_core::doors::{DeviceRecord, DeviceSource, UverbsDoor};
-use uverbs_core::memory::pages::Pages;
 
 use crate::hot::Seen;
 use crate::ops::{Area, LINES, PAYLOAD, refused};
+use crate::quiet::Quiet;
 use crate::shared::poll_frames;
-use crate::{OPS, callgrind, count};
+use crate::{OPS, count};
 
 /// More steps than anything here takes.
 const MANY: usize = 100_000;
 /// Bytes of a frame.
 const DATA: usize = PAYLOAD as usize;
-
-/// A device whose commands are not counted.
-#[derive(Debug)]
-struct Quiet(SoftHca);
-
-impl DeviceSource for Quiet {
-    fn record(&self) -> &DeviceRecord {
-        self.0.record()
-    }
-
-    fn open(&self) -> Result<Arc<dyn UverbsDoor>, Errno> {
-        Ok(Arc::new(QuietDoor(self.0.open()?)))
-    }
-
-    fn pkey(&self, port: u8, index: u16) -> Result<u16, Errno> {
-        self.0.pkey(port, index)
-    }
-}
-
-#[derive(Debug)]
-struct QuietDoor(Arc<dyn UverbsDoor>);
-
-// SAFETY: forwards all calls.
-unsafe impl UverbsDoor for QuietDoor {
-    unsafe fn ioctl(&self, command: &mut [u64]) -> Result<(), Errno> {
-        // SAFETY: by the contract of `ioctl`.
-        callgrind::without(|| unsafe { self.0.ioctl(command) })
-    }
-
-    fn mmap(&self, len: usize, offset: u64) -> Result<Pages, Errno> {
-        self.0.mmap(len, offset)
-    }
-
-    fn raw_fd(&self) -> Option<RawFd> {
-        self.0.raw_fd()
-    }
-
-    fn export(&self) -> Result<OwnedFd, Errno> {
-        self.0.export()
-    }
-}
 
 struct Side {
     hca: SoftHca,
@@ -82,7 +38,7 @@ struct Side {
 impl Side {
     fn new() -> Result<Self, Error> {
         let hca = SoftHca::builder().omni_path().stepped().build().expect("a software device");
-        let device = Device::from_source(Arc::new(Quiet(hca.clone())));
+        let device = Device::from_source(Arc::new(Quiet(Arc::new(hca.clone()))));
         let context = device.open_as::<Rdmavt>()?;
         let pd = context.alloc_pd()?;
         let (sends, recvs) = (context.create_cq(2 * OPS)?, context.create_cq(2 * OPS)?);

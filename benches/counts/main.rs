@@ -19,6 +19,7 @@ mod datagrams;
 #[path = "../side_by_side/device.rs"]
 #[expect(dead_code, reason = "what makes lines cold is for the clock")]
 mod device;
+mod fabric;
 mod floor;
 mod hot;
 #[path = "../side_by_side/ops.rs"]
@@ -27,6 +28,7 @@ mod ops;
 #[path = "../side_by_side/ours.rs"]
 #[expect(dead_code, reason = "`side_by_side` measures more of it")]
 mod ours;
+mod quiet;
 mod shared;
 
 use uverbs::raw::Data;
@@ -79,6 +81,7 @@ fn main() {
     floor::all();
     shared::all();
     commands::all();
+    fabric::all();
     if !callgrind::is_counting() {
         println!("all cases ran; `cargo xtask counts` counts them");
     }

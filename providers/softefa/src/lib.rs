@@ -25,7 +25,10 @@ mod device;
 mod door;
 mod embedded;
 mod kernel;
+mod random;
 mod softefa;
+#[allow(dead_code, reason = "devices send through it once they have a wire")]
+mod srd;
 
 pub use device::world::Fabric;
 pub use softefa::{SoftEfa, SoftEfaBuilder};

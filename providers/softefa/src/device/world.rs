@@ -9,6 +9,7 @@ use super::area::Area;
 use super::complete::Late;
 use super::deliver::Message;
 use super::objects::{Ah, Cq, Mr, Object, Qp};
+use crate::random::Random;
 
 /// Bytes of the longest SEND.
 pub(crate) const MAX_MESSAGE: u32 = 8928;
@@ -73,7 +74,7 @@ pub(crate) struct World {
     /// Each completion comes twice, and with a forged one.
     pub(crate) repeats: bool,
     next: u32,
-    random: u64,
+    random: Random,
 }
 
 /// State of a fabric behind its lock.
@@ -99,7 +100,7 @@ impl Fabric {
             late: Vec::new(),
             repeats: false,
             next: 1,
-            random: seed,
+            random: Random::new(seed),
         };
         Self(Arc::new(Shared(Mutex::new(world))))
     }
@@ -134,12 +135,9 @@ impl World {
         self.next
     }
 
-    /// A number below `limit`, which is not 0 (splitmix64).
+    /// A number below `limit`, which is not 0.
     pub(crate) fn random(&mut self, limit: usize) -> usize {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.random ^ self.random >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ mixed >> 31) % limit as u64) as usize
+        self.random.below(limit)
     }
 
     /// Object of an open file.

@@ -1,0 +1,151 @@
+//! All streams of a device.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use super::Gid;
+use super::incoming::Incoming;
+use super::outgoing::{Lost, Outgoing};
+use super::packet::Packet;
+use crate::random::Random;
+
+/// Maximum peers. Packets of others are lost, and others can't be sent to.
+const PEERS: usize = 1024;
+
+/// Streams to and from a device.
+#[derive(Debug, Default)]
+struct Peer {
+    outgoing: Option<Outgoing>,
+    incoming: Option<Incoming>,
+}
+
+/// Device's end of all its streams.
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    /// Number of this life of the device, above the numbers of earlier devices of its address.
+    session: u64,
+    /// Number of the next stream, above all numbers of earlier streams from the address.
+    next_stream: u64,
+    segment: usize,
+    random: Random,
+    peers: BTreeMap<Gid, Peer>,
+    arrived: VecDeque<(Gid, Vec<u8>)>,
+    lost: Vec<Gid>,
+}
+
+impl Endpoint {
+    /// Streams of a device that sends `segment` bytes in a packet. `session` grows with each device
+    /// that has the address, by more than the streams of the one before: it is a time.
+    pub(crate) fn new(session: u64, segment: usize, seed: u64) -> Self {
+        Self {
+            session,
+            next_stream: session,
+            segment,
+            random: Random::new(seed),
+            peers: BTreeMap::new(),
+            arrived: VecDeque::new(),
+            lost: Vec::new(),
+        }
+    }
+
+    /// Device with this GID; `None` beyond the maximum.
+    fn peer(&mut self, gid: Gid) -> Option<&mut Peer> {
+        let is_known = self.peers.contains_key(&gid) || self.peers.len() < PEERS;
+        is_known.then(|| self.peers.entry(gid).or_default())
+    }
+
+    /// True if a message to the device would be sent soon.
+    pub(crate) fn has_room(&self, to: Gid) -> bool {
+        let stream = self.peers.get(&to).and_then(|peer| peer.outgoing.as_ref());
+        stream.is_none_or(Outgoing::has_room)
+    }
+
+    /// Sends a message, which is not empty.
+    pub(crate) fn send(&mut self, to: Gid, message: Vec<u8>, now: Duration) {
+        let (stream, segment) = (self.next_stream, self.segment);
+        let Some(peer) = self.peer(to) else {
+            self.lost.push(to);
+            return;
+        };
+        let mut is_new = false;
+        let outgoing = peer.outgoing.get_or_insert_with(|| {
+            is_new = true;
+            Outgoing::new(stream, segment)
+        });
+        outgoing.push(message, now);
+        self.next_stream += u64::from(is_new);
+    }
+
+    /// Tells that an answer from the device is outstanding: [`lost`](Self::next_lost) tells its
+    /// death.
+    pub(crate) fn expect(&mut self, from: Gid, now: Duration) {
+        let peer = self.peers.get_mut(&from).and_then(|peer| peer.outgoing.as_mut());
+        if let Some(outgoing) = peer {
+            outgoing.probe(now);
+        }
+    }
+
+    /// Takes a packet. Malformed ones are dropped.
+    pub(crate) fn receive(&mut self, from: Gid, packet: &[u8], now: Duration) {
+        let Some(packet) = Packet::parse(packet) else { return };
+        let Some(peer) = self.peer(from) else { return };
+        match packet {
+            Packet::Ack(ack) => {
+                let stream = peer.outgoing.as_mut();
+                if stream.is_some_and(|stream| stream.acknowledge(&ack, now) == Err(Lost)) {
+                    self.lose(from);
+                }
+            }
+            Packet::Data(data, segment) => {
+                let stream = data.stream.get();
+                let incoming = peer.incoming.get_or_insert_with(|| Incoming::new(stream));
+                if stream > incoming.stream {
+                    *incoming = Incoming::new(stream);
+                }
+                // A packet of an earlier stream is late.
+                if stream == incoming.stream
+                    && let Some(message) = incoming.take(&data, segment)
+                {
+                    self.arrived.push_back((from, message));
+                }
+            }
+        }
+    }
+
+    /// Ends the stream to a device: it is gone.
+    pub(crate) fn lose(&mut self, gid: Gid) {
+        let stream = self.peers.get_mut(&gid).and_then(|peer| peer.outgoing.take());
+        if stream.is_some() {
+            self.lost.push(gid);
+        }
+    }
+
+    /// The next message that has arrived.
+    pub(crate) fn next_message(&mut self) -> Option<(Gid, Vec<u8>)> {
+        self.arrived.pop_front()
+    }
+
+    /// The next device whose stream has ended: messages to it may have arrived or not.
+    pub(crate) fn next_lost(&mut self) -> Option<Gid> {
+        self.lost.pop()
+    }
+
+    /// The next packet to send.
+    pub(crate) fn next_packet(&mut self, now: Duration) -> Option<(Gid, Vec<u8>)> {
+        let Self { session, random, peers, lost, .. } = self;
+        for (gid, peer) in peers {
+            if let Some(ack) = peer.incoming.as_mut().and_then(|stream| stream.ack(*session)) {
+                return Some((*gid, ack));
+            }
+            match peer.outgoing.as_mut().map(|stream| stream.next_packet(now, random)) {
+                Some(Ok(Some(packet))) => return Some((*gid, packet)),
+                Some(Err(Lost)) => {
+                    peer.outgoing = None;
+                    lost.push(*gid);
+                }
+                Some(Ok(None)) | None => {}
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,170 @@
+//! Stream to a peer: packets are numbered, kept until acknowledged, and repeated.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::packet::{Ack, Data};
+use crate::random::Random;
+
+/// Packets in flight. The receive buffer of a UDP socket holds 48 of 4 KiB.
+const WINDOW: usize = 32;
+/// Numbers that a receiver takes, from the lowest missing one on.
+pub(super) const SPAN: u64 = 64;
+/// Time to the first repetition of a packet. It doubles with each one.
+const FIRST_WAIT: Duration = Duration::from_millis(10);
+/// Longest time between repetitions.
+const LONGEST_WAIT: Duration = Duration::from_millis(640);
+/// Times that a packet is sent: for five seconds.
+const TRIES: u32 = 13;
+/// Silence after which a peer that owes an answer is asked for an acknowledgement.
+const SILENCE: Duration = Duration::from_millis(500);
+/// Messages whose segments are mixed.
+const MIXED: usize = 4;
+/// Messages that wait to be sent before the stream is full.
+const ROOM: usize = 16;
+
+/// A message on its way.
+#[derive(Debug)]
+struct Message {
+    number: u64,
+    bytes: Vec<u8>,
+}
+
+/// A message with segments that were never sent.
+#[derive(Debug)]
+struct Waiting {
+    message: Arc<Message>,
+    offset: usize,
+}
+
+/// A packet without acknowledgement.
+#[derive(Debug)]
+struct Sent {
+    message: Arc<Message>,
+    offset: usize,
+    /// Time of the next repetition.
+    due: Duration,
+    tries: u32,
+}
+
+/// The peer does not respond, or is another one than before.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Lost;
+
+/// Stream to a peer.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    stream: u64,
+    /// Bytes of a segment.
+    segment: usize,
+    /// Life of the peer; `None` before the first acknowledgement.
+    session: Option<u64>,
+    /// Number of the next packet.
+    next: u64,
+    messages: u64,
+    waiting: VecDeque<Waiting>,
+    sent: BTreeMap<u64, Sent>,
+    /// Time of the last message or acknowledgement.
+    heard: Duration,
+}
+
+impl Outgoing {
+    pub(super) fn new(stream: u64, segment: usize) -> Self {
+        Self {
+            stream,
+            segment,
+            session: None,
+            next: 0,
+            messages: 0,
+            waiting: VecDeque::new(),
+            sent: BTreeMap::new(),
+            heard: Duration::ZERO,
+        }
+    }
+
+    /// True if the stream takes a message. A message too many is no error.
+    pub(super) fn has_room(&self) -> bool {
+        self.waiting.len() < ROOM
+    }
+
+    /// Adds a message.
+    pub(super) fn push(&mut self, bytes: Vec<u8>, now: Duration) {
+        let message = Arc::new(Message { number: self.messages, bytes });
+        self.messages += 1;
+        self.heard = now;
+        self.waiting.push_back(Waiting { message, offset: 0 });
+    }
+
+    /// Asks a silent peer for an acknowledgement, which it owes if it lives.
+    pub(super) fn probe(&mut self, now: Duration) {
+        let is_idle = self.waiting.is_empty() && self.sent.is_empty();
+        if is_idle && now.saturating_sub(self.heard) >= SILENCE {
+            self.push(Vec::new(), now);
+        }
+    }
+
+    /// Takes an acknowledgement.
+    ///
+    /// # Errors
+    ///
+    /// The device at the address is another one than before.
+    pub(super) fn acknowledge(&mut self, ack: &Ack, now: Duration) -> Result<(), Lost> {
+        if ack.stream.get() != self.stream {
+            return Ok(());
+        }
+        if *self.session.get_or_insert(ack.session.get()) != ack.session.get() {
+            return Err(Lost);
+        }
+        let (base, beyond) = (ack.base.get(), ack.beyond.get());
+        let has = |number: u64| {
+            number.checked_sub(base).is_none_or(|at| at < SPAN && beyond >> at & 1 != 0)
+        };
+        self.sent.retain(|number, _| !has(*number));
+        self.heard = now;
+        Ok(())
+    }
+
+    /// The next packet to send: a repetition that is due, or a new segment.
+    ///
+    /// # Errors
+    ///
+    /// The last repetition of a packet had no acknowledgement.
+    pub(super) fn next_packet(
+        &mut self,
+        now: Duration,
+        random: &mut Random,
+    ) -> Result<Option<Vec<u8>>, Lost> {
+        if let Some((number, sent)) = self.sent.iter_mut().find(|(_, sent)| sent.due <= now) {
+            if sent.tries >= TRIES {
+                return Err(Lost);
+            }
+            sent.due = now + LONGEST_WAIT.min(FIRST_WAIT * (1 << sent.tries.min(6)));
+            sent.tries += 1;
+            let (number, message, offset) = (*number, Arc::clone(&sent.message), sent.offset);
+            return Ok(Some(self.packet(number, &message, offset)));
+        }
+        let lowest = self.sent.first_key_value().map_or(self.next, |(number, _)| *number);
+        if self.sent.len() >= WINDOW || self.next >= lowest + SPAN || self.waiting.is_empty() {
+            return Ok(None);
+        }
+        let at = random.below(self.waiting.len().min(MIXED));
+        let Some(waiting) = self.waiting.get_mut(at) else { return Ok(None) };
+        let (message, offset) = (Arc::clone(&waiting.message), waiting.offset);
+        waiting.offset += self.segment;
+        if waiting.offset >= message.bytes.len() {
+            self.waiting.remove(at);
+        }
+        let number = self.next;
+        self.next += 1;
+        let packet = self.packet(number, &message, offset);
+        self.sent.insert(number, Sent { message, offset, due: now + FIRST_WAIT, tries: 1 });
+        Ok(Some(packet))
+    }
+
+    fn packet(&self, number: u64, message: &Message, offset: usize) -> Vec<u8> {
+        let total = message.bytes.len();
+        let segment = &message.bytes[offset..total.min(offset + self.segment)];
+        Data::packet((self.stream, number), message.number, (offset, total), segment)
+    }
+}

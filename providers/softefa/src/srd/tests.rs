@@ -1,0 +1,217 @@
+//! Simulation: devices over a network that loses, duplicates and reorders packets, in virtual time.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::Gid;
+use super::endpoint::Endpoint;
+use super::packet::Packet;
+use crate::random::Random;
+
+/// Bytes of a segment.
+const SEGMENT: usize = 256;
+/// Longest way of a packet.
+const WAY_MS: usize = 30;
+/// Time after which a peer must be lost.
+const LIMIT: Duration = Duration::from_secs(6);
+
+/// Percentages of a network.
+#[derive(Clone, Copy, Debug)]
+struct Faults {
+    lost: usize,
+    twice: usize,
+}
+
+/// Devices and the packets between them.
+struct World {
+    devices: Vec<Endpoint>,
+    faults: Faults,
+    random: Random,
+    now: Duration,
+    /// By time of arrival and number: sender, receiver, bytes.
+    packets: BTreeMap<(Duration, u64), (usize, usize, Vec<u8>)>,
+    count: u64,
+    /// By receiver and sender, in the order of arrival.
+    arrived: BTreeMap<(usize, usize), Vec<Vec<u8>>>,
+    /// Sender and receiver of ended streams.
+    lost: Vec<(usize, usize)>,
+}
+
+fn gid(device: usize) -> Gid {
+    [device as u8; 16]
+}
+
+impl World {
+    fn new(seed: u64, devices: usize, faults: Faults) -> Self {
+        let device = |n| Endpoint::new(1000 + n as u64, SEGMENT, seed ^ n as u64);
+        Self {
+            devices: (0..devices).map(device).collect(),
+            faults,
+            random: Random::new(seed),
+            now: Duration::ZERO,
+            packets: BTreeMap::new(),
+            count: 0,
+            arrived: BTreeMap::new(),
+            lost: Vec::new(),
+        }
+    }
+
+    fn send(&mut self, from: usize, to: usize, message: Vec<u8>) {
+        self.devices[from].send(gid(to), message, self.now);
+    }
+
+    /// Lets a millisecond pass. False if nothing is on its way.
+    fn step(&mut self) -> bool {
+        self.now += Duration::from_millis(1);
+        while let Some(first) = self.packets.first_entry()
+            && first.key().0 <= self.now
+        {
+            let (from, to, bytes) = first.remove();
+            self.devices[to].receive(gid(from), &bytes, self.now);
+        }
+        for at in 0..self.devices.len() {
+            while let Some((to, bytes)) = self.devices[at].next_packet(self.now) {
+                let copies = match self.random.below(100) {
+                    lot if lot < self.faults.lost => 0,
+                    lot if lot < self.faults.lost + self.faults.twice => 2,
+                    _ => 1,
+                };
+                for _ in 0..copies {
+                    let way = Duration::from_millis(self.random.below(WAY_MS) as u64);
+                    self.count += 1;
+                    let packet = (at, to[0].into(), bytes.clone());
+                    self.packets.insert((self.now + way, self.count), packet);
+                }
+            }
+            let device = &mut self.devices[at];
+            while let Some((from, message)) = device.next_message() {
+                self.arrived.entry((at, from[0].into())).or_default().push(message);
+            }
+            while let Some(to) = device.next_lost() {
+                self.lost.push((at, to[0].into()));
+            }
+        }
+        !self.packets.is_empty()
+    }
+
+    fn run(&mut self, time: Duration) {
+        let end = self.now + time;
+        while self.now < end {
+            self.step();
+        }
+    }
+}
+
+/// A message: its number, and bytes that follow from it.
+fn message(number: u32, random: &mut Random) -> Vec<u8> {
+    let len = match random.below(4) {
+        0 => 0,
+        1 => random.below(SEGMENT),
+        2 => SEGMENT,
+        _ => random.below(20 * SEGMENT),
+    };
+    let bytes = (0..len).map(|at| (number as usize * 31 + at) as u8);
+    number.to_le_bytes().into_iter().chain(bytes).collect()
+}
+
+#[test]
+fn each_message_arrives_once_in_any_order() {
+    let mut overtaken = 0;
+    for seed in 0..40 {
+        let faults = Faults { lost: seed as usize % 4 * 10, twice: seed as usize % 3 * 20 };
+        let mut world = World::new(seed, 3, faults);
+        let mut random = Random::new(!seed);
+        let mut sent: BTreeMap<(usize, usize), Vec<Vec<u8>>> = BTreeMap::new();
+        for number in 0..120 {
+            let from = random.below(3);
+            let to = (from + random.below(2) + 1) % 3;
+            let message = message(number, &mut random);
+            sent.entry((to, from)).or_default().push(message.clone());
+            world.send(from, to, message);
+            for _ in 0..random.below(8) {
+                world.step();
+            }
+        }
+        world.run(Duration::from_secs(60));
+        assert_eq!(world.lost, [], "seed {seed}");
+        for (ends, mut arrived) in world.arrived {
+            overtaken += usize::from(arrived != sent[&ends]);
+            arrived.sort();
+            let mut sent = sent.remove(&ends).unwrap();
+            sent.sort();
+            assert!(arrived == sent, "seed {seed}: {ends:?}");
+        }
+        assert!(sent.is_empty(), "seed {seed}: nothing arrived of {:?}", sent.keys());
+    }
+    assert!(overtaken > 100, "{overtaken} of 240 pairs had their messages out of order");
+}
+
+#[test]
+fn a_silent_peer_is_lost_within_the_limit() {
+    let mut world = World::new(1, 2, Faults { lost: 100, twice: 0 });
+    world.send(0, 1, vec![1; 1000]);
+    world.run(LIMIT);
+    assert_eq!(world.lost, [(0, 1)]);
+    // The next message begins a new stream.
+    world.faults.lost = 0;
+    world.send(0, 1, vec![2; 1000]);
+    world.run(LIMIT);
+    assert_eq!((world.lost.len(), &world.arrived[&(1, 0)]), (1, &vec![vec![2; 1000]]));
+}
+
+#[test]
+fn a_peer_that_owes_an_answer_is_asked_for_a_sign_of_life() {
+    for dies in [false, true] {
+        let mut world = World::new(1, 2, Faults { lost: 0, twice: 0 });
+        world.send(0, 1, vec![1; 10]);
+        world.run(Duration::from_secs(1));
+        assert_eq!(world.arrived[&(1, 0)].len(), 1);
+        world.faults.lost = if dies { 100 } else { 0 };
+        let end = world.now + LIMIT;
+        while world.now < end {
+            world.devices[0].expect(gid(1), world.now);
+            world.step();
+        }
+        assert_eq!(world.lost.len(), usize::from(dies));
+        assert_eq!(world.arrived[&(1, 0)].len(), 1);
+    }
+}
+
+#[test]
+fn another_device_at_the_address_ends_the_stream() {
+    let mut world = World::new(1, 2, Faults { lost: 0, twice: 0 });
+    world.send(0, 1, vec![1; 10]);
+    world.run(Duration::from_secs(1));
+    world.devices[1] = Endpoint::new(1_000_000, SEGMENT, 1);
+    world.send(0, 1, vec![2; 10]);
+    world.run(Duration::from_secs(1));
+    assert_eq!(world.lost, [(0, 1)]);
+    // Its own stream is a later one than its predecessor's.
+    world.send(1, 0, vec![3; 10]);
+    world.send(0, 1, vec![4; 10]);
+    world.run(Duration::from_secs(1));
+    assert_eq!(world.lost.len(), 1);
+    assert_eq!(world.arrived[&(0, 1)], [vec![3; 10]]);
+    assert_eq!(world.arrived[&(1, 0)].last(), Some(&vec![4; 10]));
+}
+
+#[test]
+fn malformed_packets_are_dropped() {
+    let mut device = Endpoint::new(1000, SEGMENT, 1);
+    let mut sender = Endpoint::new(1000, SEGMENT, 1);
+    sender.send(gid(1), vec![7; 600], Duration::ZERO);
+    let (_, good) = sender.next_packet(Duration::ZERO).unwrap();
+    assert!(Packet::parse(&good).is_some());
+    let mut random = Random::new(1);
+    for _ in 0..100_000 {
+        let mut bytes = good.clone();
+        for _ in 0..=random.below(4) {
+            let at = random.below(40);
+            bytes[at] = random.below(256) as u8;
+        }
+        bytes.truncate(random.below(bytes.len() + 1));
+        device.receive(gid(random.below(3)), &bytes, Duration::ZERO);
+        while device.next_message().is_some() {}
+        while device.next_packet(Duration::ZERO).is_some() {}
+    }
+}

@@ -2,10 +2,10 @@
 //! the client sends messages that arrive in any order, and writes to the server's memory.
 //!
 //!     cargo run --example srd_messages                        both, each in a thread
-//!     cargo run --example srd_messages server ADDRESS:PORT    one instance with an adapter
-//!     cargo run --example srd_messages client HOST:PORT       another one
+//!     cargo run --example srd_messages server ADDRESS:PORT    one side
+//!     cargo run --example srd_messages client HOST:PORT       the other side
 //!
-//! On a machine without an adapter, both sides are on a software one.
+//! On a machine without an adapter, each process has a software one.
 
 mod common;
 
@@ -36,7 +36,7 @@ fn main() -> Outcome {
     let found = uverbs::devices()?.into_iter().find(|device| device.record().driver_id == DRIVER);
     let device = match found {
         Some(device) => device,
-        None => Device::from_source(Arc::new(SoftEfa::builder().build()?)),
+        None => Device::from_source(Arc::new(software()?)),
     };
     let context = device.open_as::<Efa>()?;
     let seen = match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
@@ -59,6 +59,11 @@ fn main() -> Outcome {
     seen.iter().for_each(|(number, what, bytes)| table.row(&[number, what, bytes]));
     table.print();
     Ok(())
+}
+
+/// The software adapter that this user's other processes on this host reach.
+fn software() -> Outcome<SoftEfa> {
+    Ok(SoftEfa::embedded("softefa").ok_or("no such name")??)
 }
 
 /// Receives all messages, and puts them in order by the numbers in them. The WRITE with immediate

@@ -90,8 +90,8 @@ fn is_none(error: &Error) -> bool {
 /// - `softhca@127.0.0.2=mlx5_0` names itself `mlx5_0`;
 /// - `softhfi0`, `softhfi1` and `softhfi@127.0.0.2` are devices of Omni-Path, which
 ///   [`Any`](crate::Any) opens with the feature `any-rdmavt`;
-/// - `softefa0` and `softefa1` are Elastic Fabric Adapters on one fabric, which other processes
-///   cannot reach (feature `softefa`); `softefa` is `softefa0`.
+/// - `softefa`, `softefa@127.0.0.2`, `softefa0` and `softefa1` are Elastic Fabric Adapters with the
+///   same reach (feature `softefa`).
 ///
 /// `near:PLACE` is the device of [`near`](crate::near): `near:eth0`, `near:cpu:3`.
 ///

@@ -2,6 +2,7 @@
 //! delivery.
 
 mod queues;
+mod wires;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

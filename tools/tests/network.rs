@@ -70,6 +70,29 @@ fn pingpong_between_two_processes() {
 }
 
 #[test]
+fn srd_between_two_processes() {
+    for (device, connection, size) in [
+        ("softefa", "SRD", "8000"),
+        ("softefa@loopback", "SRD", "1"),
+        ("softefa@loopback,udp", "SRD", "5000"),
+        ("softefa@loopback,udp", "UD", "1000"),
+    ] {
+        let words = ["pingpong", "-c", connection, "-s", size, "-n", "20"];
+        for run in two(device, &[&words[..], &["--chk", "--json"]].concat(), &[]) {
+            let report = run.ok().json();
+            assert_eq!((&report["checked"], &report["iterations"]), (&true.into(), &20.into()));
+        }
+    }
+    for operation in [["send", "lat"], ["send", "bw"], ["write", "bw"], ["read", "bw"]] {
+        let size = if operation[0] == "send" { "4K" } else { "1M" };
+        let args = [&["perf"], &operation[..], &["-s", size, "-n", "50", "-c", "SRD"]].concat();
+        let [client, server] = two("softefa", &args, &["--json"]);
+        assert_eq!(client.ok().json()["results"][0]["messages"], 50, "{args:?}");
+        server.ok();
+    }
+}
+
+#[test]
 fn shared_queues_between_two_processes() {
     for words in [&["-c", "XRC"][..], &["--use-srq"], &["-c", "XRC", "--events"]] {
         let args = [&["pingpong", "-s", "10000", "-n", "20", "--chk", "--json"], words].concat();
@@ -123,9 +146,15 @@ fn processor_ticks(process: u32) -> u64 {
 
 #[test]
 fn a_peer_that_is_killed_ends_the_other() {
-    for device in ["softhca@loopback,shm", "softhca@loopback,udp"] {
+    for (device, connection) in [
+        ("softhca@loopback,shm", "RC"),
+        ("softhca@loopback,udp", "RC"),
+        ("softefa", "SRD"),
+        ("softefa@loopback,udp", "SRD"),
+    ] {
         let port = free_port();
         let common = ["pingpong", "-d", device, "--port", &port, "-n", "100000000"];
+        let common = [&common[..], &["-c", connection, "--timeout", "20"]].concat();
         let mut server = command(&[&common[..], &["--server"]].concat()).spawn().unwrap();
         wait_for(&mut server, &port);
         let mut client = command(&[&common[..], &["127.0.0.1"]].concat()).spawn().unwrap();
@@ -191,6 +220,8 @@ fn an_address_that_cannot_be_had_is_one_line() {
     for (name, says) in [
         ("softhca@192.0.2.1", "UDP port 4791 of 192.0.2.1 can't be had: this host has no such"),
         ("softhca@somewhere", "\"somewhere\" is no address: 127.0.0.2"),
+        ("softefa@192.0.2.1", "UDP port 4793 of 192.0.2.1 can't be had: this host has no such"),
+        ("softefa@somewhere", "\"somewhere\" is no address: 127.0.0.2"),
     ] {
         let run = uverbs(&["pingpong", "-d", name, "-n", "1"]);
         assert!(run.complaint(1).contains(says), "{run:?}");

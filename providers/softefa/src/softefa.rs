@@ -1,6 +1,7 @@
 //! A device and its builder.
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -12,12 +13,17 @@ use uverbs_kernel_abi::efa::{
     EFA_QUERY_DEVICE_CAPS_CQ_NOTIFICATIONS, EFA_QUERY_DEVICE_CAPS_RDMA_READ,
     EFA_QUERY_DEVICE_CAPS_RDMA_WRITE, EFA_QUERY_DEVICE_CAPS_RNR_RETRY, EFA_UVERBS_ABI_VERSION,
 };
+use uverbs_softhca::Udp;
+use uverbs_softhca::wire::Wire;
 
+use crate::device::port::Port;
 use crate::device::world::{Board, Fabric};
 use crate::door::Door;
 
 /// `RDMA_NODE_UNSPECIFIED`.
 const NODE_TYPE: u8 = 7;
+/// Bytes of a segment on a wire of the program's.
+const SEGMENT: usize = 4096;
 /// Pause of the device's thread while there is no work.
 const NAP: Duration = Duration::from_micros(200);
 
@@ -39,10 +45,37 @@ pub struct SoftEfaBuilder {
     name: Option<String>,
     number: Option<u16>,
     fabric: Option<Fabric>,
+    network: Network,
     seed: u64,
     stepped: bool,
     repeats: bool,
     board: Board,
+}
+
+/// Carrier of messages to devices that are not on the fabric.
+#[derive(Debug, Default)]
+enum Network {
+    #[default]
+    None,
+    Addresses(Udp),
+    Wire(IpAddr, Box<dyn Wire>),
+}
+
+/// Address, bytes of a segment, and wire.
+type Opened = (IpAddr, usize, Box<dyn Wire>);
+
+impl Network {
+    /// Opens the wire.
+    fn open(self) -> io::Result<Option<Opened>> {
+        match self {
+            Self::None => Ok(None),
+            Self::Addresses(udp) => {
+                let (address, mtu, wire) = udp.wire()?;
+                Ok(Some((address, mtu as usize, wire)))
+            }
+            Self::Wire(address, wire) => Ok(Some((address, SEGMENT, wire))),
+        }
+    }
 }
 
 impl SoftEfaBuilder {
@@ -61,6 +94,19 @@ impl SoftEfaBuilder {
     /// Puts the device on a fabric with others. The fabric's seed and thread remain.
     pub fn fabric(mut self, fabric: &Fabric) -> Self {
         self.fabric = Some(fabric.clone());
+        self
+    }
+
+    /// Puts the device on the network: it reaches devices of other processes, too, through shared
+    /// memory or by UDP. Its GID is the address.
+    pub fn udp(mut self, udp: Udp) -> Self {
+        self.network = Network::Addresses(udp);
+        self
+    }
+
+    /// Puts the device on a wire at an address, which becomes its GID.
+    pub fn wire(mut self, address: IpAddr, wire: impl Wire + 'static) -> Self {
+        self.network = Network::Wire(address, Box::new(wire));
         self
     }
 
@@ -107,13 +153,20 @@ impl SoftEfaBuilder {
     ///
     /// # Errors
     ///
-    /// The system's error if the thread can't be created.
+    /// The system's error if the thread can't be created or an address can't be bound.
     pub fn build(self) -> io::Result<SoftEfa> {
-        let Self { name, number, fabric, seed, stepped, repeats, mut board } = self;
+        let Self { name, number, fabric, network, seed, stepped, repeats, mut board } = self;
         let number = number.unwrap_or_else(|| NUMBER.fetch_add(1, Ordering::Relaxed));
         let name = name.unwrap_or_else(|| format!("softefa{number}"));
         board.gid[..8].copy_from_slice(&[0xfe, 0x80, 0, 0, 0, 0, 0, 0]);
         board.gid[14..].copy_from_slice(&number.wrapping_add(1).to_be_bytes());
+        if let Some((address, segment, wire)) = network.open()? {
+            board.gid = match address {
+                IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+                IpAddr::V6(address) => address.octets(),
+            };
+            board.port = Some(Port::new(board.gid, wire, segment, seed));
+        }
         let (fabric, is_new) = match fabric {
             Some(fabric) => (fabric, false),
             None => (Fabric::new(seed), true),
@@ -149,6 +202,7 @@ impl SoftEfa {
     pub fn builder() -> SoftEfaBuilder {
         let board = Board {
             gid: [0; 16],
+            port: None,
             caps: EFA_QUERY_DEVICE_CAPS_RDMA_READ
                 | EFA_QUERY_DEVICE_CAPS_RDMA_WRITE
                 | EFA_QUERY_DEVICE_CAPS_RNR_RETRY
@@ -161,6 +215,7 @@ impl SoftEfa {
             name: None,
             number: None,
             fabric: None,
+            network: Network::None,
             seed: 1,
             stepped: false,
             repeats: false,

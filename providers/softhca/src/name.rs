@@ -9,6 +9,8 @@ use crate::udp::Udp;
 const PREFIX: &str = "softhca@";
 /// Prefix of the name of an Omni-Path device on the network.
 const OMNI_PATH: &str = "softhfi@";
+/// Prefix of the name of softefa's devices, whose addresses have the same text.
+const ELASTIC_FABRIC: &str = "softefa@";
 /// Option: an InfiniBand port.
 const INFINIBAND: &str = "ib";
 /// Options after an address.
@@ -82,7 +84,7 @@ fn invalid(why: String) -> io::Error {
 }
 
 fn is_on_network(name: &str) -> bool {
-    name.starts_with(PREFIX) || name.starts_with(OMNI_PATH)
+    [PREFIX, OMNI_PATH, ELASTIC_FABRIC].iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Splits a list of device names at its commas. An option after the name of a device on the network

@@ -8,7 +8,8 @@ use crate::backend::network::link_local;
 use crate::board::profile::{Gid, GidType};
 use crate::hca::Mtu;
 use crate::wire::udp::{OVERHEAD, PORT, sixteen};
-use crate::wire::{Network, UdpWire};
+use crate::wire::{Network, UdpWire, Wire};
+use crate::wire_control::WireControl;
 
 /// Addresses of a device on the network, whose wire is RoCEv2 over UDP
 /// ([`SoftHcaBuilder::udp`](crate::SoftHcaBuilder::udp)).
@@ -24,7 +25,9 @@ use crate::wire::{Network, UdpWire};
 /// only, otherwise from the whole network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Udp {
+    /// Empty: the first free loopback address.
     addresses: Vec<SocketAddr>,
+    port: u16,
     carrier: Carrier,
 }
 
@@ -54,7 +57,7 @@ impl Udp {
     /// The first free address from 127.0.0.1 to 127.0.0.254.
     #[must_use]
     pub fn loopback() -> Self {
-        Self { addresses: Vec::new(), carrier: Carrier::default() }
+        Self { addresses: Vec::new(), port: PORT, carrier: Carrier::default() }
     }
 
     /// Adds an address, and with it two GIDs.
@@ -68,6 +71,7 @@ impl Udp {
     #[must_use]
     pub fn port(mut self, port: u16) -> Self {
         self.addresses.iter_mut().for_each(|address| address.set_port(port));
+        self.port = port;
         self
     }
 
@@ -88,7 +92,25 @@ impl Udp {
         if addresses.is_empty() {
             addresses = self.bind()?.addresses();
         }
-        Ok(Self { addresses, carrier: Carrier::Udp }.port(0))
+        Ok(Self { addresses, port: 0, carrier: Carrier::Udp }.port(0))
+    }
+
+    /// Wire at these addresses, for a device of another kind. Packets have at most the path MTU and
+    /// 80 bytes of headers. Their first byte is no opcode of RoCE: 0xc0 or more. Their length is a
+    /// multiple of 4, and the last 4 bytes are 0, for the ICRC.
+    ///
+    /// Returns the first address, the path MTU and the wire.
+    ///
+    /// # Errors
+    ///
+    /// The system's error if an address cannot be bound, or is another device's.
+    #[doc(hidden)]
+    pub fn wire(&self) -> io::Result<(IpAddr, u32, Box<dyn Wire>)> {
+        let udp = self.bind()?;
+        let first = udp.addresses().first().map_or(Ipv4Addr::LOCALHOST.into(), SocketAddr::ip);
+        let mtu = mtu(&udp)?.bytes();
+        let (wire, _) = WireControl::network(udp, self.carrier, false)?;
+        Ok((first, mtu, wire))
     }
 
     pub(crate) fn bind(&self) -> io::Result<UdpWire> {
@@ -98,7 +120,7 @@ impl Udp {
         let mut refused = None;
         for last in 1..=254 {
             let address = Ipv4Addr::new(127, 0, 0, last);
-            match UdpWire::bind(&[SocketAddr::new(address.into(), PORT)]) {
+            match UdpWire::bind(&[SocketAddr::new(address.into(), self.port)]) {
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => refused = Some(error),
                 bound => return bound,
             }

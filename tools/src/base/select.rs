@@ -19,17 +19,15 @@ const EMBEDDED: [&str; 2] = ["softhca0", "softhca1"];
 /// The names of software devices of Omni-Path that no other process reaches.
 const OMNI_PATH: [&str; 2] = ["softhfi0", "softhfi1"];
 
-/// The names of software Elastic Fabric Adapters, which no other process reaches.
+/// The names of software Elastic Fabric Adapters that no other process reaches.
 const EFA: [&str; 2] = ["softefa0", "softefa1"];
 
-/// Name that stands for the two [`EFA`] ones where both sides are in this process.
-const EITHER_EFA: &str = "softefa";
-
-/// Prefix of the name of a software Elastic Fabric Adapter.
-const EFA_PREFIX: &str = "softefa";
+/// Name of the software Elastic Fabric Adapter that this user's other processes on this host reach.
+/// Where both sides are in this process it stands for the two [`EFA`] ones.
+const SHARED_EFA: &str = "softefa";
 
 /// Prefixes of the name of a software device on the network; its address follows.
-const ON_UDP: [&str; 2] = ["softhca@", "softhfi@"];
+const ON_UDP: [&str; 3] = ["softhca@", "softhfi@", "softefa@"];
 
 /// Message printed once when devices are there, and none can be opened.
 const NONE_USABLE: &str = "no RDMA device here can be opened, using the embedded software HCA \
@@ -44,8 +42,8 @@ pub(crate) struct PortArgs {
     /// Device, as `uverbs devices` names it. `softhca` is the software HCA, for this user's
     /// processes on this host. `softhca@ADDRESS` or `softhca@loopback` is one for all users and
     /// hosts: over shared memory where possible, else over UDP (`,udp` behind it: UDP alone).
-    /// `softhfi0` and `softhfi@ADDRESS` are devices of Omni-Path. `softefa` is a software Elastic
-    /// Fabric Adapter, in this process.
+    /// `softhfi0` and `softhfi@ADDRESS` are devices of Omni-Path. `softefa`, `softefa0` and
+    /// `softefa@ADDRESS` are software Elastic Fabric Adapters.
     /// `near:PLACE` is the device nearest to an interface (near:eth0), a processor (near:cpu:3), a
     /// NUMA node (near:node:1) or a PCI function such as a GPU (near:0000:17:00.0)
     /// [default: UVERBS_DEVICE; else the first with an active port; `softhca` without any]
@@ -154,21 +152,17 @@ pub(crate) fn reachable(name: Option<&str>) -> Result<Two, Error> {
             None => uverbs::device(SHARED)?,
         },
         // `named` takes two embedded ones for both sides.
-        Some(SHARED) => uverbs::device(SHARED)?,
+        Some(shared @ (SHARED | SHARED_EFA)) => uverbs::device(shared)?,
         Some(name) => named(name)?.client,
     };
     if is_embedded(&device) {
         let why = match name.as_deref() {
-            Some(name) if name.starts_with(EFA_PREFIX) => {
-                "software Elastic Fabric Adapters live inside this process, and no other reaches \
-                 them: without --server and HOST both sides are in this process"
-            }
-            None | Some(SHARED) => {
+            None | Some(SHARED | SHARED_EFA) => {
                 "no address of 127.0.0.0/8 is free here, so no other process reaches it"
             }
             Some(_) => {
-                "it lives inside this process, and no other reaches it: use softhca, or \
-                 softhca@ADDRESS; without --server and HOST both sides are in this process"
+                "it lives inside this process, and no other reaches it: use softhca, softefa or a \
+                 name with @ADDRESS; without --server and HOST both sides are in this process"
             }
         };
         let value = name.unwrap_or_else(|| SHARED.to_owned());
@@ -192,11 +186,11 @@ fn named(name: &str) -> Result<Two, Error> {
         Ok(device) => Ok(loopback(device)),
         // A device of the machine comes first, should one have that name.
         Err(uverbs::Error::NoSuchDevice { .. }) if name == SHARED => two_embedded(),
-        Err(uverbs::Error::NoSuchDevice { .. }) if name == EITHER_EFA => {
+        Err(uverbs::Error::NoSuchDevice { .. }) if name == SHARED_EFA => {
             let [client, server] = EFA.map(uverbs::device);
             Ok(Two { client: client?, server: server?, embedded: true })
         }
-        Err(uverbs::Error::NoSuchDevice { .. }) if name.starts_with(EFA_PREFIX) => {
+        Err(uverbs::Error::NoSuchDevice { .. }) if name.starts_with(SHARED_EFA) => {
             Ok(loopback(uverbs::device(name)?))
         }
         Err(uverbs::Error::NoSuchDevice { .. }) if is_on_udp(name) || is_of_process(name) => {
@@ -208,7 +202,8 @@ fn named(name: &str) -> Result<Two, Error> {
 
 fn loopback(device: Device) -> Two {
     let name = device.name();
-    let embedded = is_of_process(name) || name == SHARED || is_on_udp(name);
+    let shared = [SHARED, SHARED_EFA].contains(&name);
+    let embedded = is_of_process(name) || shared || is_on_udp(name);
     Two { client: device.clone(), server: device, embedded }
 }
 

@@ -67,8 +67,8 @@ pub(crate) struct Args {
     port: Option<u16>,
 
     /// Transport. UC lacks read and atomics, UD supports SENDs of one packet. XRC and DC (ConnectX
-    /// only) support all, and receive in a shared queue. SRD (EFA only) lacks atomics. DC and SRD
-    /// need both sides in this process
+    /// only) support all, and receive in a shared queue. SRD (EFA only) lacks atomics. DC needs
+    /// both sides in this process
     #[arg(short = 'c', long, value_name = "TYPE", ignore_case = true)]
     #[arg(value_parser = transports::parser())]
     #[arg(default_value_t = TransportName::Rc)]
@@ -249,8 +249,7 @@ impl Args {
         let (connection, opcode) = (self.connection, self.opcode);
         let refuse =
             |option, value: String, why: String| Err(Error::Argument { option, value, why });
-        let has_pingpong = !matches!(connection, TransportName::Dc | TransportName::Srd);
-        if !has_pingpong && self.is_remote() {
+        if connection == TransportName::Dc && self.is_remote() {
             let why =
                 "rdma-core has no ping-pong of it; `uverbs perf` has two processes".to_owned();
             return refuse("--connection", connection.to_string(), why);
@@ -360,7 +359,6 @@ mod tests {
             (&["--mtu", "1500"], "an MTU is 256"),
             (&["-c", "UC", "--opcode", "read"], "--connection UC: read has an answer, and only RC"),
             (&["-c", "DC", "host"], "--connection DC: rdma-core has no ping-pong of it"),
-            (&["-c", "SRD", "host"], "--connection SRD: rdma-core has no ping-pong of it"),
             (&["-c", "srd", "--opcode", "write"], "--connection SRD: the bytes of a WRITE come"),
             (&["-c", "SRD", "-m", "1024"], "--mtu 1024: datagrams go by the port's"),
             (&["-c", "ud", "--opcode", "cas"], "--connection UD: compare-swap has an answer"),

@@ -11,6 +11,7 @@ use uverbs_kernel_abi::efa::io::{
 use uverbs_kernel_abi::qp::IB_QPS_ERR;
 use zerocopy::IntoBytes;
 
+use super::message::{Late, Received};
 use super::objects::{Cq, Object};
 use super::request;
 use super::world::World;
@@ -21,24 +22,6 @@ const SEQUENCE: u32 = 29;
 
 /// Offset of the byte with the phase.
 const FLAGS: usize = std::mem::offset_of!(efa_io_cdesc_common, flags);
-
-/// Completion of a receive that is still to be written.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Late {
-    pub(crate) qp: u32,
-    received: Received,
-}
-
-/// Completion of a receive.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Received {
-    pub(crate) req_id: u16,
-    pub(crate) op: u8,
-    pub(crate) len: u32,
-    pub(crate) ah: u16,
-    pub(crate) src_qpn: u16,
-    pub(crate) imm: Option<u32>,
-}
 
 impl World {
     /// Completes a send of a queue pair.
@@ -122,14 +105,10 @@ impl World {
         for late in self.late.extract_if(.., |late| late.qp == handle).collect::<Vec<_>>() {
             self.write_recv(late);
         }
-        let mut sends = Vec::new();
-        self.messages.retain(|message| {
-            let is_ours = message.from == handle;
-            if is_ours {
-                sends.push((message.request.req_id, message.request.op));
-            }
-            !is_ours
-        });
+        let waiting = self.take_outstanding(|of| of.message.from == handle);
+        let own = self.messages.extract_if(.., |message| message.from == handle);
+        let own = own.chain(waiting).map(|message| (message.request.req_id, message.request.op));
+        let mut sends = own.collect::<Vec<_>>();
         let Some(qp) = self.qp_mut(handle) else { return };
         qp.state = IB_QPS_ERR;
         for _ in 0..qp.sq.announced().min(qp.sq.elements) {

@@ -1,53 +1,29 @@
 //! Messages: taken from send queues, and delivered in an order that the seed decides.
 
+use std::time::{Duration, Instant};
+
 use uverbs_kernel_abi::efa::io::{
     EFA_IO_COMP_STATUS_LOCAL_ERROR_BAD_LENGTH, EFA_IO_COMP_STATUS_LOCAL_ERROR_INVALID_AH,
-    EFA_IO_COMP_STATUS_LOCAL_ERROR_INVALID_LKEY, EFA_IO_COMP_STATUS_LOCAL_ERROR_UNREACH_REMOTE,
-    EFA_IO_COMP_STATUS_LOCAL_ERROR_UNSUPPORTED_OP, EFA_IO_COMP_STATUS_OK,
-    EFA_IO_COMP_STATUS_REMOTE_ERROR_BAD_ADDRESS, EFA_IO_COMP_STATUS_REMOTE_ERROR_BAD_DEST_QPN,
-    EFA_IO_COMP_STATUS_REMOTE_ERROR_BAD_LENGTH, EFA_IO_COMP_STATUS_REMOTE_ERROR_RNR,
-    EFA_IO_COMP_STATUS_REMOTE_ERROR_UNKNOWN_PEER, EFA_IO_RDMA_READ, EFA_IO_RDMA_WRITE,
-    EFA_IO_RX_DESC_LAST_MASK, EFA_IO_RX_DESC_LKEY_MASK, efa_io_rx_desc,
+    EFA_IO_COMP_STATUS_LOCAL_ERROR_UNREACH_REMOTE, EFA_IO_COMP_STATUS_LOCAL_ERROR_UNSUPPORTED_OP,
+    EFA_IO_COMP_STATUS_OK, EFA_IO_COMP_STATUS_REMOTE_ERROR_BAD_STATUS,
+    EFA_IO_COMP_STATUS_REMOTE_ERROR_RNR, EFA_IO_RDMA_READ, EFA_IO_RDMA_WRITE, efa_io_rx_desc,
 };
 use uverbs_kernel_abi::efa::{EFA_QUERY_DEVICE_CAPS_RDMA_READ, EFA_QUERY_DEVICE_CAPS_RDMA_WRITE};
-use uverbs_kernel_abi::mr::{
-    IB_UVERBS_ACCESS_LOCAL_WRITE, IB_UVERBS_ACCESS_REMOTE_READ, IB_UVERBS_ACCESS_REMOTE_WRITE,
-};
 use uverbs_kernel_abi::qp::IB_QPS_RTS;
 use zerocopy::FromBytes;
 
-use super::complete::Received;
-use super::memory;
-use super::objects::{Object, Qp};
-use super::request::{self, Content, Piece, Request};
-use super::world::{MAX_MESSAGE, World};
+use super::message::{Checked, MAX_MESSAGE, MAX_RDMA, Message, Refusal};
+use super::objects::{Ah, Object, Qp};
+use super::parcel::Parcel;
+use super::port;
+use super::request::{self, Content};
+use super::world::World;
+use crate::srd::Gid;
 
-/// Bytes in front of a datagram of UD.
-const GRH: u64 = 40;
-/// Address handle of an unknown sender.
-const UNKNOWN: u16 = 0xffff;
 /// RNR retries that have no end.
 const FOREVER: u8 = 7;
-
-/// A work request on its way.
-#[derive(Clone, Debug)]
-pub(crate) struct Message {
-    /// The sending queue pair.
-    pub(crate) from: u32,
-    pub(crate) request: Request,
-    /// Deliveries that found no receive.
-    tries: u8,
-}
-
-/// Result of a delivery.
-enum Outcome {
-    Done,
-    Failed(u8),
-    /// The peer has no receive.
-    NotReady,
-}
-
-type Checked<T> = Result<T, Outcome>;
+/// Time between RNR retries to a device on the wire.
+const RNR_WAIT: Duration = Duration::from_millis(1);
 
 impl Qp {
     /// Takes the next element of the send queue.
@@ -108,42 +84,62 @@ impl World {
                 return;
             }
             match request::parse(&element) {
-                Ok(request) => self.messages.push(Message { from: handle, request, tries: 0 }),
+                Ok(request) => {
+                    self.messages.push(Message { from: handle, request, tries: 0, due: None })
+                }
                 Err(status) => self.complete_send(handle, req_id, op, status),
             }
         }
     }
 
-    /// Delivers one message, which the seed chooses. False without messages.
+    /// Delivers one message, which the seed chooses. False if none can be delivered.
     pub(crate) fn deliver_one(&mut self) -> bool {
         if self.messages.is_empty() {
             return false;
         }
         let index = self.random(self.messages.len());
-        let mut message = self.messages.swap_remove(index);
-        let (from, req_id, op) = (message.from, message.request.req_id, message.request.op);
-        let Some(retries) = self.qp(from).map(|qp| qp.rnr_retry) else { return true };
-        let outcome = self.deliver(from, &message.request).unwrap_or_else(|outcome| outcome);
-        let status = match outcome {
-            Outcome::Done => EFA_IO_COMP_STATUS_OK,
-            Outcome::Failed(status) => status,
-            Outcome::NotReady if retries == FOREVER || message.tries < retries => {
-                message.tries = message.tries.saturating_add(1);
-                self.messages.push(message);
-                // Idle if it is the only one: a receive must be posted first.
-                return self.messages.len() > 1;
-            }
-            Outcome::NotReady => EFA_IO_COMP_STATUS_REMOTE_ERROR_RNR,
+        let is_due = |message: &Message| message.due.is_none_or(|due| due <= Instant::now());
+        let index = match is_due(&self.messages[index]) {
+            true => Some(index),
+            false => self.messages.iter().position(is_due),
         };
-        self.complete_send(from, req_id, op, status);
-        true
+        let Some(index) = index else { return false };
+        let message = self.messages.swap_remove(index);
+        let Some(board) = self.board_of(message.from) else { return true };
+        let (to, parcel) = match self.pack(board, &message) {
+            Ok(packed) => packed,
+            Err(refusal) => return self.finish(message, Err(refusal)),
+        };
+        let peer = self.boards.iter().position(|board| board.gid == to);
+        if let Some(peer) = peer {
+            let outcome = self.arrive(peer, &parcel);
+            return self.finish(message, if parcel.is_srd { outcome } else { Ok(Vec::new()) });
+        }
+        match &self.boards[board].port {
+            Some(port) if port::is_address(to) => {
+                if !port.has_room(to) {
+                    self.messages.push(message);
+                    return false;
+                }
+                self.post(board, to, &parcel, message);
+                true
+            }
+            // A datagram is lost.
+            _ if !parcel.is_srd => self.finish(message, Ok(Vec::new())),
+            _ => {
+                let status = EFA_IO_COMP_STATUS_LOCAL_ERROR_UNREACH_REMOTE;
+                self.finish(message, Err(Refusal::Failed(status)))
+            }
+        }
     }
 
-    fn deliver(&mut self, from: u32, request: &Request) -> Checked<Outcome> {
-        const BAD_AH: u8 = EFA_IO_COMP_STATUS_LOCAL_ERROR_INVALID_AH;
-        let failed = Outcome::Failed;
-        let (board, qp) = (self.board_of(from), self.qp(from));
-        let (Some(board), Some(qp)) = (board, qp) else { return Ok(Outcome::Done) };
+    /// Checks a work request at its sender. Returns its destination, and the message with its data.
+    fn pack(&self, board: usize, message: &Message) -> Checked<(Gid, Parcel)> {
+        let failed = Refusal::Failed;
+        let request = &message.request;
+        let Some(qp) = self.qp(message.from) else {
+            return Err(failed(EFA_IO_COMP_STATUS_LOCAL_ERROR_UNSUPPORTED_OP));
+        };
         let (pd, qpn, is_srd) = (qp.pd, qp.qpn, qp.is_srd);
         let needed = match request.op {
             EFA_IO_RDMA_READ => EFA_QUERY_DEVICE_CAPS_RDMA_READ,
@@ -153,208 +149,59 @@ impl World {
         if self.boards[board].caps & needed != needed || (needed != 0 && !is_srd) {
             return Err(failed(EFA_IO_COMP_STATUS_LOCAL_ERROR_UNSUPPORTED_OP));
         }
-        if needed == 0 && request.len() > u64::from(MAX_MESSAGE) {
+        let most = if needed == 0 { MAX_MESSAGE } else { MAX_RDMA };
+        if request.len() > most.into() {
             return Err(failed(EFA_IO_COMP_STATUS_LOCAL_ERROR_BAD_LENGTH));
         }
-        let fits = |ah: &super::objects::Ah| ah.number == request.ah && ah.pd == pd;
-        let to = self.ah(board, fits).ok_or(failed(BAD_AH))?;
-        let peer = self.boards.iter().position(|board| board.gid == to.gid);
-        let peer = match peer {
-            Some(peer) => peer,
-            // A datagram is lost.
-            None if !is_srd => return Ok(Outcome::Done),
-            None => return Err(failed(EFA_IO_COMP_STATUS_LOCAL_ERROR_UNREACH_REMOTE)),
+        let fits = |ah: &Ah| ah.number == request.ah && ah.pd == pd;
+        let to = self.ah(board, fits);
+        let to = to.ok_or(failed(EFA_IO_COMP_STATUS_LOCAL_ERROR_INVALID_AH))?;
+        let data = match request.op {
+            EFA_IO_RDMA_READ => Vec::new(),
+            _ => self.read(board, pd, &request.content)?,
         };
-        let target = self.objects.iter().find_map(|(handle, (owner, object))| match object {
-            Object::Qp(qp) if owner.board == peer && qp.qpn == request.qpn => {
-                let takes = qp.receives() && qp.is_srd == is_srd && qp.qkey == request.qkey;
-                takes.then_some(*handle)
-            }
-            _ => None,
-        });
-        let own_gid = self.boards[board].gid;
-        let back = self.ah(peer, |ah| ah.gid == own_gid).map_or(UNKNOWN, |ah| ah.number);
-        let Some(target) = target else {
-            // The data is read whatever becomes of it.
-            self.read(board, pd, &request.content)?;
-            return match is_srd {
-                true => Err(failed(EFA_IO_COMP_STATUS_REMOTE_ERROR_BAD_DEST_QPN)),
-                false => Ok(Outcome::Done),
-            };
-        };
-        if needed != 0 && back == UNKNOWN {
-            return Err(failed(EFA_IO_COMP_STATUS_REMOTE_ERROR_UNKNOWN_PEER));
-        }
-        let received = Received {
-            req_id: 0,
-            op: request.op,
-            len: 0,
-            ah: back,
+        let parcel = Parcel {
+            from: self.boards[board].gid,
             src_qpn: qpn,
+            qpn: request.qpn,
+            qkey: request.qkey,
+            is_srd,
+            op: request.op,
             imm: request.imm,
+            remote: request.remote,
+            data,
         };
-        self.execute(board, pd, request, (peer, target), received)
+        Ok((to.gid, parcel))
     }
 
-    /// Carries out a work request at its target.
-    fn execute(
-        &mut self,
-        board: usize,
-        pd: u32,
-        request: &Request,
-        (peer, target): (usize, u32),
-        mut received: Received,
-    ) -> Checked<Outcome> {
-        let failed = Outcome::Failed;
-        match request.remote {
-            None => self.send(board, pd, request, (peer, target), received),
-            Some(remote) if request.op == EFA_IO_RDMA_READ => {
-                let at = self.remote(peer, target, remote, IB_UVERBS_ACCESS_REMOTE_READ)?;
-                let mut bytes = vec![0; remote.len as usize];
-                memory::read(at, &mut bytes)
-                    .map_err(|_| failed(EFA_IO_COMP_STATUS_REMOTE_ERROR_BAD_ADDRESS))?;
-                let Content::Pieces(pieces) = &request.content else { return Ok(Outcome::Done) };
-                self.scatter(board, pd, pieces, 0, &bytes)?;
-                Ok(Outcome::Done)
+    /// Completes a work request with the answer of its target, or repeats it. False if it waits for
+    /// a receive of the peer, and is alone.
+    pub(crate) fn finish(&mut self, mut message: Message, outcome: Checked<Vec<u8>>) -> bool {
+        let (from, request) = (message.from, &message.request);
+        let board = self.board_of(from);
+        let Some((board, qp)) = board.zip(self.qp(from)) else { return true };
+        let (pd, retries) = (qp.pd, qp.rnr_retry);
+        let placed = outcome.and_then(|bytes| match &request.content {
+            _ if request.op != EFA_IO_RDMA_READ => Ok(()),
+            Content::Pieces(pieces) if bytes.len() as u64 == request.len() => {
+                self.scatter(board, pd, pieces, 0, &bytes)
             }
-            Some(remote) => {
-                let at = self.remote(peer, target, remote, IB_UVERBS_ACCESS_REMOTE_WRITE)?;
-                let bytes = self.read(board, pd, &request.content)?;
-                if request.imm.is_some() {
-                    let (req_id, _) = self.take_recv(target).ok_or(Outcome::NotReady)?;
-                    (received.req_id, received.len) = (req_id, remote.len);
-                }
-                memory::write(at, &bytes)
-                    .map_err(|_| failed(EFA_IO_COMP_STATUS_REMOTE_ERROR_BAD_ADDRESS))?;
-                if request.imm.is_some() {
-                    self.complete_recv(target, received);
-                }
-                Ok(Outcome::Done)
+            _ => Err(Refusal::Failed(EFA_IO_COMP_STATUS_REMOTE_ERROR_BAD_STATUS)),
+        });
+        let status = match placed {
+            Ok(()) => EFA_IO_COMP_STATUS_OK,
+            Err(Refusal::Failed(status)) => status,
+            Err(Refusal::NotReady) if retries == FOREVER || message.tries < retries => {
+                message.tries = message.tries.saturating_add(1);
+                message.due = self.boards[board].port.as_ref().map(|_| Instant::now() + RNR_WAIT);
+                self.messages.push(message);
+                // Idle if it is the only one: a receive must be posted first.
+                return self.messages.len() > 1;
             }
-        }
-    }
-
-    /// Delivers a SEND.
-    fn send(
-        &mut self,
-        board: usize,
-        pd: u32,
-        request: &Request,
-        (peer, target): (usize, u32),
-        mut received: Received,
-    ) -> Checked<Outcome> {
-        let bytes = self.read(board, pd, &request.content)?;
-        let Some((is_srd, target_pd)) = self.qp(target).map(|qp| (qp.is_srd, qp.pd)) else {
-            return Ok(Outcome::Done);
+            Err(Refusal::NotReady) => EFA_IO_COMP_STATUS_REMOTE_ERROR_RNR,
         };
-        let skip = if is_srd { 0 } else { GRH };
-        let before = self.qp(target).map_or(0, |qp| qp.rq.taken);
-        let Some((req_id, pieces)) = self.take_recv(target) else {
-            return if is_srd { Err(Outcome::NotReady) } else { Ok(Outcome::Done) };
-        };
-        if let Err(outcome) = self.scatter(peer, target_pd, &pieces, skip, &bytes) {
-            // The receive stays in the queue.
-            if let Some(qp) = self.qp_mut(target) {
-                qp.rq.taken = before;
-            }
-            return if is_srd { Err(at_the_peer(outcome)) } else { Ok(Outcome::Done) };
-        }
-        received.req_id = req_id;
-        received.len = bytes.len() as u32 + skip as u32;
-        self.complete_recv(target, received);
-        Ok(Outcome::Done)
-    }
-
-    /// Takes a receive; `None` from an empty queue.
-    fn take_recv(&mut self, target: u32) -> Option<(u16, Vec<Piece>)> {
-        let qp = self.qp_mut(target)?;
-        let count = qp.rq.announced().min(qp.rq.elements);
-        let (mut req_id, mut pieces) = (None, Vec::new());
-        for _ in 0..count {
-            let sge = qp.next_recv();
-            let control = u32::from_le(sge.lkey_ctrl);
-            req_id.get_or_insert(u16::from_le(sge.req_id));
-            let (low, high) = (u32::from_le(sge.buf_addr_lo), u32::from_le(sge.buf_addr_hi));
-            pieces.push(Piece {
-                addr: u64::from(high) << 32 | u64::from(low),
-                len: u16::from_le(sge.length).into(),
-                key: control & EFA_IO_RX_DESC_LKEY_MASK,
-            });
-            if control & EFA_IO_RX_DESC_LAST_MASK != 0 {
-                break;
-            }
-        }
-        Some((req_id?, pieces))
-    }
-
-    /// Address of a piece in the program's memory, if its key covers it with these rights.
-    fn find(&self, board: usize, pd: u32, piece: Piece, access: u32) -> Option<u64> {
-        let mr = self.mr(board, piece.key)?;
-        let offset = piece.addr.checked_sub(mr.iova)?;
-        let is_inside = offset.checked_add(piece.len.into())? <= mr.len;
-        let is_granted = mr.pd == pd && mr.access & access == access;
-        (is_inside && is_granted).then(|| mr.addr + offset)
-    }
-
-    /// Address of the peer's memory.
-    fn remote(&self, peer: usize, target: u32, piece: Piece, access: u32) -> Checked<u64> {
-        let pd = self.qp(target).map_or(0, |qp| qp.pd);
-        self.find(peer, pd, piece, access)
-            .ok_or(Outcome::Failed(EFA_IO_COMP_STATUS_REMOTE_ERROR_BAD_ADDRESS))
-    }
-
-    /// Bytes of a work request.
-    fn read(&self, board: usize, pd: u32, content: &Content) -> Checked<Vec<u8>> {
-        let pieces = match content {
-            Content::Inline(bytes) => return Ok(bytes.clone()),
-            Content::Pieces(pieces) => pieces,
-        };
-        let bad = || Outcome::Failed(EFA_IO_COMP_STATUS_LOCAL_ERROR_INVALID_LKEY);
-        let mut all = Vec::new();
-        for piece in pieces {
-            let at = self.find(board, pd, *piece, 0).ok_or_else(bad)?;
-            let start = all.len();
-            all.resize(start + piece.len as usize, 0);
-            memory::read(at, &mut all[start..]).map_err(|_| bad())?;
-        }
-        Ok(all)
-    }
-
-    /// Writes bytes to pieces, behind `skip` bytes.
-    fn scatter(
-        &self,
-        board: usize,
-        pd: u32,
-        pieces: &[Piece],
-        skip: u64,
-        bytes: &[u8],
-    ) -> Checked<()> {
-        let room: u64 = pieces.iter().map(|piece| u64::from(piece.len)).sum();
-        if skip + bytes.len() as u64 > room {
-            return Err(Outcome::Failed(EFA_IO_COMP_STATUS_LOCAL_ERROR_BAD_LENGTH));
-        }
-        let bad = || Outcome::Failed(EFA_IO_COMP_STATUS_LOCAL_ERROR_INVALID_LKEY);
-        let (mut skip, mut rest) = (skip, bytes);
-        for piece in pieces {
-            let at = self.find(board, pd, *piece, IB_UVERBS_ACCESS_LOCAL_WRITE).ok_or_else(bad)?;
-            let skipped = skip.min(piece.len.into());
-            skip -= skipped;
-            let (now, later) =
-                rest.split_at(rest.len().min((u64::from(piece.len) - skipped) as usize));
-            memory::write(at + skipped, now).map_err(|_| bad())?;
-            rest = later;
-        }
-        Ok(())
-    }
-}
-
-/// The sender's status for an error of the receiver's.
-fn at_the_peer(outcome: Outcome) -> Outcome {
-    match outcome {
-        Outcome::Failed(EFA_IO_COMP_STATUS_LOCAL_ERROR_BAD_LENGTH) => {
-            Outcome::Failed(EFA_IO_COMP_STATUS_REMOTE_ERROR_BAD_LENGTH)
-        }
-        Outcome::Failed(_) => Outcome::Failed(EFA_IO_COMP_STATUS_REMOTE_ERROR_BAD_ADDRESS),
-        other => other,
+        let (req_id, op) = (request.req_id, request.op);
+        self.complete_send(from, req_id, op, status);
+        true
     }
 }

@@ -6,21 +6,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use nix::errno::Errno;
 
 use super::area::Area;
-use super::complete::Late;
-use super::deliver::Message;
+use super::message::{Late, Message, Outstanding};
 use super::objects::{Ah, Cq, Mr, Object, Qp};
+use super::port::Port;
 use crate::random::Random;
-
-/// Bytes of the longest SEND.
-pub(crate) const MAX_MESSAGE: u32 = 8928;
+use crate::srd::Gid;
 
 /// Number of a device's first queue pair.
 const FIRST_QPN: u16 = 1;
 
 /// A device.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Board {
-    pub(crate) gid: [u8; 16],
+    pub(crate) gid: Gid,
+    /// Port to devices that are not on the fabric.
+    pub(crate) port: Option<Port>,
     /// `EFA_QUERY_DEVICE_CAPS_*`.
     pub(crate) caps: u32,
     pub(crate) sub_cqs: u16,
@@ -69,6 +69,10 @@ pub(crate) struct World {
     /// By handle, which is unique in the fabric.
     pub(crate) objects: BTreeMap<u32, (Owner, Object)>,
     pub(crate) messages: Vec<Message>,
+    /// Messages on a wire whose answer is outstanding, by number.
+    pub(crate) outstanding: BTreeMap<u64, Outstanding>,
+    /// Messages sent on wires.
+    pub(crate) posted: u64,
     /// Completions of receives that are still to be written.
     pub(crate) late: Vec<Late>,
     /// Each completion comes twice, and with a forged one.
@@ -97,6 +101,8 @@ impl Fabric {
             boards: Vec::new(),
             objects: BTreeMap::new(),
             messages: Vec::new(),
+            outstanding: BTreeMap::new(),
+            posted: 0,
             late: Vec::new(),
             repeats: false,
             next: 1,
@@ -245,6 +251,7 @@ impl World {
     /// Drops the messages and late completions of a queue pair.
     pub(crate) fn forget(&mut self, handle: u32) {
         self.messages.retain(|message| message.from != handle);
+        self.outstanding.retain(|_, waiting| waiting.message.from != handle);
         self.late.retain(|late| late.qp != handle);
     }
 
@@ -259,7 +266,7 @@ impl World {
     /// Takes what was rung, delivers a message or writes a completion, and raises events. False if
     /// idle.
     pub(crate) fn step(&mut self) -> bool {
-        let took = self.take_sends();
+        let took = self.take_sends() | self.exchange();
         let worked = match self.random(2) {
             0 => self.deliver_one() || self.release_one(),
             _ => self.release_one() || self.deliver_one(),

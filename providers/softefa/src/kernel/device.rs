@@ -23,8 +23,9 @@ use zerocopy::IntoBytes;
 
 use super::File;
 use super::call::Call;
+use crate::device::message::{MAX_MESSAGE, MAX_RDMA};
 use crate::device::objects::{Channel, Object};
-use crate::device::world::{Board, MAX_MESSAGE, Owner, World};
+use crate::device::world::{Board, Owner, World};
 
 /// Limits of the device.
 pub(super) const MAX_SQ_WR: u32 = 4096;
@@ -34,7 +35,6 @@ pub(super) const MAX_CQE: u32 = 65536;
 pub(super) const MAX_LLQ: u32 = 256 << 10;
 const INLINE: u16 = 32;
 const INLINE_LONG: u16 = 80;
-const MAX_RDMA: u32 = 1 << 30;
 /// PCI numbers of the third generation, the last one that rdma-core 44 knows.
 const VENDOR: u32 = 0x1d0f;
 const DEVICE: u32 = 0xefa2;

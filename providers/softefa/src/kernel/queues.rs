@@ -34,18 +34,18 @@ const RNR_RETRY: u8 = 7;
 pub(super) fn create_cq(world: &mut World, file: File, call: &mut Call<'_>) -> Result<(), Errno> {
     let entries = call.number(UVERBS_ATTR_CREATE_CQ_CQE)? as u32;
     let part: efa_ibv_create_cq = call.driver()?;
-    let board = world.boards[file.board].clone();
+    let (caps, sub_cqs) = (world.boards[file.board].caps, world.boards[file.board].sub_cqs);
     let sizes = [size_of::<efa_io_rx_cdesc>(), size_of::<efa_io_rx_cdesc_ex>()];
     let has_channel = part.flags & EFA_CREATE_CQ_WITH_COMPLETION_CHANNEL != 0;
     let is_known = part.comp_mask == 0
         && part.reserved_58 == [0; 5]
         && part.flags & !EFA_CREATE_CQ_WITH_COMPLETION_CHANNEL == 0
         && sizes.contains(&(part.cq_entry_size as usize))
-        && part.num_sub_cqs == board.sub_cqs;
+        && part.num_sub_cqs == sub_cqs;
     if !is_known || entries == 0 || entries > MAX_CQE || !entries.is_power_of_two() {
         return Err(Errno::EINVAL);
     }
-    if has_channel && board.caps & EFA_QUERY_DEVICE_CAPS_CQ_NOTIFICATIONS == 0 {
+    if has_channel && caps & EFA_QUERY_DEVICE_CAPS_CQ_NOTIFICATIONS == 0 {
         return Err(Errno::EOPNOTSUPP);
     }
     let channel = if call.has(UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL) {
@@ -68,7 +68,7 @@ pub(super) fn create_cq(world: &mut World, file: File, call: &mut Call<'_>) -> R
         armed: false,
         events: 0,
     };
-    let has_register = board.caps & EFA_QUERY_DEVICE_CAPS_CQ_NOTIFICATIONS != 0;
+    let has_register = caps & EFA_QUERY_DEVICE_CAPS_CQ_NOTIFICATIONS != 0;
     let answer = efa_ibv_create_cq_resp {
         comp_mask: if has_register { EFA_CREATE_CQ_RESP_DB_OFF } else { 0 },
         q_mmap_key: Part::CqRing.key(handle),

@@ -39,6 +39,7 @@ mod copy;
 mod descriptors;
 mod door;
 mod embedded;
+mod exit;
 #[cfg(any(test, fuzzing))]
 #[path = "../../../fuzz/feed.rs"]
 mod feed;

@@ -49,7 +49,7 @@ const STORE_NAP: Duration = Duration::from_micros(20);
 /// Maximum time that the thread leaves the lock to ioctls.
 const GIVE_WAY: Duration = Duration::from_millis(1);
 
-/// Time for which a waiting client that found no work looks for no more.
+/// Time from a look of a waiting client that found no work to the next.
 const MOMENT: Duration = Duration::from_micros(1);
 
 /// Source of the device's time.
@@ -73,11 +73,11 @@ pub(crate) struct Shared {
     helped: bool,
     /// Client stores fault: the thread sleeps, or is about to.
     protected: AtomicBool,
-    /// Slices run by waiting clients, and how many of these did work.
-    help: [AtomicU64; 2],
+    /// Slices run by waiting clients.
+    help: AtomicU64,
     /// Number of times that a client stopped helping.
     left: AtomicU64,
-    /// Time in nanoseconds at which a waiting client last found no work.
+    /// Time in nanoseconds of a waiting client's last look that found no work.
     idle_since: AtomicU64,
     /// Last field, dropped after the device's files are closed.
     held: Arc<()>,
@@ -98,7 +98,7 @@ impl Shared {
             helped: helped && sleeper.is_some(),
             sleeper,
             protected: AtomicBool::new(false),
-            help: Default::default(),
+            help: AtomicU64::new(0),
             left: AtomicU64::new(0),
             idle_since: AtomicU64::new(0),
             held: Arc::new(()),
@@ -159,12 +159,13 @@ impl Shared {
     /// Runs one slice of work; true if it did anything.
     pub(crate) fn step(&self) -> bool {
         let mut kernel = self.lock();
-        self.slice(&mut kernel, true)
+        self.slice(&mut kernel, true, false)
     }
 
     /// Runs one slice of work. `last`: the last for now, so it retries events that did not fit.
-    fn slice(&self, kernel: &mut Kernel, last: bool) -> bool {
-        let busy = kernel.step(self.now());
+    /// `helps`: on a client's thread.
+    fn slice(&self, kernel: &mut Kernel, last: bool, helps: bool) -> bool {
+        let busy = kernel.step(self.now(), helps);
         if last || !busy {
             kernel.flush_events();
         }
@@ -184,7 +185,7 @@ impl Shared {
         for left in (0..BURST).rev() {
             self.give_way();
             let mut kernel = self.kernel.lock().unwrap_or_else(PoisonError::into_inner);
-            if !self.slice(&mut kernel, left == 0) {
+            if !self.slice(&mut kernel, left == 0, false) {
                 break;
             }
             any = true;
@@ -200,12 +201,14 @@ impl Shared {
             return thread::yield_now();
         }
         let idle_since = Duration::from_nanos(self.idle_since.load(Ordering::Relaxed));
-        if self.now().saturating_sub(idle_since) < MOMENT || self.slice_for_client() {
+        let now = self.now();
+        if now.saturating_sub(idle_since) < MOMENT || self.slice_for_client() {
             return;
         }
-        thread::yield_now();
-        let now = u64::try_from(self.now().as_nanos()).unwrap_or(u64::MAX);
+        // The time of the look: while the processor is yielded, work may come.
+        let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
         self.idle_since.store(now, Ordering::Relaxed);
+        thread::yield_now();
     }
 
     /// Runs a slice, unless another thread works. True if it did anything.
@@ -221,14 +224,21 @@ impl Shared {
         // A store by a signal handler on this thread would wait for the device's thread, which
         // waits for this one.
         self.release(&mut kernel);
-        let worked = self.slice(&mut kernel, false);
-        self.help[0].fetch_add(1, Ordering::Relaxed);
-        self.help[1].fetch_add(worked.into(), Ordering::Relaxed);
+        let worked = self.slice(&mut kernel, false, true);
+        self.help.fetch_add(1, Ordering::Relaxed);
         drop(kernel);
         // Before a client stops helping, unguarded stores and received packets may be left: the
         // thread must look at them.
         self.wake();
         worked
+    }
+
+    /// Runs a slice at the exit of the process, unless another thread works.
+    pub(crate) fn last_step(&self) {
+        if let Ok(mut kernel) = self.kernel.try_lock() {
+            self.release(&mut kernel);
+            self.slice(&mut kernel, true, false);
+        }
     }
 
     /// Ends a nap of the device's thread, or prevents the next, since a client stops helping.
@@ -256,8 +266,8 @@ impl Shared {
         self.left.load(Ordering::SeqCst)
     }
 
-    fn helped(&self) -> [u64; 2] {
-        [0, 1].map(|at| self.help[at].load(Ordering::Relaxed))
+    fn helped(&self) -> u64 {
+        self.help.load(Ordering::Relaxed)
     }
 
     /// Makes client stores wake the device's thread; false if some cannot.
@@ -312,25 +322,24 @@ pub(crate) fn spawn(name: &str, thread: Thread) -> io::Result<()> {
     uverbs_core::thread::start(&format!("softhca-{name}"), move || thread.run())
 }
 
-/// Time for which the thread leaves work to waiting clients before it tests whether they still
-/// work. Work that arrives after they stopped waits that long. The longer time applies if clients
-/// wait and no work comes.
+/// Times for which the thread leaves work to waiting clients before it tests whether they still
+/// poll: each is twice the previous. Work that arrives after they stopped, and an acknowledgement
+/// held for the reply of a client that computes instead, wait for two of them at most.
 const NAPS: [Duration; 2] = [Duration::from_micros(50), Duration::from_micros(200)];
 
-/// Work of waiting clients at the thread's last look.
+/// Slices of waiting clients at the thread's last look.
 #[derive(Debug, Default)]
 struct Helpers {
-    helped: [u64; 2],
+    helped: u64,
     nap: Duration,
 }
 
 impl Helpers {
-    /// Returns a sleep if waiting clients did work since the last look.
-    fn nap(&mut self, helped: [u64; 2]) -> Option<Duration> {
-        let [slices, worked] = [0, 1].map(|at| helped[at] != self.helped[at]);
-        self.helped = helped;
-        self.nap = if worked { NAPS[0] } else { (2 * self.nap).clamp(NAPS[0], NAPS[1]) };
-        slices.then_some(self.nap)
+    /// Returns a sleep if waiting clients looked for work since the last call.
+    fn nap(&mut self, helped: u64) -> Option<Duration> {
+        let polls = std::mem::replace(&mut self.helped, helped) != helped;
+        self.nap = if polls { (2 * self.nap).clamp(NAPS[0], NAPS[1]) } else { Duration::ZERO };
+        polls.then_some(self.nap)
     }
 }
 
@@ -437,7 +446,7 @@ impl Thread {
         let guarded = protect && shared.protect(&mut kernel);
         kernel.device.hca.arm();
         // Finds stores made before the protection, and work that came before the sleep.
-        if shared.slice(&mut kernel, true) {
+        if shared.slice(&mut kernel, true, false) {
             self.sleeper.get_up();
             shared.release(&mut kernel);
             return false;

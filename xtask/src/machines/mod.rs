@@ -58,9 +58,26 @@ const NO_OPTION: &str = "an option of UDP sockets is missing";
 /// Reason to leave out checks of advice to the kernel.
 const NO_ADVICE: &str = "the kernel doesn't hear of advice";
 /// Tests that QEMU's user mode runs differently from Linux: package, name and reason.
-const NOT_EMULATED: [(&str, &str, &str); 23] = [
+const NOT_EMULATED: [(&str, &str, &str); 29] = [
     ("uverbs-core", "pages_stay_behind_on_fork", "MADV_DONTFORK is refused"),
     ("uverbs-core", "parts_are_distinct_and_zeroed", "it takes minutes"),
+    (
+        "uverbs-softhca",
+        "wire::udp::tests::a_wire_pauses_once_behind_a_datagram_that_just_arrived",
+        NO_OPTION,
+    ),
+    ("uverbs-softhca", "wire::udp::tests::an_acknowledgement_leaves_with_the_reply", NO_OPTION),
+    (
+        "uverbs-softhca",
+        "wire::udp::tests::joined_datagrams_of_any_length_are_judged_one_by_one",
+        NO_OPTION,
+    ),
+    ("uverbs-softhca", "wire::udp::tests::no_packet_overtakes_a_request", NO_OPTION),
+    (
+        "uverbs-softhca",
+        "wire::udp::tests::packets_leave_one_by_one_where_the_system_refuses_to_divide",
+        NO_OPTION,
+    ),
     ("uverbs-softhca", "wire::udp::tests::damage_is_dropped_and_counted", NO_OPTION),
     ("uverbs-softhca", "wire::udp::tests::frames_of_all_sizes_arrive_in_order", NO_OPTION),
     ("uverbs-softhca", "wire::udp::tests::one_address_is_one_device", NO_OPTION),
@@ -74,6 +91,7 @@ const NOT_EMULATED: [(&str, &str, &str); 23] = [
     ("uverbs", "a_packet_wakes_a_device_that_sleeps", NO_OPTION),
     ("uverbs", "a_process_killed_amid_copies_is_a_dead_link", NO_OPTION),
     ("uverbs", "a_process_that_hides_sends_bytes_from_then_on", NO_OPTION),
+    ("uverbs", "a_process_that_exits_with_its_last_message_has_acknowledged_it", NO_OPTION),
     ("uverbs", "a_process_that_may_not_be_read_sends_bytes", NO_OPTION),
     ("uverbs", "an_address_is_free_once_its_device_has_been_dropped", NO_OPTION),
     ("uverbs", "large_memory_is_aligned_to_huge_pages_and_asks_for_them", NO_ADVICE),

@@ -71,6 +71,8 @@ impl Hca {
             tap: Tap::default(),
             spare: Spare::default(),
             spare_lists: Spare::default(),
+            helps: false,
+            completed_receive: false,
             aborted: false,
             connections: 0,
         };

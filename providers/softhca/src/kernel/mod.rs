@@ -158,10 +158,12 @@ impl<H: Backend + 'static> Kernel<H> {
     }
 
     /// Runs one slice of the device's work: doorbells, HCA, events. True if anything was done.
-    pub(crate) fn step(&mut self, now: Duration) -> bool {
+    /// `helps`: on the thread of a program that polls.
+    pub(crate) fn step(&mut self, now: Duration, helps: bool) -> bool {
         if self.device.gone {
             return false;
         }
+        self.device.hca.set_helped(helps);
         let mut busy = self.take_doorbells();
         busy |= front(&mut self.device).pump();
         busy |= self.device.hca.step(now);

@@ -41,6 +41,10 @@ pub(crate) struct Common {
     pub(crate) spare: SpareRequests,
     /// Lists of completed receives, for reuse.
     pub(crate) spare_lists: Spare<Vec<Segment>>,
+    /// The slice runs on the thread of a program that polls.
+    pub(crate) helps: bool,
+    /// The last packet completed a receive.
+    pub(crate) completed_receive: bool,
     /// The last receive in on-demand memory was ended by a page fault.
     pub(crate) aborted: bool,
     /// Number of dynamic connections opened. It is never reset: a target compares these numbers to

@@ -94,6 +94,8 @@ impl Port {
         self.held.clear();
         self.stuck.clear();
         let arrived = (0..FRAMES_PER_RESET).map_while(|_| self.wire.receive()).count();
+        // A wire may pause once before the next frame.
+        let arrived = arrived + (0..FRAMES_PER_RESET).map_while(|_| self.wire.receive()).count();
         let heard = (0..FRAMES_PER_RESET).map_while(|_| self.wire.hear()).count();
         (arrived + heard) as u64
     }

@@ -2,12 +2,16 @@
 //! 9.7.5).
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use crate::hca::number::Key;
 use crate::hca::state::faults::Stop;
 use crate::hca::state::keys::{Segment, Who};
 use crate::hca::state::receive::{Receive, Source};
 use crate::wire::{Lent, Psn, Syndrome};
+
+/// Time within which a polling program replies to a message.
+const REPLY: Duration = Duration::from_micros(20);
 
 /// A message of several packets, in progress.
 #[derive(Debug)]
@@ -80,6 +84,10 @@ pub(crate) struct Responder {
     /// Results of atomics for duplicates: an atomic must not execute twice (IBTA 9.7.5.1.5).
     pub(crate) atomics: VecDeque<(Psn, u64)>,
     pub(crate) established: bool,
+    /// Time of the last message that completed a receive, until its reply, if any, is noted.
+    pub(crate) arrived: Option<Duration>,
+    /// The program replied to the last message at once.
+    is_replied: bool,
     /// Wait for a page.
     pub(crate) stop: Option<Box<Stop>>,
 }
@@ -123,6 +131,25 @@ impl Responder {
         }
     }
 
+    /// Returns `true` if only an acknowledgement of a message of this slice waits, and a reply is
+    /// likely.
+    pub(crate) fn holds_acknowledgement(&self, now: Duration) -> bool {
+        self.is_replied
+            && self.arrived == Some(now)
+            && self.answers.len() == 1
+            && matches!(self.answers.front(), Some(Answer::Ack { .. }))
+    }
+
+    /// Notes whether a turn behind a message's slice sent the reply.
+    pub(crate) fn note_turn(&mut self, now: Duration, answers: bool, requests: bool) {
+        let Some(arrived) = self.arrived.filter(|arrived| *arrived != now) else { return };
+        let is_soon = now.saturating_sub(arrived) < REPLY;
+        if requests || answers || !is_soon {
+            self.is_replied = requests && is_soon;
+            self.arrived = None;
+        }
+    }
+
     pub(crate) fn push_nak(&mut self, syndrome: Syndrome) {
         self.nak_sent = true;
         let nak = Answer::Nak { psn: self.expected, syndrome, msn: self.msn };
@@ -155,5 +182,36 @@ impl Responder {
             )
         };
         self.answers.iter().filter(waiting).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_acknowledgement_waits_for_a_reply_that_came_the_last_time() {
+        let mut one = Responder::starting_at(Psn::new(0));
+        let mut now = Duration::ZERO;
+        let mut held = |answered: bool, replied: bool, after: Duration| {
+            now += Duration::from_secs(1);
+            (one.arrived, one.answers) = (Some(now), VecDeque::new());
+            one.push_ack();
+            let held = one.holds_acknowledgement(now);
+            assert!(!one.holds_acknowledgement(now + after), "once");
+            one.note_turn(now, true, false);
+            one.note_turn(now + after, answered, replied);
+            held
+        };
+        let soon = Duration::from_micros(1);
+        assert!(!held(false, true, soon), "nothing is known");
+        assert!(held(true, true, soon) && held(true, true, REPLY), "both times it replied");
+        assert!(!held(false, true, soon), "the last reply was late");
+        assert!(held(true, false, soon), "it did");
+        assert!(!held(false, false, REPLY), "it polled again instead");
+        assert!(!held(false, true, soon), "it did nothing");
+        one.push_nak(Syndrome::ACK);
+        one.arrived = Some(now);
+        assert!(!one.holds_acknowledgement(now), "a NAK never waits");
     }
 }

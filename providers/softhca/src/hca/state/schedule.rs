@@ -19,6 +19,8 @@ pub(crate) struct Schedule {
     pub(crate) flushing: BTreeSet<Qpn>,
     /// Steps since the timers were last checked.
     pub(crate) late: u32,
+    /// The last step read no frames.
+    pub(crate) skipped: bool,
 }
 
 impl Schedule {

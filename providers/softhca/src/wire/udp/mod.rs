@@ -14,6 +14,7 @@
 //! binds only the addresses that it was given; the default is loopback.
 
 use std::collections::VecDeque;
+use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -74,6 +75,8 @@ const SENDERS: usize = 8;
 const FIRST_SENDER: u16 = 0xf000;
 /// Maximum consecutive receive calls without a usable packet before the device has its turn.
 const READS: usize = 16;
+/// Age of the last look that found nothing, up to which a datagram has just arrived.
+const JUST: Duration = Duration::from_micros(50);
 /// Maximum packets to the device's own groups that wait to be received.
 const LOOPED: usize = 1024;
 /// Delay before a send that found no room is repeated.
@@ -85,7 +88,15 @@ pub struct UdpWire {
     /// Readable while one of the endpoints is.
     epoll: Epoll,
     batch: Batch,
-    arrived: VecDeque<Frame>,
+    /// Bytes of the last receive call, and what of them is still to be taken.
+    buffer: Box<[u8]>,
+    arrived: Option<Arrived>,
+    /// Index of the socket that is read next.
+    turn: usize,
+    /// Time of the last look at all sockets, if it found nothing.
+    empty_at: Option<Duration>,
+    /// The last datagram had just arrived: the device takes it before the next look.
+    pauses: bool,
     /// Multicast groups that the device joined.
     groups: Vec<Address>,
     /// Sockets of the IPv4 groups among them.
@@ -98,6 +109,17 @@ pub struct UdpWire {
     pub(super) spare: Spare,
     shared: Arc<Shared>,
     now: Duration,
+}
+
+/// Packets of one receive call.
+struct Arrived {
+    /// Bytes taken, and all.
+    taken: usize,
+    len: usize,
+    /// Bytes of each packet but the last.
+    stride: usize,
+    ends: Ends,
+    route: Route,
 }
 
 /// An address of the device.
@@ -182,8 +204,12 @@ impl UdpWire {
         Ok(UdpWire {
             endpoints,
             epoll,
-            batch: Batch::new(),
-            arrived: VecDeque::new(),
+            batch: Batch::default(),
+            buffer: vec![0; socket::LONGEST].into(),
+            arrived: None,
+            turn: 0,
+            empty_at: None,
+            pauses: false,
             groups: Vec::new(),
             members: Vec::new(),
             keeps_groups: false,
@@ -294,7 +320,7 @@ impl UdpWire {
         let counters = &self.shared.counters;
         let socket = endpoint.sending(way.sender);
         let count = self.batch.len();
-        let sent = socket.send(way.to, way.route, &self.batch.bytes, self.batch.segment);
+        let sent = socket.send(way.to, way.route, &self.batch.slices(), self.batch.segment);
         match sent {
             Err(Errno::EAGAIN | Errno::ENOBUFS | Errno::EINTR) => return,
             Ok(()) => add(&counters.sent, count as u64),
@@ -302,8 +328,11 @@ impl UdpWire {
             Err(Errno::EIO | Errno::EINVAL | Errno::EOPNOTSUPP) if count > 1 => {
                 let mut left = 0;
                 for packet in self.batch.undivided() {
-                    left += u64::from(socket.send(way.to, way.route, packet, packet.len()).is_ok());
+                    let sent =
+                        socket.send(way.to, way.route, &[IoSlice::new(packet)], packet.len());
+                    left += u64::from(sent.is_ok());
                 }
+                add(&counters.undivided, 1);
                 add(&counters.sent, left);
                 add(&counters.refused, count as u64 - left);
                 endpoint.divides = false;
@@ -312,52 +341,73 @@ impl UdpWire {
             Err(_) => add(&counters.refused, count as u64),
         }
         add(&counters.send_calls, 1);
-        self.batch.clear();
+        self.batch.clear(&mut self.spare);
     }
 
-    /// Receives from one socket, of an address or of a group behind them; false if it is empty.
-    fn read(&mut self, at: usize) -> bool {
-        let UdpWire { endpoints, members, arrived, back, shared, spare, .. } = self;
-        let found = match at.checked_sub(endpoints.len()) {
-            None => endpoints.get_mut(at).map(|endpoint| (&mut endpoint.socket, &[][..])),
-            Some(at) => members.get_mut(at).map(|socket| (socket, &endpoints[..])),
-        };
-        let Some((socket, looped)) = found else { return false };
-        let local = socket.address;
-        let Ok(received) = socket.receive() else { return false };
+    /// Receives from the next socket that has datagrams. False if none has, or it has its turn
+    /// after the device's.
+    fn read(&mut self) -> bool {
+        if std::mem::take(&mut self.pauses) {
+            return false;
+        }
+        let UdpWire { endpoints, members, shared, buffer, .. } = self;
         let counters = &shared.counters;
-        add(&counters.receive_calls, 1);
-        add(&counters.overrun, received.lost.into());
-        if received.bytes.is_empty() {
-            add(&counters.malformed, 1);
+        let sockets = endpoints.len() + members.len();
+        for _ in 0..sockets {
+            let at = self.turn % sockets;
+            self.turn = at + 1;
+            let socket = match at.checked_sub(endpoints.len()) {
+                None => &mut endpoints[at].socket,
+                Some(at) => &mut members[at],
+            };
+            let local = socket.address;
+            let Ok(received) = socket.receive(buffer) else { continue };
+            add(&counters.receive_calls, 1);
+            add(&counters.overrun, received.lost.into());
+            let just = |empty_at| self.now.saturating_sub(empty_at) < JUST;
+            self.pauses = self.empty_at.take().is_some_and(just);
+            let len = received.len;
+            let is_own = |own: &Endpoint| own.socket.ip() == received.from.ip();
+            if len == 0 {
+                add(&counters.malformed, 1);
+            } else if at >= endpoints.len() && endpoints.iter().any(is_own) {
+                // A group's packet that this device sent.
+            } else if !shared.plugged.load(Ordering::Relaxed) {
+                add(&counters.link_down, len.div_ceil(received.stride) as u64);
+            } else {
+                let ends = Ends {
+                    src: received.from.ip(),
+                    dst: local.ip(),
+                    src_port: received.from.port(),
+                    dst_port: local.port(),
+                };
+                let (stride, route) = (received.stride, received.route);
+                self.arrived = Some(Arrived { taken: 0, len, stride, ends, route });
+            }
             return true;
         }
-        if looped.iter().any(|own| own.socket.ip() == received.from.ip()) {
-            return true;
-        }
-        let packets = received.bytes.chunks(received.stride);
-        if !shared.plugged.load(Ordering::Relaxed) {
-            add(&counters.link_down, packets.len() as u64);
-            return true;
-        }
-        let ends = Ends {
-            src: received.from.ip(),
-            dst: local.ip(),
-            src_port: received.from.port(),
-            dst_port: local.port(),
-        };
-        let [src, dst] = [ends.src, ends.dst].map(|ip| Address { gid: sixteen(ip), lid: 0 });
-        for packet in packets {
+        self.empty_at = Some(self.now);
+        false
+    }
+
+    /// Takes the next valid packet that was received.
+    fn unpack(&mut self) -> Option<Frame> {
+        let arrived = self.arrived.as_mut()?;
+        let counters = &self.shared.counters;
+        while arrived.taken < arrived.len {
+            let end = arrived.len.min(arrived.taken + arrived.stride);
+            let packet = self.buffer.get(arrived.taken..end)?;
+            arrived.taken = end;
             let len = packet.len();
             if !(BTH_LEN + ICRC_LEN..=LONGEST).contains(&len) || !len.is_multiple_of(4) {
                 add(&counters.malformed, 1);
                 continue;
             }
-            let Some(id) = check(&ends, packet, back) else {
+            let Some(id) = check(&arrived.ends, packet, &mut self.back) else {
                 add(&counters.bad_icrc, 1);
                 continue;
             };
-            if received.route.is_congested() {
+            if arrived.route.is_congested() {
                 add(&counters.congested, 1);
             }
             if packet[0] == CNP {
@@ -365,20 +415,18 @@ impl UdpWire {
             } else {
                 add(&counters.received, 1);
             }
-            let mut bytes = spare.take();
+            let mut bytes = self.spare.take();
             bytes.clear();
             bytes.extend_from_slice(packet);
             // The checksum is verified, and is not the ICRC that begins at the BTH: cleared.
             bytes[len - ICRC_LEN..].fill(0);
-            arrived.push_back(Frame {
-                src,
-                dst,
-                route: Route { id, ..received.route },
-                bytes,
-                loan: None,
-            });
+            let Ends { src, dst, .. } = arrived.ends;
+            let [src, dst] = [src, dst].map(|ip| Address { gid: sixteen(ip), lid: 0 });
+            let route = Route { id, ..arrived.route };
+            return Some(Frame { src, dst, route, bytes, loan: None });
         }
-        true
+        self.arrived = None;
+        None
     }
 }
 
@@ -386,9 +434,7 @@ impl UdpWire {
 pub(super) fn reseal((src, dst): (IpAddr, IpAddr), id: u16, packet: &mut [u8]) {
     let damage = batch::damage(packet);
     seal(&Ends { src, dst, src_port: PORT, dst_port: PORT }, id, packet);
-    if let Some(field) = packet.last_chunk_mut::<ICRC_LEN>() {
-        *field = (u32::from_le_bytes(*field) ^ damage).to_le_bytes();
-    }
+    batch::add(damage, packet);
 }
 
 impl Wire for UdpWire {
@@ -424,9 +470,8 @@ impl Wire for UdpWire {
                 return Err(WireFull(frame));
             }
         }
-        self.batch.push(way, &frame.bytes);
         let opcode = frame.bytes.first().copied().map(Opcode);
-        self.spare.put(frame.bytes);
+        self.batch.push(way, frame.bytes);
         // A requester with all READs outstanding (`max_rd_atomic`) posts its next READ when a
         // response ends. It does so while the other responses are made.
         if opcode.is_some_and(|opcode| READ_ENDS.contains(&opcode)) && self.batch.is_half() {
@@ -439,19 +484,15 @@ impl Wire for UdpWire {
         if let Some(frame) = self.looped() {
             return Some(frame);
         }
-        for _ in 0..READS {
-            if !self.arrived.is_empty() {
-                break;
+        for _ in 0..=READS {
+            if let Some(frame) = self.unpack() {
+                return Some(frame);
             }
-            let mut any = false;
-            for at in 0..self.endpoints.len() + self.members.len() {
-                any |= self.read(at);
-            }
-            if !any {
+            if !self.read() {
                 break;
             }
         }
-        self.arrived.pop_front()
+        None
     }
 
     fn spare(&mut self) -> Vec<u8> {
@@ -494,7 +535,6 @@ impl fmt::Debug for UdpWire {
         f.debug_struct("UdpWire")
             .field("addresses", &self.addresses())
             .field("stats", &self.control().stats())
-            .field("arrived", &self.arrived.len())
             .finish_non_exhaustive()
     }
 }

@@ -17,7 +17,7 @@ use crate::wire::Route;
 /// Receive buffer asked for; `net.core.rmem_max` limits it.
 const RECEIVE_BUFFER: usize = 4 << 20;
 /// Maximum bytes of a datagram, or of several that the kernel joined.
-const LONGEST: usize = 1 << 16;
+pub(super) const LONGEST: usize = 1 << 16;
 /// Room for all requested control messages, twice.
 const CONTROL: usize = 512;
 /// `IP_PMTUDISC_PROBE`: the header has DF, and identification 0 while the socket is unconnected
@@ -28,7 +28,6 @@ const PROBE: libc::c_int = libc::IP_PMTUDISC_PROBE;
 pub(super) struct Socket {
     socket: UdpSocket,
     pub(super) address: SocketAddr,
-    buffer: Box<[u8]>,
     control: Box<[u8]>,
     /// Datagrams lost for lack of room, by the kernel's last count.
     lost: u32,
@@ -38,11 +37,11 @@ pub(super) struct Socket {
 
 /// Result of one receive call.
 #[derive(Debug)]
-pub(super) struct Received<'a> {
+pub(super) struct Received {
     pub(super) from: SocketAddr,
     pub(super) route: Route,
-    /// Consecutive datagrams, all of `stride` bytes except the last.
-    pub(super) bytes: &'a [u8],
+    /// Bytes of consecutive datagrams in the buffer, all of `stride` bytes except the last.
+    pub(super) len: usize,
     pub(super) stride: usize,
     /// Datagrams lost before these for lack of room.
     pub(super) lost: u32,
@@ -105,21 +104,14 @@ impl Socket {
             }
         }
         let room = getsockopt(&socket, sockopt::RcvBuf)?;
-        Ok(Socket {
-            socket,
-            address,
-            buffer: vec![0; LONGEST].into(),
-            control: vec![0; CONTROL].into(),
-            lost: 0,
-            room,
-        })
+        Ok(Socket { socket, address, control: vec![0; CONTROL].into(), lost: 0, room })
     }
 
     pub(super) fn ip(&self) -> IpAddr {
         self.address.ip()
     }
 
-    /// Sends datagrams of `segment` bytes, the last perhaps shorter, by one call.
+    /// Sends these datagrams by one call. All have `segment` bytes, the last perhaps fewer.
     ///
     /// # Errors
     /// `EAGAIN` if there is no room now; other errors of the system.
@@ -127,10 +119,10 @@ impl Socket {
         &self,
         to: SocketAddr,
         route: Route,
-        bytes: &[u8],
+        packets: &[IoSlice<'_>],
         segment: usize,
     ) -> Result<(), Errno> {
-        let divided = bytes.len() > segment;
+        let divided = packets.len() > 1;
         let segment = segment as u16;
         let (class, tos) = (i32::from(route.traffic_class), route.traffic_class);
         let hops = i32::from(route.hop_limit);
@@ -151,18 +143,17 @@ impl Socket {
                 SocketAddr::V6(_) => ControlMessage::Ipv6HopLimit(&hops),
             });
         }
-        let (fd, bytes) = (self.socket.as_raw_fd(), [IoSlice::new(bytes)]);
-        let to = SockaddrStorage::from(to);
-        sendmsg(fd, &bytes, &control, MsgFlags::MSG_DONTWAIT, Some(&to)).map(drop)
+        let (fd, to) = (self.socket.as_raw_fd(), SockaddrStorage::from(to));
+        sendmsg(fd, packets, &control, MsgFlags::MSG_DONTWAIT, Some(&to)).map(drop)
     }
 
-    /// Receives the next datagrams, if any.
+    /// Receives the next datagrams, if any, into `buffer` of [`LONGEST`] bytes.
     ///
     /// # Errors
     /// `EAGAIN` without datagrams.
-    pub(super) fn receive(&mut self) -> Result<Received<'_>, Errno> {
+    pub(super) fn receive(&mut self, buffer: &mut [u8]) -> Result<Received, Errno> {
         let fd = self.socket.as_raw_fd();
-        let mut into = [IoSliceMut::new(&mut self.buffer)];
+        let mut into = [IoSliceMut::new(buffer)];
         let control = Some(&mut self.control[..]);
         let message = recvmsg::<SockaddrStorage>(fd, &mut into, control, MsgFlags::MSG_DONTWAIT)?;
         let (len, mut stride) = (message.bytes, message.bytes);
@@ -182,8 +173,7 @@ impl Socket {
         }
         let from = message.address.as_ref().and_then(socket_address).ok_or(Errno::EAFNOSUPPORT)?;
         self.lost = self.lost.wrapping_add(lost);
-        let bytes = &self.buffer[..len];
-        Ok(Received { from, route, bytes, stride: stride.max(1), lost })
+        Ok(Received { from, route, len, stride: stride.max(1), lost })
     }
 }
 

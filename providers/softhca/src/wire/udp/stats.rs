@@ -14,6 +14,8 @@ counts! {
     received,
     /// System calls that sent packets: several per call if the system divides.
     send_calls,
+    /// Sends that the system refused to divide. The address sends single packets since.
+    undivided,
     /// System calls that received packets.
     receive_calls,
     /// Dropped on arrival: the ICRC doesn't match.

@@ -3,8 +3,10 @@
 use std::net::Ipv4Addr;
 use std::time::Instant;
 
+use nix::sys::socket::setsockopt;
 use proptest::prelude::*;
 
+use super::options::NoChecksum;
 use super::*;
 use crate::wire::{Opcode, Packet, PacketBuilder, Psn, Syndrome};
 
@@ -65,6 +67,129 @@ fn frames_of_all_sizes_arrive_in_order() {
     // Packets of equal length are sent together.
     assert!(stats.send_calls <= 9, "{stats:?}");
     assert_eq!(peer, UdpStats { received: 14, receive_calls: peer.receive_calls, ..peer });
+}
+
+fn acknowledgement(psn: u32) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let answer = PacketBuilder::new(Opcode::RC_ACKNOWLEDGE, 0x40, Psn::new(psn));
+    answer.icrc(false).aeth(Syndrome::ACK, 1).emit(&[], &mut bytes).unwrap();
+    bytes
+}
+
+/// A reply and the acknowledgement of what it replies to are one datagram to the kernel.
+#[test]
+fn an_acknowledgement_leaves_with_the_reply() {
+    for damage in [0, 1] {
+        let ((mut ours, here), (mut theirs, there)) = (wire(), wire());
+        let mut acknowledgement = acknowledgement(5);
+        if damage != 0 {
+            let (covered, field) = acknowledgement.split_last_chunk_mut().unwrap();
+            *field = (crate::wire::crc::icrc(covered) ^ damage).to_le_bytes();
+        }
+        let reply = packet(9, &[3; 64]);
+        for bytes in [acknowledgement.clone(), reply.clone()] {
+            let route = Route::default();
+            ours.transmit(Frame { src: here, dst: there, route, bytes, loan: None }).unwrap();
+        }
+        ours.flush();
+        assert_eq!(received(&mut theirs).unwrap().bytes, reply);
+        assert_eq!(ours.control().stats().send_calls, 1);
+        match damage {
+            0 => assert_eq!(received(&mut theirs).unwrap().bytes, acknowledgement),
+            _ => assert_eq!((theirs.receive(), theirs.control().stats().bad_icrc), (None, 1)),
+        }
+        assert_eq!(theirs.control().stats().receive_calls, 1);
+    }
+}
+
+/// Requests stay in order, whatever their length.
+#[test]
+fn no_packet_overtakes_a_request() {
+    let ((mut ours, here), (mut theirs, there)) = (wire(), wire());
+    let all = [packet(1, &[1; 8]), packet(2, &[2; 64]), acknowledgement(3), packet(3, &[3; 64])];
+    for bytes in all.clone() {
+        let route = Route::default();
+        ours.transmit(Frame { src: here, dst: there, route, bytes, loan: None }).unwrap();
+    }
+    ours.flush();
+    for bytes in all {
+        assert_eq!(received(&mut theirs).unwrap().bytes, bytes);
+    }
+    assert_eq!(ours.control().stats().send_calls, 3);
+}
+
+/// A look behind the only datagram would find nothing; behind a burst none is spared.
+#[test]
+fn a_wire_pauses_once_behind_a_datagram_that_just_arrived() {
+    let ((mut ours, here), (mut theirs, there)) = (wire(), wire());
+    for late in [Duration::ZERO, JUST] {
+        assert!(theirs.receive().is_none());
+        theirs.advance(theirs.now + late);
+        for (psn, hops) in [(1, 7), (2, 8), (3, 9)] {
+            let (route, bytes) = (Route::new(0, 0, hops), packet(psn, &[1; 64]));
+            ours.transmit(Frame { src: here, dst: there, route, bytes, loan: None }).unwrap();
+        }
+        ours.flush();
+        let hops = |frame: Option<Frame>| frame.map(|frame| frame.route.hop_limit);
+        assert_eq!(hops(received(&mut theirs)), Some(7));
+        if late.is_zero() {
+            assert_eq!(theirs.receive(), None, "it pauses");
+        }
+        assert_eq!([(); 3].map(|()| hops(theirs.receive())), [Some(8), Some(9), None]);
+    }
+}
+
+/// A sender chooses the lengths of what its kernel divides and ours joins.
+#[test]
+fn joined_datagrams_of_any_length_are_judged_one_by_one() {
+    let ((ours, _), (mut theirs, _)) = (wire(), wire());
+    let at = theirs.addresses()[0];
+    let from = ours.addresses()[0];
+    let ends = Ends { src: from.ip(), dst: at.ip(), src_port: PORT, dst_port: PORT };
+    let socket = &ours.endpoints[0].socket;
+    let send = |packets: &[Vec<u8>]| {
+        let slices = packets.iter().map(|packet| IoSlice::new(packet)).collect::<Vec<_>>();
+        socket.send(at, Route::default(), &slices, packets[0].len()).unwrap();
+    };
+    let sealed = |id, len| {
+        let mut bytes = packet(id, &vec![1; len]);
+        seal(&ends, id as u16, &mut bytes);
+        bytes
+    };
+    let mut broken = sealed(1, 64);
+    broken[20] ^= 1;
+    send(&[sealed(0, 64), broken, sealed(2, 64), sealed(3, 8)]);
+    send(&[vec![0; 3], vec![0; 3], vec![0; 1]]);
+    send(&[vec![0x11; 18], vec![0x11; 18]]);
+    send(&[sealed(0, 64), sealed(1, 64)[..79].to_vec()]);
+    let psn = |frame: Frame| Packet::parse(&frame.bytes).unwrap().psn().get();
+    assert_eq!([(); 4].map(|()| received(&mut theirs).map(psn)), [0, 2, 3, 0].map(Some));
+    assert_eq!((theirs.receive(), theirs.receive()), (None, None));
+    let stats = theirs.control().stats();
+    assert_eq!((stats.received, stats.malformed, stats.bad_icrc), (4, 6, 1), "{stats:?}");
+}
+
+/// A kernel without checksums for the parts divides nothing (net/ipv4/udp.c, `udp_send_skb`).
+#[test]
+fn packets_leave_one_by_one_where_the_system_refuses_to_divide() {
+    let ((mut ours, here), (mut theirs, there)) = (wire(), wire());
+    setsockopt(&ours.endpoints[0].socket, NoChecksum, &1).unwrap();
+    let frame = |psn| {
+        let bytes = packet(psn, &[psn as u8; 64]);
+        Frame { src: here, dst: there, route: Route::default(), bytes, loan: None }
+    };
+    for psn in 0..8 {
+        if psn == 4 {
+            ours.flush();
+        }
+        ours.transmit(frame(psn)).unwrap();
+    }
+    ours.flush();
+    for psn in 0..8 {
+        assert_eq!(received(&mut theirs).unwrap().bytes, frame(psn).bytes);
+    }
+    let stats = ours.control().stats();
+    assert_eq!((stats.sent, stats.undivided, stats.refused), (8, 1, 0), "{stats:?}");
 }
 
 /// Sixteen READs of a packet each are the limit of most peers.
@@ -134,7 +259,7 @@ fn damage_is_dropped_and_counted() {
     seal(&ends, 0, &mut notice);
     let long = vec![0; LONGEST + 4];
     for bytes in [&damaged[..], &good, &[], &sealed[..15], &long, &notice] {
-        stranger.send(at, Route::default(), bytes, bytes.len().max(1)).unwrap();
+        stranger.send(at, Route::default(), &[IoSlice::new(bytes)], bytes.len()).unwrap();
     }
     let start = Instant::now();
     let done = |stats: &UdpStats| stats.bad_icrc + stats.malformed + stats.congestion_notices >= 6;
@@ -190,8 +315,7 @@ proptest! {
             if sealed && bytes.len() >= ICRC_LEN {
                 seal(&ends, 0, &mut bytes);
             }
-            let len = bytes.len().max(1);
-            stranger.send(at, Route::default(), &bytes, len).unwrap();
+            stranger.send(at, Route::default(), &[IoSlice::new(&bytes)], bytes.len()).unwrap();
         }
         let start = Instant::now();
         let all = |stats: &UdpStats| {

@@ -98,6 +98,7 @@ pub(crate) fn receive_done(
     arrival: Arrival,
     data: &[u8],
 ) {
+    common.completed_receive = true;
     let mut cqe = blank(receive.landing.uidx, common);
     cqe.byte_cnt.set(arrival.bytes);
     cqe.imm_inval_pkey.set(arrival.imm);

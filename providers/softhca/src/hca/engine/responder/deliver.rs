@@ -49,6 +49,9 @@ impl Hca {
             }
             Some(qp) => {
                 let taken = receive(qp, &mut self.common, &packet, frame);
+                if std::mem::take(&mut self.common.completed_receive) {
+                    qp.responder.arrived = Some(self.common.now);
+                }
                 if taken {
                     self.schedule.enqueue(qp);
                 }

@@ -39,8 +39,18 @@ impl Hca {
         self.common.cqs.now = self.common.now;
         let mut done = self.common.port.retry();
         done |= self.transmit_mads();
+        // Posted requests and held acknowledgements leave before the wire is read.
+        let served = self.serve_all();
+        if served {
+            done = true;
+            self.common.port.flush();
+        }
+        // A program that polls comes back at once: its answer to a message is not delayed by a
+        // look that finds nothing.
+        self.schedule.skipped = self.common.helps && served && !self.schedule.skipped;
+        let frames = if self.schedule.skipped { 0 } else { FRAMES_PER_STEP };
         let mut unread = true;
-        for _ in 0..FRAMES_PER_STEP {
+        for _ in 0..frames {
             let Some(frame) = self.common.port.receive() else {
                 unread = false;
                 break;
@@ -64,6 +74,25 @@ impl Hca {
                 self.enqueue(qpn);
             }
         }
+        done |= self.serve_all();
+        done |= self.overhear();
+        let Common { dma, cqs, events, stats, .. } = &mut self.common;
+        cqs.end_blocks(&**dma, events, stats);
+        done |= cqs.expire(events, stats);
+        self.bury();
+        self.recall();
+        self.common.port.flush();
+        done
+    }
+
+    /// Tells whose thread runs the next slices: a polling program's, or the device's.
+    pub(crate) fn set_helped(&mut self, helps: bool) {
+        self.common.helps = helps;
+    }
+
+    /// Gives the queue pairs with work a turn.
+    fn serve_all(&mut self) -> bool {
+        let mut done = false;
         // A doorbell makes all queue pairs of its page runnable, most of them without work.
         let unserved = self.schedule.runnable.len() > QPS_PER_STEP;
         for _ in 0..QPS_PER_STEP.min(self.schedule.runnable.len()) {
@@ -73,15 +102,7 @@ impl Hca {
             done |= self.serve(qpn);
         }
         // A full wire holds up queue pairs, and another device has to make room.
-        done |= unserved && !self.common.port.is_full();
-        done |= self.overhear();
-        let Common { dma, cqs, events, stats, .. } = &mut self.common;
-        cqs.end_blocks(&**dma, events, stats);
-        done |= cqs.expire(events, stats);
-        self.bury();
-        self.recall();
-        self.common.port.flush();
-        done
+        done | unserved && !self.common.port.is_full()
     }
 
     /// Prepares the wire for a thread that will sleep on its descriptor. The caller steps once more
@@ -140,8 +161,15 @@ impl Hca {
             return turn.done;
         };
         qp.queued = false;
+        // The program that polls takes its message now: acknowledgement and reply leave together in
+        // the next slice.
+        if self.common.helps && qp.responder.holds_acknowledgement(self.common.now) {
+            self.schedule.enqueue(qp);
+            return false;
+        }
         let answers = response_tx::transmit(qp, &mut self.common, PACKETS_PER_TURN);
         let requests = queue::transmit(qp, &mut self.common, PACKETS_PER_TURN);
+        qp.responder.note_turn(self.common.now, answers.done, requests.done);
         let flushed = flush::run(qp, &mut self.common);
         let more = answers.more || requests.more || flushed.more;
         if qp.state == QpState::Err && qp.ctx.srq.is_some() && !more && !qp.last_wqe_told {

@@ -59,6 +59,14 @@ fn by_tables(mut crc: u32, bytes: &[u8]) -> u32 {
             crc ^= table[usize::from(*byte)];
         }
     }
+    let (words, rest) = rest.as_chunks::<4>();
+    for word in words {
+        let word = (crc ^ u32::from_le_bytes(*word)).to_le_bytes();
+        crc = 0;
+        for (byte, table) in word.iter().zip(TABLES[..4].iter().rev()) {
+            crc ^= table[usize::from(*byte)];
+        }
+    }
     for byte in rest {
         crc = (crc >> 8) ^ TABLES[0][usize::from(crc as u8 ^ byte)];
     }
@@ -81,12 +89,12 @@ pub(crate) fn icrc(bytes: &[u8]) -> u32 {
 
 /// As [`icrc`], after routing headers with the CRC state `state`.
 pub(super) fn icrc_behind(state: u32, bytes: &[u8]) -> u32 {
-    let Some((head, rest)) = bytes.split_first_chunk::<8>() else {
-        return !update(state, bytes);
-    };
-    let mut head = *head;
+    // A block of the tables.
+    let (first, rest) = bytes.split_at(bytes.len().min(16));
+    let mut head = [0; 16];
+    head[..first.len()].copy_from_slice(first);
     head[4] = 0xff;
-    !update(update(state, &head), rest)
+    !update(update(state, &head[..first.len()]), rest)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 use std::net::SocketAddr;
 
-use super::encapsulation::{Ends, seal};
+use super::encapsulation::{Ends, Headers, seal};
 use crate::wire::crc::icrc;
 use crate::wire::packet::ICRC_LEN;
 use crate::wire::spare::Spare;
@@ -44,6 +44,7 @@ pub(super) struct Batch {
     packets: Vec<Vec<u8>>,
     pub(super) segment: usize,
     bytes: usize,
+    headers: Headers,
 }
 
 impl Batch {
@@ -89,7 +90,7 @@ impl Batch {
         // `inet_gso_segment`).
         let id = if goes_first { 0 } else { self.len() as u16 };
         let damage = damage(&packet);
-        seal(&ends, id, &mut packet);
+        self.headers.seal(&ends, id, &mut packet);
         add(damage, &mut packet);
         self.bytes += packet.len();
         if goes_first {

@@ -4,7 +4,7 @@
 /// a GRH) for InfiniBand.
 ///
 /// An InfiniBand switch routes by LID only. So a LID other than 0 decides; with LID 0 the GID does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Address {
     /// The GID in wire order; all zero for a local packet without GRH.
     pub gid: [u8; 16],

@@ -99,7 +99,7 @@ impl Manager {
         let number = self.insert(Id::new(file, request.uid, request.ps, service));
         let given = give(room, &rdma_ucm_create_id_resp { id: number });
         if given.is_err() {
-            self.ids.remove(&number);
+            self.ids.remove(number);
         }
         given
     }
@@ -110,7 +110,7 @@ impl Manager {
         request: &rdma_ucm_destroy_id,
         room: Option<&mut [u8]>,
     ) -> Result<(), Errno> {
-        let id = self.ids.get(&request.id).ok_or(Errno::ENOENT)?;
+        let id = self.ids.get(request.id).ok_or(Errno::ENOENT)?;
         if id.file != file {
             return Err(Errno::EINVAL);
         }
@@ -212,7 +212,7 @@ impl Manager {
     ) -> Result<(), Errno> {
         let guid = self.host.guid;
         self.of(file, request.id)?;
-        let id = self.ids.get(&request.id).ok_or(Errno::ENOENT)?;
+        let id = self.ids.get(request.id).ok_or(Errno::ENOENT)?;
         let mut answer = rdma_ucm_query_addr_resp::default();
         match request.option {
             RDMA_USER_CM_QUERY_ADDR => {
@@ -245,7 +245,7 @@ impl Manager {
     ) -> Result<(), Errno> {
         let id = self.of(file, request.id)?;
         let (is_bound, id) = (id.state == State::Bound, request.id);
-        if !is_bound || !self.ids.get(&id).is_some_and(|id| self.has_device(id)) {
+        if !is_bound || !self.ids.get(id).is_some_and(|id| self.has_device(id)) {
             return Err(Errno::EINVAL);
         }
         Err(Errno::EOPNOTSUPP)
@@ -294,7 +294,7 @@ impl Manager {
             return Err(Errno::ENOSPC);
         }
         let Queued { owner, event, .. } = queue.pop().ok_or(Errno::EAGAIN)?;
-        if let Some(id) = self.ids.get_mut(&owner) {
+        if let Some(id) = self.ids.get_mut(owner) {
             id.told = id.told.wrapping_add(1);
         }
         give(room, &event)
@@ -354,7 +354,7 @@ impl Manager {
         let events_reported = id.told;
         let unread = self.files.get_mut(&from).map(|queue| queue.take_of(request.id));
         for queued in unread.into_iter().flatten() {
-            if let Some(request) = queued.request.and_then(|number| self.ids.get_mut(&number)) {
+            if let Some(request) = queued.request.and_then(|number| self.ids.get_mut(number)) {
                 request.file = to;
             }
             if let Some(queue) = self.files.get_mut(&to) {

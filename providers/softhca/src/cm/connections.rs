@@ -33,7 +33,7 @@ impl Manager {
         }
         let (local_id, psn) = (self.new_local_id(), self.random() & 0xff_ffff);
         self.of(file, number)?;
-        let id = self.ids.get(&number).ok_or(Errno::ENOENT)?;
+        let id = self.ids.get(number).ok_or(Errno::ENOENT)?;
         let (sgid, dgid) = self.gids_of(id);
         let id = self.of(file, number)?;
         if id.state != State::RouteResolved {
@@ -127,7 +127,7 @@ impl Manager {
 
     /// Accepts the peer's reply, by an RTU (`cma.c:cma_rep_recv`).
     fn ready_to_use(&mut self, number: IdNumber) -> Result<(), Errno> {
-        let id = self.ids.get_mut(&number).ok_or(Errno::ENOENT)?;
+        let id = self.ids.get_mut(number).ok_or(Errno::ENOENT)?;
         if id.state != State::RepReceived {
             return Err(Errno::EINVAL);
         }
@@ -140,7 +140,7 @@ impl Manager {
     /// Accepts a request for a connection, by a REP (`cm.c:ib_send_cm_rep`).
     fn answer(&mut self, number: IdNumber, request: &rdma_ucm_accept) -> Result<(), Errno> {
         let (guid, param) = (self.host.guid, request.conn_param);
-        let id = self.ids.get_mut(&number).ok_or(Errno::ENOENT)?;
+        let id = self.ids.get_mut(number).ok_or(Errno::ENOENT)?;
         let mut private = [0; room::REP];
         put(&mut private, &param.private_data[..usize::from(param.private_data_len)])?;
         if id.state != State::ReqReceived {
@@ -180,7 +180,7 @@ impl Manager {
         request: &rdma_ucm_accept,
     ) -> Result<(), Errno> {
         let param = request.conn_param;
-        let id = self.ids.get_mut(&number).ok_or(Errno::ENOENT)?;
+        let id = self.ids.get_mut(number).ok_or(Errno::ENOENT)?;
         let mut answer = SidrRep::new(id.connection.remote_id, id.connection.service_id);
         if param.valid != 0 {
             answer.qpn = param.qp_num & 0xff_ffff;
@@ -211,7 +211,7 @@ impl Manager {
     /// Rejects in any state before the connection is established (`cm.c:cm_send_rej_locked`,
     /// `cm_send_sidr_rep_locked`).
     fn refuse(&mut self, number: IdNumber, reason: u16, data: &[u8]) -> Result<(), Errno> {
-        let id = self.ids.get_mut(&number).ok_or(Errno::ENOENT)?;
+        let id = self.ids.get_mut(number).ok_or(Errno::ENOENT)?;
         let (allowed, limit): (&[State], _) = match id.service {
             Service::Datagrams => (&[State::ReqReceived], room::SIDR_REP),
             _ => (
@@ -263,7 +263,7 @@ impl Manager {
             return Err(Errno::EINVAL);
         }
         self.of_device(file, request.id)?;
-        let id = self.ids.get(&request.id).ok_or(Errno::ENOENT)?;
+        let id = self.ids.get(request.id).ok_or(Errno::ENOENT)?;
         let mut answer = abi::ib_uverbs_qp_attr { port_num: 1, ..Default::default() };
         answer.qp_state = state.into();
         let connection = &id.connection;

@@ -218,7 +218,7 @@ impl Hosts {
     fn states(&self, host: usize) -> Vec<(u32, State)> {
         let ids = self.managers[host].ids.iter();
         let ids = ids.filter(|(_, id)| id.connection.there != STRANGER);
-        ids.map(|(number, id)| (*number, id.state)).collect()
+        ids.map(|(number, id)| (number, id.state)).collect()
     }
 
     fn wait(&mut self, by: Duration) {
@@ -241,7 +241,7 @@ impl Hosts {
         for host in 0..2 {
             assert_eq!(self.managers[host].next_deadline(), None, "a timer without an end");
             self.managers[host].close(self.doors[host]);
-            assert!(self.managers[host].ids.is_empty(), "{:?}", self.managers[host].ids);
+            assert_eq!(self.managers[host].ids.len(), 0, "{:?}", self.managers[host].ids);
         }
     }
 }

@@ -37,12 +37,11 @@ impl Manager {
         if self.held.iter().any(is_same) {
             return true;
         }
-        let is_known = self.ids.values().any(|id| {
-            let connection = &id.connection;
+        self.ids.settle();
+        let is_known = self.ids.of_peer(from).any(|(_, id)| {
             id.requested
                 && matches!(id.state, State::RepSent | State::Established)
-                && connection.there == from
-                && connection.service_id == req.service_id
+                && id.connection.service_id == req.service_id
         });
         if !is_known || self.held.len() >= MOST {
             return false;

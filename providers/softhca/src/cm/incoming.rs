@@ -47,24 +47,25 @@ impl Manager {
     /// Id of a connection, by the peer's address and the local communication id.
     fn of_peer(&mut self, from: Address, local_id: u32) -> Option<IdNumber> {
         let number = self.by_local_id(local_id)?;
-        (self.ids.get(&number)?.connection.there == from).then_some(number)
+        (self.ids.get(number)?.connection.there == from).then_some(number)
     }
 
     /// Id of a connection, by the peer's address and both communication ids.
     fn of_ids(&mut self, from: Address, ids: Ids) -> Option<IdNumber> {
         let number = self.of_peer(from, ids.remote)?;
-        (self.ids.get(&number)?.connection.remote_id == ids.local).then_some(number)
+        (self.ids.get(number)?.connection.remote_id == ids.local).then_some(number)
     }
 
     pub(super) fn request(&mut self, from: Address, to: Address, tid: u64, req: &Req) {
         let is_same = |id: &Id| {
             let connection = &id.connection;
-            connection.remote_id == req.local_id
-                && connection.remote_guid == req.ca_guid
+            connection.remote_guid == req.ca_guid
                 && connection.there == from
                 && connection.tid == tid
         };
-        if self.ids.values().any(|id| is_same(id) && id.state != State::Over) {
+        self.ids.settle();
+        let is_known = |(_, id): (_, &Id)| is_same(id) && id.state != State::Over;
+        if self.ids.by_remote_id(req.local_id).any(is_known) {
             // A duplicate: either the program has yet to answer, or a timer repeats the answer.
             return;
         }
@@ -84,14 +85,13 @@ impl Manager {
             let reason = if served { CONSUMER } else { INVALID_SERVICE };
             return self.send(to, from, &refuse(reason));
         };
-        let stale = self.ids.iter().find(|(_, id)| {
-            let connection = &id.connection;
-            connection.remote_guid == req.ca_guid
-                && connection.there == from
-                && connection.remote_qpn == req.qpn
+        self.ids.settle();
+        let is_stale = |(_, id): &(_, &Id)| {
+            id.connection.remote_guid == req.ca_guid
                 && matches!(id.state, State::RepSent | State::Established)
-        });
-        if let Some((&old, _)) = stale {
+        };
+        let stale = self.ids.of_peers_queue_pair(from, req.qpn).find(is_stale);
+        if let Some((old, _)) = stale {
             // The peer has forgotten that connection, so this side ends it.
             self.end(old);
             return self.send(to, from, &refuse(STALE));
@@ -139,7 +139,7 @@ impl Manager {
         connection: Connection,
         param: Param,
     ) {
-        let Some(of) = self.ids.get(&listener) else { return };
+        let Some(of) = self.ids.get(listener) else { return };
         let (file, uid, backlog) = (of.file, of.uid, of.backlog);
         let (space, service) = (of.space, of.service);
         let port = (connection.service_id & 0xffff) as u16;
@@ -167,7 +167,7 @@ impl Manager {
 
     fn reply(&mut self, from: Address, to: Address, tid: u64, rep: &Rep) {
         let Some(number) = self.of_peer(from, rep.ids.remote) else { return };
-        let Some(id) = self.ids.get_mut(&number) else { return };
+        let Some(id) = self.ids.get_mut(number) else { return };
         if !id.service.connects() {
             return;
         }
@@ -218,7 +218,7 @@ impl Manager {
     /// Establishes the connection of an accepted request. False if it was established before, or
     /// does not exist.
     pub(super) fn establish(&mut self, number: IdNumber) -> bool {
-        let Some(id) = self.ids.get_mut(&number) else { return false };
+        let Some(id) = self.ids.get_mut(number) else { return false };
         if id.state != State::RepSent {
             return false;
         }
@@ -235,13 +235,11 @@ impl Manager {
         // A peer that gave up before it knew the local communication id names only its side's.
         let number = if rej.reason == TIMEOUT && rej.ids.remote == 0 {
             let guid = u64::from_be_bytes(rej.info);
-            let found = self.ids.iter().find(|(_, id)| {
-                let connection = &id.connection;
-                connection.remote_guid == guid
-                    && connection.remote_id == rej.ids.local
-                    && connection.there == from
-            });
-            found.map(|(&number, _)| number)
+            self.ids.settle();
+            let is_named = |(_, id): &(_, &Id)| {
+                id.connection.remote_guid == guid && id.connection.there == from
+            };
+            self.ids.by_remote_id(rej.ids.local).find(is_named).map(|(number, _)| number)
         } else if rej.message == OF_REQ {
             // A peer that rejects a request may have no communication id for it.
             self.of_peer(from, rej.ids.remote)
@@ -249,7 +247,7 @@ impl Manager {
             self.of_ids(from, rej.ids)
         };
         let Some(number) = number else { return };
-        let Some(id) = self.ids.get_mut(&number) else { return };
+        let Some(id) = self.ids.get_mut(number) else { return };
         if matches!(id.state, State::Over | State::Timewait) || !id.service.connects() {
             return;
         }
@@ -269,7 +267,7 @@ impl Manager {
 
     /// Ends an id without a connection, and tells the program why.
     fn reject_id(&mut self, number: IdNumber, reason: u16, param: rdma_ucm_conn_param) {
-        let Some(id) = self.ids.get_mut(&number) else { return };
+        let Some(id) = self.ids.get_mut(number) else { return };
         id.state = State::Over;
         id.connection.awaited = None;
         self.tell(number, event::REJECTED, reason.into(), Param::Connection(param));
@@ -282,7 +280,7 @@ impl Manager {
             // An unknown connection's DREQ is answered, too (`cm.c:cm_dreq_handler`).
             return self.send(to, from, &answer);
         };
-        let Some(id) = self.ids.get_mut(&number) else { return };
+        let Some(id) = self.ids.get_mut(number) else { return };
         match id.state {
             State::RepSent | State::Established if id.connection.qpn == qpn => {
                 id.state = State::DreqReceived;
@@ -302,7 +300,7 @@ impl Manager {
 
     fn disconnected(&mut self, from: Address, ids: Ids) {
         if let Some(number) = self.of_ids(from, ids)
-            && self.ids.get(&number).is_some_and(|id| id.state == State::DreqSent)
+            && self.ids.get(number).is_some_and(|id| id.state == State::DreqSent)
         {
             self.end(number);
         }
@@ -312,10 +310,10 @@ impl Manager {
     /// report by the messages of its ids (`cm.c:cm_destroy_id`).
     pub(crate) fn peer_left(&mut self, peer: Address) {
         let peer = self.of_wire(peer);
-        let of = |id: &Id| id.service.connects() && id.connection.there == peer;
-        let ids = self.ids.iter().filter(|(_, id)| of(id));
-        for number in ids.map(|(&number, _)| number).collect::<Vec<_>>() {
-            let Some(id) = self.ids.get_mut(&number) else { continue };
+        self.ids.settle();
+        let ids = self.ids.of_peer(peer).filter(|(_, id)| id.service.connects());
+        for number in ids.map(|(number, _)| number).collect::<Vec<_>>() {
+            let Some(id) = self.ids.get_mut(number) else { continue };
             match id.state {
                 State::Established => {
                     id.state = State::DreqReceived;
@@ -340,7 +338,7 @@ impl Manager {
 
     pub(super) fn wait_out(&mut self, number: IdNumber) {
         let ends = self.now + TIMEWAIT;
-        if let Some(id) = self.ids.get_mut(&number) {
+        if let Some(id) = self.ids.get_mut(number) {
             id.state = State::Timewait;
             id.connection.awaited = None;
             id.connection.ends = Some(ends);
@@ -348,13 +346,13 @@ impl Manager {
     }
 
     fn datagram_request(&mut self, from: Address, to: Address, tid: u64, req: &SidrReq) {
-        let known = self.ids.values().any(|id| {
+        self.ids.settle();
+        let is_known = |(_, id): (_, &Id)| {
             id.service == Service::Datagrams
-                && id.connection.remote_id == req.request_id
                 && id.connection.there == from
                 && id.state == State::ReqReceived
-        });
-        if known {
+        };
+        if self.ids.by_remote_id(req.request_id).any(is_known) {
             return;
         }
         let header = IpHeader::read(&req.private);
@@ -386,7 +384,7 @@ impl Manager {
 
     fn datagram_reply(&mut self, from: Address, rep: &SidrRep) {
         let Some(number) = self.of_peer(from, rep.request_id) else { return };
-        let Some(id) = self.ids.get_mut(&number) else { return };
+        let Some(id) = self.ids.get_mut(number) else { return };
         if id.state != State::ReqSent || id.service != Service::Datagrams {
             return;
         }
@@ -400,7 +398,7 @@ impl Manager {
         let what = if rep.status == 0 {
             param.qp_num = rep.qpn;
             param.qkey = rep.qkey;
-            if let Some(id) = self.ids.get(&number) {
+            if let Some(id) = self.ids.get(number) {
                 param.ah_attr = self.path_of(id);
             }
             event::ESTABLISHED

@@ -15,6 +15,7 @@ use uverbs_kernel_abi::rdma_cm::{
 use super::header::{gid, ip};
 use super::held::Held;
 use super::id::{Awaited, Id, IdNumber, Service, State};
+use super::ids::IdTable;
 use super::mad::{MAX_RETRIES, Mad, Message, RESPONSE_TIMEOUT};
 use super::queue::{Bell, EventQueue, Queued};
 use crate::backend::address::Address;
@@ -80,7 +81,7 @@ pub(super) struct Membership {
 pub(crate) struct Manager {
     pub(super) host: Host,
     pub(super) files: BTreeMap<u64, EventQueue>,
-    pub(super) ids: BTreeMap<IdNumber, Id>,
+    pub(super) ids: IdTable,
     pub(super) memberships: BTreeMap<IdNumber, Membership>,
     pub(super) held: Vec<Held>,
     next_file: u64,
@@ -102,7 +103,7 @@ impl Manager {
         Self {
             host,
             files: BTreeMap::new(),
-            ids: BTreeMap::new(),
+            ids: IdTable::new(),
             memberships: BTreeMap::new(),
             held: Vec::new(),
             next_file: 0,
@@ -142,14 +143,14 @@ impl Manager {
     ) -> impl Iterator<Item = (u32, u16, [Option<SocketAddr>; 2], Option<u32>)> {
         self.ids.iter().map(|(number, id)| {
             let qpn = Some(id.connection.qpn).filter(|qpn| *qpn != 0);
-            (*number, id.space, [id.local, id.peer], qpn)
+            (number, id.space, [id.local, id.peer], qpn)
         })
     }
 
     /// Closes a door and destroys its ids.
     pub(crate) fn close(&mut self, file: u64) {
-        let of: Vec<_> =
-            self.ids.iter().filter(|(_, id)| id.file == file).map(|(&number, _)| number).collect();
+        self.ids.settle();
+        let of: Vec<_> = self.ids.of_file(file).map(|(number, _)| number).collect();
         for number in of {
             self.destroy(number);
         }
@@ -160,7 +161,7 @@ impl Manager {
     /// Finds an id of the door by number (`ucma_get_ctx`).
     pub(super) fn of(&mut self, file: u64, number: IdNumber) -> Result<&mut Id, Errno> {
         let gone = self.gone;
-        let id = self.ids.get_mut(&number).ok_or(Errno::ENOENT)?;
+        let id = self.ids.get_mut(number).ok_or(Errno::ENOENT)?;
         if id.file != file {
             return Err(Errno::EINVAL);
         }
@@ -202,9 +203,9 @@ impl Manager {
     pub(super) fn new_local_id(&mut self) -> u32 {
         loop {
             let number = self.random();
-            let is_taken = self.ids.values().any(|id| id.connection.local_id == number);
+            self.ids.settle();
             // 0 means no id.
-            if number != 0 && !is_taken {
+            if number != 0 && self.ids.by_local_id(number).next().is_none() {
                 return number;
             }
         }
@@ -212,11 +213,9 @@ impl Manager {
 
     /// Finds an id by the local communication id of its connection.
     pub(super) fn by_local_id(&mut self, local_id: u32) -> Option<IdNumber> {
-        let found = self
-            .ids
-            .iter()
-            .find(|(_, id)| id.connection.local_id == local_id && id.state >= State::ReqSent);
-        found.map(|(&number, _)| number)
+        self.ids.settle();
+        let mut of = self.ids.by_local_id(local_id);
+        of.find(|(_, id)| id.state >= State::ReqSent).map(|(number, _)| number)
     }
 
     /// Local GID of an address.
@@ -326,7 +325,7 @@ impl Manager {
     /// `EINVAL` without a device.
     pub(super) fn of_device(&mut self, file: u64, number: IdNumber) -> Result<&mut Id, Errno> {
         self.of(file, number)?;
-        let has_device = self.ids.get(&number).is_some_and(|id| self.has_device(id));
+        let has_device = self.ids.get(number).is_some_and(|id| self.has_device(id));
         if has_device { self.of(file, number) } else { Err(Errno::EINVAL) }
     }
 
@@ -343,8 +342,10 @@ impl Manager {
         reuse: bool,
     ) -> Result<SocketAddr, Errno> {
         if addr.port() != 0 {
+            self.ids.settle();
             return self.conflict(of, addr, reuse).map_or(Ok(addr), Err);
         }
+        self.ids.settle();
         for _ in EPHEMERAL {
             let port = self.next_port;
             self.next_port = if port == *EPHEMERAL.end() { *EPHEMERAL.start() } else { port + 1 };
@@ -358,16 +359,16 @@ impl Manager {
 
     /// Reason why an id can't have an address (`cma.c:cma_check_port`).
     fn conflict(&self, of: IdNumber, addr: SocketAddr, reuse: bool) -> Option<Errno> {
-        let own = self.ids.get(&of)?;
+        let own = self.ids.get(of)?;
         let own_family_only = own.is_family_only(addr);
-        let others = self.ids.iter().filter(|&(&number, id)| {
+        let others = self.ids.at_port(addr.port()).filter(|&(number, id)| {
             let holds = id.state != State::Idle && !id.requested;
             number != of && id.space == own.space && holds && !(reuse && id.reuse)
         });
         others.filter_map(|(_, id)| Some((id, id.local?))).find_map(|(id, local)| {
             let apart =
                 own_family_only && id.is_family_only(local) && local.is_ipv4() != addr.is_ipv4();
-            if local.port() != addr.port() || apart {
+            if apart {
                 return None;
             }
             if self.is_any(local.ip()) || self.is_any(addr.ip()) {
@@ -379,31 +380,30 @@ impl Manager {
 
     /// Finds the listener for a request.
     pub(super) fn listener(
-        &self,
+        &mut self,
         service_id: u64,
         service: Service,
         to: IpAddr,
     ) -> Option<IdNumber> {
+        self.ids.settle();
         let of = |id: &Id| {
             id.state == State::Listening
                 && id.service == service
                 && id.local.is_some_and(|local| {
-                    u64::from(id.space) << 16 | u64::from(local.port()) == service_id
+                    id.service_id(id.local) == service_id
                         && (self.is_any(local.ip())
                             && (local.is_ipv4() == to.is_ipv4() || !id.is_family_only(local))
                             || local.ip() == to)
                 })
         };
-        self.ids.iter().find(|(_, id)| of(id)).map(|(&number, _)| number)
+        self.ids.at_port(service_id as u16).find(|(_, id)| of(id)).map(|(number, _)| number)
     }
 
     /// True if an id of any kind listens for this service at any address.
-    pub(super) fn is_served(&self, service_id: u64) -> bool {
-        self.ids.values().any(|id| {
-            let port = id.local.map_or(0, |local| local.port());
-            id.state == State::Listening
-                && u64::from(id.space) << 16 | u64::from(port) == service_id
-        })
+    pub(super) fn is_served(&mut self, service_id: u64) -> bool {
+        self.ids.settle();
+        let mut here = self.ids.at_port(service_id as u16);
+        here.any(|(_, id)| id.state == State::Listening && id.service_id(id.local) == service_id)
     }
 
     /// Sends a message of a connection.
@@ -417,7 +417,7 @@ impl Manager {
     /// Sends a message of an id's connection. It is repeated until answered if `awaited`.
     pub(super) fn send_of(&mut self, number: IdNumber, message: Message, awaited: bool) {
         let due = self.now + interval();
-        let Some(id) = self.ids.get_mut(&number) else { return };
+        let Some(id) = self.ids.get_mut(number) else { return };
         let connection = &mut id.connection;
         let (src, dst) = (connection.here, connection.there);
         let mad = Mad { tid: connection.tid, message };
@@ -428,7 +428,7 @@ impl Manager {
 
     /// Queues an event for the id's program.
     pub(super) fn tell(&mut self, number: IdNumber, what: u32, status: i32, param: Param) {
-        let Some(id) = self.ids.get(&number) else { return };
+        let Some(id) = self.ids.get(number) else { return };
         // A request without acceptance has no user data to report events with
         // (`ucma_event_handler`).
         if id.uid == 0 {
@@ -449,11 +449,11 @@ impl Manager {
 
     /// Destroys an id, with a final message to the peer (`cm.c:cm_destroy_id`).
     pub(super) fn destroy(&mut self, number: IdNumber) {
-        let Some(id) = self.ids.get(&number) else { return };
+        let Some(id) = self.ids.get(number) else { return };
         if let Some(message) = self.last_word(id) {
             self.send_of(number, message, false);
         }
-        let Some(id) = self.ids.remove(&number) else { return };
+        let Some(id) = self.ids.remove(number) else { return };
         self.memberships.retain(|_, membership| membership.id != number);
         let unread = self.files.get_mut(&id.file).map(|queue| queue.take_of(number));
         // Unread requests are rejected.
@@ -469,10 +469,10 @@ impl Manager {
         self.held.clear();
         let bound: Vec<_> = (self.ids.iter())
             .filter(|(_, id)| !matches!(id.state, State::Idle))
-            .map(|(&number, _)| number)
+            .map(|(number, _)| number)
             .collect();
         for number in bound {
-            if let Some(id) = self.ids.get_mut(&number) {
+            if let Some(id) = self.ids.get_mut(number) {
                 id.state = State::Over;
                 id.connection.awaited = None;
                 id.connection.ends = None;

@@ -14,6 +14,7 @@
 //! | `incoming` | received messages | `cm.c`, `cma.c:cma_ib_handler` |
 //! | `timers` | repetitions, timeouts, the time-wait state | `cm.c` |
 //! | `refusals` | messages that reject | `cm.c` |
+//! | `ids` | ids by number, port, peer, timer | `cma.c`: bind lists; `cm.c`: trees of `struct cm` |
 //! | `id` | an id and its connection | `struct rdma_cm_id`, `struct cm_id_private` |
 //! | `queue` | the events of a door | `ucma.c`: event lists |
 //! | `fields` | structs of commands | `rdma_user_cm.h` |
@@ -28,6 +29,7 @@ mod groups;
 mod header;
 mod held;
 mod id;
+mod ids;
 mod incoming;
 mod mad;
 mod manager;

@@ -79,7 +79,7 @@ impl Manager {
         let (entries, rest) = value.as_chunks::<LEN>();
         let is_path = |entry: &&[u8; LEN]| entry[..4] == FLAGS.to_ne_bytes();
         let entry = entries.iter().find(is_path).filter(|_| rest.is_empty());
-        let id = self.ids.get_mut(&number).ok_or(Errno::ENOENT)?;
+        let id = self.ids.get_mut(number).ok_or(Errno::ENOENT)?;
         let record = &entry.ok_or(Errno::EINVAL)?[RECORD..];
         if id.state != State::AddressResolved {
             return Err(Errno::EINVAL);

@@ -342,16 +342,16 @@ fn answer(world: &mut World, id: u32, plan: Plan) {
 /// Destroys all ids, and with them all state.
 fn end(world: &mut World, plan: Plan, seed: u64, known: [Option<u32>; 3]) {
     for host in 0..2 {
-        let of: Vec<u32> = world.hosts[host].ids.keys().copied().collect();
+        let of: Vec<u32> = world.hosts[host].ids.iter().map(|(number, _)| number).collect();
         for id in of {
             assert!(known.contains(&Some(id)), "{id} is unknown");
-            let state = world.hosts[host].ids[&id].state;
+            let state = world.hosts[host].ids.get(id).unwrap().state;
             let may_stand = matches!(plan, Plan::Vanish(_)) && state == State::Established;
             let is_final = matches!(state, State::Over | State::Listening);
             assert!(is_final || may_stand, "{plan:?} with seed {seed}: {id} is {state:?}");
             world.destroy(host, id);
         }
-        assert!(world.hosts[host].ids.is_empty());
+        assert_eq!(world.hosts[host].ids.len(), 0);
         assert_eq!(world.hosts[host].next_deadline(), None);
     }
 }
@@ -502,7 +502,7 @@ proptest! {
         let mut world = World::new(1, Network { lost: 0, twice: 0, late: 0 });
         world.listen(LISTENS, RDMA_PS_TCP);
         let asks = world.connect(ASKS, RDMA_PS_TCP, 0x11);
-        let known = world.hosts[0].ids[&asks].connection.local_id;
+        let known = world.hosts[0].ids.get(asks).unwrap().connection.local_id;
         for (attribute, bytes, host) in messages {
             let host = host.min(1);
             let mut mad = [0; 256];

@@ -17,11 +17,12 @@ impl Manager {
 
     pub(super) fn first_due(&self) -> Option<Duration> {
         let held = self.held.iter().map(|held| held.due);
-        self.ids.values().filter_map(Id::due).chain(held).min()
+        self.ids.first_due().into_iter().chain(held).min()
     }
 
     /// Recomputes the deadline. Called by every entry point that may change an id.
     pub(super) fn find_deadline(&mut self) {
+        self.ids.settle();
         self.deadline = self.first_due();
     }
 
@@ -31,10 +32,8 @@ impl Manager {
         if self.deadline.is_none_or(|deadline| deadline > self.now) {
             return false;
         }
-        let due: Vec<IdNumber> = (self.ids.iter())
-            .filter(|(_, id)| id.due().is_some_and(|due| due <= self.now))
-            .map(|(&number, _)| number)
-            .collect();
+        self.ids.settle();
+        let due: Vec<_> = self.ids.due(self.now).map(|(number, _)| number).collect();
         for number in due {
             self.expire(number);
         }
@@ -45,7 +44,7 @@ impl Manager {
 
     fn expire(&mut self, number: IdNumber) {
         let now = self.now;
-        let Some(id) = self.ids.get_mut(&number) else { return };
+        let Some(id) = self.ids.get_mut(number) else { return };
         if id.connection.ends.is_some_and(|ends| ends <= now) {
             id.connection.ends = None;
             id.state = State::Over;
@@ -65,7 +64,7 @@ impl Manager {
                 self.tell(number, event::DISCONNECTED, -Errno::ETIMEDOUT.raw(), Param::None);
             }
             _ => {
-                if let Some(id) = self.ids.get(&number)
+                if let Some(id) = self.ids.get(number)
                     && was != State::ReqSent
                 {
                     let rej = self.timed_out(id, 1);

@@ -95,7 +95,7 @@ fn cut_short(seed: u64, network: Network, seen: bool) -> Option<State> {
     }
     let left = 1 - host;
     let id = programs.id_of(left)?;
-    let found = world.hosts[left].ids[&id].state;
+    let found = world.hosts[left].ids.get(id).unwrap().state;
     if found == State::Established {
         // The survivor gets no event for a silent death. Its program finds out when it disconnects.
         world.disconnect(left, id).unwrap();
@@ -106,7 +106,7 @@ fn cut_short(seed: u64, network: Network, seen: bool) -> Option<State> {
     let ends = [event::DISCONNECTED, event::REJECTED, event::UNREACHABLE];
     let ends: usize = ends.iter().map(|end| world.count(left, uid, *end)).sum();
     assert_eq!(ends, 1, "seed {seed}, host {host} dies at {at}: {told:?}");
-    for (number, id) in &world.hosts[left].ids {
+    for (number, id) in world.hosts[left].ids.iter() {
         let is_final = matches!(id.state, State::Over | State::Listening);
         assert!(is_final, "seed {seed}: {number} is {:?}, {told:?}", id.state);
     }

@@ -5,7 +5,7 @@
 //! One unsafe operation: zeroing a doorbell record owned by the caller.
 #![allow(unsafe_code, reason = "zeroes a doorbell record through its raw pointer")]
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::Error;
 use crate::memory::allocator::{Given, QueueAllocator, QueueMemory};
@@ -28,21 +28,24 @@ pub const RECORD_BYTES: usize = 8;
 #[derive(Clone, Debug)]
 pub struct Dbrecs {
     pool: Pool,
-    pages: Arc<Mutex<Vec<Arc<RecordPage>>>>,
+    free: Arc<FreeRecords>,
 }
 
-#[derive(Debug)]
-struct RecordPage {
-    memory: Mapping,
-    /// Numbers of the records that are free.
-    free: Mutex<Vec<usize>>,
+/// Free records, each with its page, which stays mapped for reuse.
+#[derive(Debug, Default)]
+struct FreeRecords(Mutex<Vec<(Arc<Mapping>, usize)>>);
+
+impl FreeRecords {
+    fn lock(&self) -> MutexGuard<'_, Vec<(Arc<Mapping>, usize)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Dbrecs {
     /// Creates a pool of records in pages of `pool`.
     #[must_use]
     pub fn new(pool: &Pool) -> Self {
-        Self { pool: pool.clone(), pages: Arc::default() }
+        Self { pool: pool.clone(), free: Arc::default() }
     }
 
     /// Allocates a zeroed record.
@@ -52,16 +55,19 @@ impl Dbrecs {
     /// [`Error::System`]: `ENOMEM`.
     pub fn alloc(&self) -> Result<Dbrec, Error> {
         self.pool.check_process()?;
-        let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(record) = pages.iter().find_map(RecordPage::take) {
-            return Ok(record);
+        let mut free = self.free.lock();
+        if free.is_empty() {
+            let page = Arc::new(self.pool.alloc(page_size())?);
+            // In descending order: `pop` takes the first record first.
+            let records = (0..page.len() / RECORD_STRIDE).rev();
+            free.extend(records.map(|index| (Arc::clone(&page), index)));
         }
-        let memory = self.pool.alloc(page_size())?;
-        // In descending order: `pop` takes the first record first.
-        let free = (0..memory.len() / RECORD_STRIDE).rev().collect();
-        let page = Arc::new(RecordPage { memory, free: Mutex::new(free) });
-        let record = RecordPage::take(&page).ok_or_else(out_of_memory)?;
-        pages.push(page);
+        let (page, index) = free.pop().ok_or_else(out_of_memory)?;
+        drop(free);
+        let record = Dbrec(Of::Page { page, index, home: Arc::clone(&self.free) });
+        // SAFETY: the index is below the page's number of records, so the eight bytes are in the
+        // mapping, and aligned; it was free, so no queue uses them.
+        unsafe { record.ptr().cast::<u64>().write_volatile(0) };
         Ok(record)
     }
 
@@ -77,23 +83,6 @@ impl Dbrecs {
             None => self.alloc(),
         }
     }
-
-    /// Number of pages that the pool holds.
-    #[cfg(test)]
-    fn page_count(&self) -> usize {
-        self.pages.lock().unwrap().len()
-    }
-}
-
-impl RecordPage {
-    fn take(self: &Arc<Self>) -> Option<Dbrec> {
-        let index = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
-        let record = Dbrec(Of::Page { page: Arc::clone(self), index });
-        // SAFETY: the index is below the page's number of records, so the eight bytes are in the
-        // mapping, and aligned; it was free, so no queue uses them.
-        unsafe { record.ptr().cast::<u64>().write_volatile(0) };
-        Some(record)
-    }
 }
 
 /// A doorbell record. It keeps its page mapped. Dropping it, after the queue is destroyed, returns
@@ -103,7 +92,7 @@ pub struct Dbrec(Of);
 
 #[derive(Debug)]
 enum Of {
-    Page { page: Arc<RecordPage>, index: usize },
+    Page { page: Arc<Mapping>, index: usize, home: Arc<FreeRecords> },
     Given(Given),
 }
 
@@ -113,7 +102,7 @@ impl Dbrec {
     #[must_use]
     pub fn ptr(&self) -> *mut u32 {
         match &self.0 {
-            Of::Page { page, index } => page.memory.ptr().wrapping_add(index * RECORD_STRIDE),
+            Of::Page { page, index, .. } => page.ptr().wrapping_add(index * RECORD_STRIDE),
             Of::Given(given) => given.ptr(),
         }
         .cast()
@@ -128,8 +117,8 @@ impl Dbrec {
 
 impl Drop for Dbrec {
     fn drop(&mut self) {
-        if let Of::Page { page, index } = &self.0 {
-            page.free.lock().unwrap_or_else(PoisonError::into_inner).push(*index);
+        if let Of::Page { page, index, home } = &self.0 {
+            home.lock().push((Arc::clone(page), *index));
         }
     }
 }
@@ -147,6 +136,13 @@ mod tests {
         fn is_send<T: Send + Sync + 'static>() {}
         is_send::<Dbrec>();
     };
+
+    impl Dbrecs {
+        /// Number of records in all pages, of which `held` are in use.
+        fn records(&self, held: usize) -> usize {
+            self.free.lock().len() + held
+        }
+    }
 
     #[test]
     fn a_record_outlives_the_pool_and_comes_back_zeroed() {
@@ -179,7 +175,7 @@ mod tests {
         });
         let addrs: HashSet<_> = all.iter().map(Dbrec::addr).collect();
         assert_eq!(addrs.len(), 400);
-        assert_eq!(pool.page_count(), 400usize.div_ceil(page_size() / RECORD_STRIDE));
+        assert_eq!(pool.records(400), 400usize.next_multiple_of(page_size() / RECORD_STRIDE));
     }
 
     proptest! {
@@ -205,7 +201,8 @@ mod tests {
                 let lines: HashSet<_> = lines.collect();
                 prop_assert_eq!(lines.len(), held.len());
                 prop_assert!(held.iter().all(|record| record.addr() % 64 == 0));
-                prop_assert_eq!(pool.page_count(), most.div_ceil(page_size() / RECORD_STRIDE));
+                let of_page = page_size() / RECORD_STRIDE;
+                prop_assert_eq!(pool.records(held.len()), most.next_multiple_of(of_page));
             }
         }
     }

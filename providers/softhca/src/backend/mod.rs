@@ -115,6 +115,9 @@ pub(crate) trait Backend: Send + fmt::Debug {
     /// Hands all management datagrams to the wire.
     fn flush_mads(&mut self);
 
+    /// Tells whose thread runs the next slices: a polling program's, or the device's.
+    fn set_helped(&mut self, helps: bool);
+
     /// Runs one slice of the device's work. True if there was some.
     fn step(&mut self, now: Duration) -> bool;
     /// True if work may come without notice.

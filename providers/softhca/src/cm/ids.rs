@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::id::{Id, IdNumber};
 use crate::wire::Address;
 
-/// What an id is found by.
+/// Names of an id in commands and messages.
 #[derive(Clone, Copy, Debug, Default)]
 struct Keys {
     /// Number of the door.

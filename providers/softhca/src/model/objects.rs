@@ -143,6 +143,10 @@ impl Backend for Hca {
         self.flush_mads();
     }
 
+    fn set_helped(&mut self, helps: bool) {
+        Hca::set_helped(self, helps);
+    }
+
     fn step(&mut self, now: Duration) -> bool {
         self.step(now)
     }

@@ -128,6 +128,9 @@ impl Backend for Refusing {
     fn flush_mads(&mut self) {
         self.hca.flush_mads();
     }
+    fn set_helped(&mut self, helps: bool) {
+        self.hca.set_helped(helps);
+    }
     fn step(&mut self, now: Duration) -> bool {
         self.hca.step(now)
     }

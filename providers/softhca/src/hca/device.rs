@@ -9,10 +9,11 @@ use crate::hca::counters::{PortCounters, QCounters, Sets};
 use crate::hca::dma::Dma;
 use crate::hca::error::HcaEvent;
 use crate::hca::ethernet::Steering;
-use crate::hca::number::{Qpn, UarNumber};
+use crate::hca::number::Qpn;
 use crate::hca::state::common::Common;
 use crate::hca::state::cq::CqTable;
 use crate::hca::state::dct::Targets;
+use crate::hca::state::doorbells::Doorbells;
 use crate::hca::state::events::Events;
 use crate::hca::state::faults::Faults;
 use crate::hca::state::groups::Groups;
@@ -37,8 +38,9 @@ pub(crate) struct Hca {
     pub(super) special: [Option<Qpn>; 2],
     pub(super) groups: Groups,
     pub(super) next_qpn: u32,
-    /// QPNs by UAR page.
-    pub(super) by_uar: BTreeMap<UarNumber, Vec<Qpn>>,
+    pub(super) doorbells: Doorbells<Qpn>,
+    /// Queue pairs whose records changed; kept for its memory.
+    pub(super) changed: Vec<Qpn>,
     pub(super) schedule: Schedule,
     /// Flow tables and receive queues of Ethernet frames.
     pub(super) steering: Steering,
@@ -83,7 +85,8 @@ impl Hca {
             special: [None; 2],
             groups: Groups::default(),
             next_qpn: FIRST_QPN,
-            by_uar: BTreeMap::new(),
+            doorbells: Doorbells::default(),
+            changed: Vec::new(),
             schedule: Schedule::default(),
             steering: Steering::default(),
         }
@@ -123,7 +126,7 @@ impl Hca {
         self.special = [None; 2];
         self.groups = Groups::default();
         self.common.port.set_groups(std::iter::empty());
-        self.by_uar.clear();
+        self.doorbells = Doorbells::default();
         self.schedule = Schedule::default();
         self.steering = Steering::default();
         self.common.frames.clear();

@@ -43,7 +43,9 @@ impl Hca {
         if let Some(slot) = special.and_then(|at| self.special.get_mut(at)) {
             *slot = Some(qpn);
         }
-        self.by_uar.entry(ctx.uar).or_default().push(qpn);
+        if ctx.sq.is_some() {
+            self.doorbells.insert(ctx.uar, qpn, ctx.doorbell_record + 4);
+        }
         self.qps.insert(qpn, Qp { tags, ..Qp::new(qpn, ctx) });
         Ok(qpn)
     }
@@ -76,6 +78,7 @@ impl Hca {
     /// # Errors
     /// [`HcaError::BadHandle`].
     pub(crate) fn destroy_qp(&mut self, qpn: Qpn) -> Result<(), HcaError> {
+        self.look_at_all();
         self.send_rung(qpn);
         let qp = self.qps.remove(&qpn).ok_or(no_qp(qpn))?;
         for cqn in [qp.ctx.send_cq, qp.ctx.recv_cq] {
@@ -86,18 +89,13 @@ impl Hca {
         if let Some(srq) = qp.ctx.srq.and_then(|srqn| self.common.srqs.get_mut(srqn).ok()) {
             srq.users -= 1;
         }
-        if let Some(of_page) = self.by_uar.get_mut(&qp.ctx.uar) {
-            of_page.retain(|&other| other != qpn);
-            if of_page.is_empty() {
-                self.by_uar.remove(&qp.ctx.uar);
-            }
-        }
+        self.doorbells.remove(qp.ctx.uar, qpn);
         for slot in &mut self.special {
             slot.take_if(|special| *special == qpn);
         }
         self.groups.leave_all(qpn);
         self.common.port.set_groups(self.groups.gids());
-        self.schedule.forget(qpn, qp.timer);
+        self.schedule.forget(qpn, qp.timer, qp.queued);
         self.common.events.forget(|event| event.qpn() == Some(qpn.0));
         self.common.faults.forget(qpn);
         Ok(())
@@ -116,10 +114,12 @@ impl Hca {
         attrs: &QpAttrs,
     ) -> Result<(), HcaError> {
         if matches!(to, QpTransition::ToErr | QpTransition::ToRst) {
+            self.look_at_all();
             self.send_rung(qpn);
         }
         let qp = self.qps.get_mut(&qpn).ok_or(no_qp(qpn))?;
         qp.modify(to, attrs, &self.common.config)?;
+        self.doorbells.forget(qp.ctx.uar, qpn);
         // Also with an empty queue: a drain that is done at once still raises its event.
         self.enqueue(qpn);
         self.settle(qpn);

@@ -11,6 +11,7 @@ use crate::hca::dma::{Dma, DmaFault};
 use crate::hca::error::{HcaError, HcaEvent, Noun};
 use crate::hca::number::{Cqn, Qpn, UarNumber};
 use crate::hca::state::block::{self, Block};
+use crate::hca::state::doorbells::Doorbells;
 use crate::hca::state::events::Events;
 use crate::hca::stats::HcaStats;
 
@@ -103,6 +104,9 @@ fn owner(cqe: &[u8; CQE_LEN]) -> Qpn {
 pub(crate) struct CqTable {
     pub(crate) cqs: BTreeMap<Cqn, Cq>,
     next: u32,
+    doorbells: Doorbells<Cqn>,
+    /// CQs whose ARM records changed; kept for its memory.
+    changed: Vec<Cqn>,
     /// CQs with a running moderation period.
     timers: BTreeSet<(Duration, Cqn)>,
     pub(crate) now: Duration,
@@ -149,6 +153,7 @@ impl CqTable {
         };
         // If the record is unreachable, so is the rest of the queue, which soon shows as an error.
         let _ = dma.store_u32(ctx.doorbell_record + 4, NEVER_ARMED.to_be());
+        self.doorbells.insert(ctx.uar, cqn, ctx.doorbell_record + 4);
         self.cqs.insert(cqn, Cq::new(cqn, ctx));
         Ok(cqn)
     }
@@ -158,8 +163,9 @@ impl CqTable {
         if users != 0 {
             return Err(HcaError::Busy { noun: Noun::Cq, number: cqn.0, users });
         }
-        if let Some(deadline) = self.cqs.remove(&cqn).and_then(|cq| cq.deadline) {
-            self.timers.remove(&(deadline, cqn));
+        if let Some(cq) = self.cqs.remove(&cqn) {
+            self.doorbells.remove(cq.ctx.uar, cqn);
+            set_timer(&mut self.timers, cqn, cq.deadline, None);
         }
         self.died.retain(|&dead| dead != cqn);
         Ok(())
@@ -251,33 +257,52 @@ impl CqTable {
 
     /// A store to the CQ doorbell of `uar`: `high` = sn << 28 | cmd << 24 | ci, as in the ARM
     /// record (rdma-core cq.c, `mlx5_arm_cq`). Stores can coalesce into one, so the records of all
-    /// other CQs of the page are checked, too. False if `cqn` is no CQ of this page.
+    /// other CQs of the page are due. False if `cqn` is no CQ of this page.
     pub(crate) fn arm(
         &mut self,
-        dma: &dyn Dma,
         uar: UarNumber,
         cqn: Cqn,
         high: u32,
         events: &mut Events,
         stats: &mut HcaStats,
     ) -> bool {
-        let mut known = false;
-        for cq in self.cqs.values_mut().filter(|cq| cq.ctx.uar == uar) {
-            let old = cq.deadline;
-            if cq.cqn == cqn {
-                known = true;
-                cq.arm_seen = high;
-                cq.arm(high, self.now, events, stats);
-            } else if let Ok(word) = dma.load_u32(cq.ctx.doorbell_record + 4) {
-                let word = u32::from_be(word);
-                if word != cq.arm_seen {
-                    cq.arm_seen = word;
-                    cq.arm(word, self.now, events, stats);
-                }
+        self.doorbells.ring(uar);
+        let cq = self.cqs.get_mut(&cqn).filter(|cq| cq.ctx.uar == uar);
+        let Some(cq) = cq else { return false };
+        let old = cq.deadline;
+        cq.arm_seen = high;
+        cq.arm(high, self.now, events, stats);
+        set_timer(&mut self.timers, cqn, old, cq.deadline);
+        true
+    }
+
+    pub(crate) fn has_due_records(&self) -> bool {
+        self.doorbells.is_due()
+    }
+
+    /// Looks at due ARM records, a part of them. True if there were some.
+    pub(crate) fn look_at_due(
+        &mut self,
+        dma: &dyn Dma,
+        events: &mut Events,
+        stats: &mut HcaStats,
+    ) -> bool {
+        let Some(uar) = self.doorbells.first_due() else { return false };
+        let mut changed = std::mem::take(&mut self.changed);
+        self.doorbells.look(uar, dma, &mut changed);
+        for cqn in changed.drain(..) {
+            let Some(cq) = self.cqs.get_mut(&cqn) else { continue };
+            let Ok(word) = dma.load_u32(cq.ctx.doorbell_record + 4) else { continue };
+            let word = u32::from_be(word);
+            if word != cq.arm_seen {
+                let old = cq.deadline;
+                cq.arm_seen = word;
+                cq.arm(word, self.now, events, stats);
+                set_timer(&mut self.timers, cqn, old, cq.deadline);
             }
-            set_timer(&mut self.timers, cq.cqn, old, cq.deadline);
         }
-        known
+        self.changed = changed;
+        true
     }
 
     /// Changes the moderation, from the next completion on.

@@ -9,6 +9,7 @@
 //! | `keys`, `access`, `umr` | key table; scatter and gather; the WQE that changes a key |
 //! | `cq`, `block`, `srq`, `tags` | CQEs, arming, overrun; compressed CQEs; SRQs; tag lists |
 //! | `dct`, `groups` | targets of dynamic connections; multicast groups |
+//! | `doorbells` | UAR pages and the records that are read after a store |
 //! | `schedule`, `events`, `port` | queues with work; async events; the wire, with back-pressure |
 //! | `mads` | management datagrams of queue pair 1 |
 //! | `congestion` | the window of a congested connection |
@@ -20,6 +21,7 @@ pub(crate) mod common;
 pub(crate) mod congestion;
 pub(crate) mod cq;
 pub(crate) mod dct;
+pub(crate) mod doorbells;
 pub(crate) mod events;
 pub(crate) mod faults;
 pub(crate) mod frame;

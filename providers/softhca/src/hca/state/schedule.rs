@@ -69,12 +69,14 @@ impl Schedule {
         self.timers.first().map(|&(when, _)| when)
     }
 
-    /// Removes a destroyed queue pair or target.
-    pub(crate) fn forget(&mut self, number: Qpn, timer: Option<Duration>) {
+    /// Removes a destroyed queue pair or target. `queued` if it may have a turn.
+    pub(crate) fn forget(&mut self, number: Qpn, timer: Option<Duration>, queued: bool) {
         if let Some(when) = timer {
             self.timers.remove(&(when, number));
         }
         self.flushing.remove(&number);
-        self.runnable.retain(|&other| other != number);
+        if queued {
+            self.runnable.retain(|&other| other != number);
+        }
     }
 }

@@ -74,6 +74,7 @@ impl Hca {
                 self.enqueue(qpn);
             }
         }
+        done |= self.look_at_due();
         done |= self.serve_all();
         done |= self.overhear();
         let Common { dma, cqs, events, stats, .. } = &mut self.common;
@@ -93,7 +94,7 @@ impl Hca {
     /// Gives the queue pairs with work a turn.
     fn serve_all(&mut self) -> bool {
         let mut done = false;
-        // A doorbell makes all queue pairs of its page runnable, most of them without work.
+        // A command may make many queue pairs runnable, most of them without work.
         let unserved = self.schedule.runnable.len() > QPS_PER_STEP;
         for _ in 0..QPS_PER_STEP.min(self.schedule.runnable.len()) {
             let Some(qpn) = self.schedule.runnable.pop_front() else {
@@ -116,7 +117,7 @@ impl Hca {
         if self.common.port.is_full() {
             return Some(self.common.now + FULL_WIRE_RETRY);
         }
-        if !self.schedule.runnable.is_empty() {
+        if !self.schedule.runnable.is_empty() || self.has_due_records() {
             return Some(self.common.now);
         }
         let timer = self.schedule.deadline();

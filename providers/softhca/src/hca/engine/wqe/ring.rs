@@ -28,9 +28,10 @@ impl Hca {
         let at = offset as usize;
         if at == MLX5_CQ_DOORBELL {
             let Common { dma, cqs, events, stats, .. } = &mut self.common;
-            if !cqs.arm(&**dma, uar, Cqn(low & NUMBER_MASK), high, events, stats) {
+            if !cqs.arm(uar, Cqn(low & NUMBER_MASK), high, events, stats) {
                 stats.complaints.unknown_number += 1;
             }
+            cqs.look_at_due(&**dma, events, stats);
         } else if is_send_doorbell(at) {
             self.ring_send(uar, OpmodIdxOpcode(high), QpnDs(low));
         } else {
@@ -38,53 +39,79 @@ impl Hca {
         }
     }
 
-    /// Reads the doorbell records of all QPs of the page: stores into one register coalesce, so a
-    /// store may stand for the doorbells of several QPs.
+    /// Serves the queue pair that a store names, and looks at the records of all others of the
+    /// page: stores into one register coalesce, so a store may stand for several doorbells.
     fn ring_send(&mut self, uar: UarNumber, word0: OpmodIdxOpcode, word1: QpnDs) {
         let named = Qpn(word1.qpn());
-        let Some(of_page) = self.by_uar.get_mut(&uar).map(std::mem::take) else {
-            self.common.stats.complaints.unknown_number += 1;
-            return;
-        };
-        if !of_page.contains(&named) {
+        if self.qps.get(&named).is_some_and(|qp| qp.ctx.uar == uar) {
+            self.ring_named(named, word0, word1);
+        } else {
             self.common.stats.complaints.unknown_number += 1;
         }
-        for &qpn in &of_page {
-            let Some(qp) = self.qps.get_mut(&qpn) else {
-                continue;
-            };
+        self.doorbells.ring(uar);
+        self.look_at(uar);
+    }
+
+    fn ring_named(&mut self, named: Qpn, word0: OpmodIdxOpcode, word1: QpnDs) {
+        let Some(qp) = self.qps.get_mut(&named) else { return };
+        let known = take_record(qp, &mut self.common);
+        let complaints = &mut self.common.stats.complaints;
+        if word1.ds() == 0 {
+            complaints.bad_ds += 1;
+        }
+        if matches!(qp.state, QpState::Reset | QpState::Init | QpState::Rtr) {
+            complaints.wrong_state += 1;
+        }
+        // The WQE named must lie before the counter in the record: the record is written first
+        // (PRM, "Posting a work request": WQE, record, doorbell).
+        let behind = qp.sq_published.wrapping_sub(word0.wqe_index());
+        let ring = qp.ctx.sq.as_ref().map_or(0, |sq| 1u32 << sq.log_wqebbs);
+        let ahead = behind == 0 || u32::from(behind) > ring;
+        complaints.doorbell_ahead += u64::from(ahead);
+        let refused = ahead && self.common.config.strict == Strictness::Pedantic;
+        if !known || refused {
+            return self.fatal(named, true);
+        }
+        self.enqueue(named);
+    }
+
+    /// Looks at the next due records of a page.
+    fn look_at(&mut self, uar: UarNumber) {
+        let mut changed = std::mem::take(&mut self.changed);
+        self.doorbells.look(uar, &*self.common.dma, &mut changed);
+        for qpn in changed.drain(..) {
+            let Some(qp) = self.qps.get_mut(&qpn) else { continue };
             let before = qp.sq_published;
             let known = take_record(qp, &mut self.common);
-            let changed = qp.sq_published != before;
-            if qpn == named {
-                let complaints = &mut self.common.stats.complaints;
-                if word1.ds() == 0 {
-                    complaints.bad_ds += 1;
-                }
-                // The WQE named must lie before the counter in the record: the record is written
-                // first (PRM, "Posting a work request": WQE, record, doorbell).
-                let behind = qp.sq_published.wrapping_sub(word0.wqe_index());
-                let ring = qp.ctx.sq.as_ref().map_or(0, |sq| 1u32 << sq.log_wqebbs);
-                if behind == 0 || u32::from(behind) > ring {
-                    complaints.doorbell_ahead += 1;
-                    if self.common.config.strict == Strictness::Pedantic && known {
-                        self.fatal(qpn, true);
-                        continue;
-                    }
-                }
-                if matches!(qp.state, QpState::Reset | QpState::Init | QpState::Rtr) {
-                    self.common.stats.complaints.wrong_state += 1;
-                }
-            }
-            if !known {
+            if qp.state == QpState::Reset {
+                self.doorbells.forget(uar, qpn);
+            } else if !known {
                 self.fatal(qpn, true);
-                continue;
-            }
-            if changed || qpn == named {
+            } else if qp.sq_published != before {
                 self.enqueue(qpn);
             }
         }
-        self.by_uar.insert(uar, of_page);
+        self.changed = changed;
+    }
+
+    /// Looks at due records of sends and arms, a part of them. True if there were some.
+    pub(in crate::hca) fn look_at_due(&mut self) -> bool {
+        let Common { dma, cqs, events, stats, .. } = &mut self.common;
+        let arms = cqs.look_at_due(&**dma, events, stats);
+        let due = self.doorbells.first_due();
+        if let Some(uar) = due {
+            self.look_at(uar);
+        }
+        arms || due.is_some()
+    }
+
+    pub(in crate::hca) fn has_due_records(&self) -> bool {
+        self.doorbells.is_due() || self.common.cqs.has_due_records()
+    }
+
+    /// Looks at all due records, before a command stops a queue pair.
+    pub(in crate::hca) fn look_at_all(&mut self) {
+        while self.look_at_due() {}
     }
 }
 

@@ -21,7 +21,7 @@ type Part = (&'static str, fn(&[usize]) -> Done, &'static [usize]);
 
 const PARTS: [Part; 4] = [
     ("objects", objects::measure, &[1, 1_000, 10_000, 100_000]),
-    ("traffic", traffic::measure, &[1, 64, 4_096]),
+    ("traffic", traffic::measure, &[1, 64, 4_096, 65_536]),
     ("cache", cache::measure, &[1_000, 10_000, 100_000]),
     ("listeners", listeners::measure, &[1, 100, 1_000, 10_000]),
 ];

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use uverbs::softhca::SoftHca;
+use uverbs::softhca::{HcaConfig, SoftHca};
 use uverbs::{AccessFlags, Device, Local};
 
 use crate::{Column, Done, timed};
@@ -10,23 +10,25 @@ use crate::{Column, Done, timed};
 /// Messages that are outstanding at a time, and in all.
 const ROUND: usize = 1024;
 const MESSAGES: usize = 64 * ROUND;
-/// Looks at the device until a round is complete.
-const PASSES: usize = 100;
+/// Messages sent one at a time.
+const LONE: usize = 2_000;
 
 pub(crate) fn measure(sizes: &[usize]) -> Done {
-    let mut columns = ["post a WRITE of 8", "packets of a message", "poll"].map(Column::new);
+    let names = ["post a WRITE of 8", "packets of a message", "poll", "lone message"];
+    let mut columns = names.map(Column::new);
     for &size in sizes {
         let times = run(size)?;
-        for (column, time) in columns.iter_mut().zip(times) {
-            column.time(size, time, MESSAGES);
+        for (column, (time, count)) in columns.iter_mut().zip(times) {
+            column.time(size, time, count);
         }
     }
     Ok(())
 }
 
-/// Times of posts, of the device, and of polls.
-fn run(size: usize) -> Result<[Duration; 3], Box<dyn std::error::Error>> {
-    let hca = SoftHca::builder().stepped().build()?;
+/// Times of posts, of the device, and of polls, and of messages one at a time.
+fn run(size: usize) -> Result<[(Duration, usize); 4], Box<dyn std::error::Error>> {
+    let limits = |hca: &mut HcaConfig| hca.max_qp = 1 << 17;
+    let hca = SoftHca::builder().stepped().hca(limits).build()?;
     let context = Device::from(hca.clone()).open()?;
     let pd = context.alloc_pd()?;
     let mut cq = context.create_cq(2 * ROUND as u32)?;
@@ -53,18 +55,28 @@ fn run(size: usize) -> Result<[Duration; 3], Box<dyn std::error::Error>> {
         });
         posted?;
         times[0] += time;
+        times[1] += timed(|| hca.step_until_idle(usize::MAX)).1;
         let mut seen = 0;
-        for _ in 0..PASSES {
-            times[1] += timed(|| hca.step_until_idle(usize::MAX)).1;
-            let mut poll = || cq.poll_with(16, |done| seen += usize::from(done.result().is_ok()));
-            times[2] += timed(|| while poll() != 0 {}).1;
-            if seen == ROUND {
-                break;
-            }
-        }
+        let mut poll = || cq.poll_with(16, |done| seen += usize::from(done.result().is_ok()));
+        times[2] += timed(|| while poll() != 0 {}).1;
         if seen != ROUND {
             return Err(format!("{seen} of {ROUND} messages succeeded").into());
         }
     }
-    Ok(times)
+    let mut seen = 0;
+    let (posted, lone) = timed(|| {
+        (0..LONE).try_for_each(|id| {
+            at = (at + 1) % size;
+            qps[at].post_write_inline(id as u64, &[1; 8], memory.remote(0))?;
+            hca.step_until_idle(usize::MAX);
+            cq.poll_with(16, |done| seen += usize::from(done.result().is_ok()));
+            Ok::<_, uverbs::Error>(())
+        })
+    });
+    posted?;
+    if seen != LONE {
+        return Err(format!("{seen} of {LONE} messages succeeded").into());
+    }
+    let [posts, packets, polls] = times.map(|time| (time, MESSAGES));
+    Ok([posts, packets, polls, (lone, LONE)])
 }

@@ -33,7 +33,7 @@ struct Queue {
 }
 
 /// Memory of the device: a mapping's offset is its place in this list, in pages of 64 KiB.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Model {
     made: Vec<SharedMemory>,
     send: Queue,
@@ -43,6 +43,27 @@ pub(crate) struct Model {
     written: [u32; SUB_CQS as usize],
     /// Numbers of requests that were taken: of sends, of receives.
     pub(crate) at_work: [Vec<u16>; 2],
+    /// Capabilities of the device.
+    pub(crate) caps: u32,
+    /// Flags of the last completion queue, and of the last queue pair with its service level.
+    pub(crate) cq_flags: u32,
+    pub(crate) qp_flags: u32,
+}
+
+impl Default for Model {
+    fn default() -> Self {
+        Self {
+            made: Vec::new(),
+            send: Queue::default(),
+            recv: Queue::default(),
+            entries: 0,
+            written: Default::default(),
+            at_work: Default::default(),
+            caps: 0x27,
+            cq_flags: 0,
+            qp_flags: 0,
+        }
+    }
 }
 
 impl Model {
@@ -157,7 +178,11 @@ impl testing::Model for Model {
             ),
             Some(1) => answer::<24>(
                 call,
-                &[(4, 4096 | 32768 << 32), (12, 2 | 2 << 16 | (1 << 30) << 32), (20, 0x27)],
+                &[
+                    (4, 4096 | 32768 << 32),
+                    (12, 2 | 2 << 16 | (1 << 30) << 32),
+                    (20, self.caps.into()),
+                ],
             ),
             Some(5) => answer::<8>(call, &[(4, 9)]),
             Some(_) => {}
@@ -169,6 +194,8 @@ impl testing::Model for Model {
         if entries > MOST {
             return Err(Errno::ENOMEM);
         }
+        let [_, _, rings_and_flags] = call.words(UVERBS_ATTR_UHW_IN);
+        self.cq_flags = rings_and_flags >> 16;
         let len = (SUB_CQS * entries) as usize * CQE;
         self.entries = entries;
         let [ring, register] = [self.make(len), self.make(4)];
@@ -180,7 +207,8 @@ impl testing::Model for Model {
 
     /// `efa_ibv_create_qp_resp`.
     fn create_qp(&mut self, call: &Call, cap: [u32; 5]) -> Result<(), Errno> {
-        let [_, rq_bytes, sq_bytes] = call.words(UVERBS_ATTR_UHW_IN);
+        let [_, rq_bytes, sq_bytes, _, flags] = call.words(UVERBS_ATTR_UHW_IN);
+        self.qp_flags = flags;
         if sq_bytes > MOST * 64 || rq_bytes > MOST * 16 || cap[0] == 0 {
             return Err(Errno::ENOMEM);
         }

@@ -1,6 +1,9 @@
-//! Tests of the layouts of work requests. Messages are tested over a software device, in `softefa`.
+//! Tests of the layouts of work requests, and of options. Messages are tested over a software
+//! device, in `softefa`.
 
 pub(crate) mod kernel;
+#[cfg(test)]
+mod options;
 pub(crate) mod rig;
 #[cfg(test)]
 mod wqe;

@@ -25,7 +25,7 @@ pub(crate) struct Rig {
 }
 
 /// Sizes of the queue pair.
-const CAP: QpCap =
+pub(crate) const CAP: QpCap =
     QpCap { max_send_wr: 8, max_recv_wr: 8, max_send_sge: 2, max_recv_sge: 2, max_inline_data: 0 };
 
 impl Rig {

@@ -13,6 +13,9 @@ const CARDS: [&str; 8] =
 /// Test programs of the library in which cards differ.
 const PROGRAMS: [&str; 4] = ["control", "data", "memory", "completions"];
 
+/// Test program of the connection manager, run on Omni-Path, whose ports are InfiniBand's.
+const CONNECTIONS: &str = "connections";
+
 /// Test program of `uverbs check`.
 const CHECK: &str = "check";
 
@@ -41,7 +44,8 @@ fn card(name: &str) -> Outcome {
 
 /// Runs the library's test programs on Omni-Path. Tests of what it lacks are skipped.
 fn omni_path() -> Outcome {
-    let mut test = targets::of_workspace(&["test", "--no-fail-fast"], "--test", PROGRAMS);
+    let programs = PROGRAMS.iter().chain([&CONNECTIONS]);
+    let mut test = targets::of_workspace(&["test", "--no-fail-fast"], "--test", programs);
     test.env("UVERBS_TEST_DEVICE", OMNI_PATH).env("RUST_TEST_THREADS", "4");
     run_tests(test, 3 * LIMIT)
 }

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use common::{LIMIT, Side, is_plain, local, only_on_softhca, pair_with, soft};
+use common::{LIMIT, Side, is_plain, is_rdmavt, local, only_on_softhca, pair_with, skip, soft};
 use uverbs::softhca::SoftHca;
 use uverbs::{CompletionQueue, CqeSize, Errno, Error, Mlx5, Notify, WorkCompletion};
 
@@ -20,6 +20,19 @@ fn write(client: &mut Side, numbers: std::ops::Range<u64>) {
     let place = memory.remote(0);
     for number in numbers {
         client.qp.post_write_inline(number, &[], place).unwrap();
+    }
+}
+
+/// rdmavt carries out a lone work request in the caller's context (`rvt_post_send`).
+#[test]
+fn a_lone_send_of_rdmavt_completes_in_the_call() {
+    if !is_rdmavt() {
+        return skip("other devices send on their own");
+    }
+    let (mut client, _server) = sides();
+    for round in 0..50 {
+        write(&mut client, round..round + 1);
+        assert!(client.cq.poll(1).next().is_some(), "round {round}");
     }
 }
 
@@ -74,7 +87,7 @@ fn completions_stay_in_turn_whatever_the_size_becomes() {
 #[test]
 fn wide_entries_move_too() {
     if is_plain() {
-        return common::skip("its entries have one size");
+        return skip("its entries have one size");
     }
     let device = common::device();
     let context = device.open().unwrap();
@@ -171,7 +184,7 @@ fn a_queue_that_ignores_overruns_can_not_overflow() {
         let error = made.unwrap_err();
         let by_name = matches!(error, Error::Unsupported { verb: "create_cq", .. });
         assert!(by_name || error.errno() == Some(Errno::EOPNOTSUPP), "{error}");
-        return common::skip("the device always looks for room");
+        return skip("the device always looks for room");
     }
     let mut cq = made.unwrap();
     let shaped = || context.queue_pair(&pd, &cq).max_send_wr(16).max_recv_wr(8);
@@ -288,7 +301,7 @@ fn bad_moderations_are_refused() {
     if is_plain() {
         let error = cq.moderate(1, Duration::ZERO).unwrap_err();
         assert_eq!(error.errno(), Some(Errno::EOPNOTSUPP));
-        return common::skip("the device tells every completion");
+        return skip("the device tells every completion");
     }
     cq.moderate(u16::MAX, Duration::from_micros(most.into())).unwrap();
     let error = cq.moderate(1, Duration::from_micros(u64::from(most) + 1)).unwrap_err();

@@ -124,10 +124,13 @@ impl Settings {
 ///
 /// # Errors
 ///
-/// The system's error if its thread can't be created.
-pub(crate) fn new_efa(stepped: bool) -> std::io::Result<SoftEfa> {
-    let builder = SoftEfa::builder().name(NAME).number(0);
-    if stepped { builder.stepped() } else { builder }.build()
+/// The system's error if its thread can't be created or its address is taken.
+pub(crate) fn new_efa(settings: Settings) -> std::io::Result<SoftEfa> {
+    let mut builder = SoftEfa::builder().name(NAME).number(0);
+    if let Some(udp) = settings.udp {
+        builder = builder.udp(udp);
+    }
+    if settings.stepped { builder.stepped() } else { builder }.build()
 }
 
 /// Returns the adapter, if the settings ask for one and it can be created.
@@ -135,7 +138,7 @@ pub(crate) fn efa() -> Option<&'static SoftEfa> {
     static DEVICE: OnceLock<Option<SoftEfa>> = OnceLock::new();
     let new = || {
         let settings = Settings::from_env().ok().filter(|settings| settings.efa)?;
-        new_efa(settings.stepped).ok()
+        new_efa(settings).ok()
     };
     DEVICE.get_or_init(new).as_ref()
 }

@@ -25,7 +25,7 @@ const EFA: (u32, u32) = (0x1d0f, 0xefa2);
 /// The errors of the files.
 pub(crate) fn write(root: &Path, settings: Settings) -> io::Result<()> {
     if settings.efa {
-        return write_efa(root);
+        return write_efa(root, settings);
     }
     // Has the addresses of the device that will be opened, without its thread.
     let omni_path = settings.omni_path;
@@ -41,8 +41,9 @@ pub(crate) fn write(root: &Path, settings: Settings) -> io::Result<()> {
 }
 
 /// Tree of an adapter of Amazon's (`hw/efa/efa_main.c`, `efa_ib_device_add`).
-fn write_efa(root: &Path) -> io::Result<()> {
-    let device = crate::device::new_efa(true)?;
+fn write_efa(root: &Path, mut settings: Settings) -> io::Result<()> {
+    settings.stepped = true;
+    let device = crate::device::new_efa(settings)?;
     let guid = device.record().node_guid;
     let folder = function(root, "7: unspecified", guid, ("1", "efa"), EFA)?;
     let port = folder.join("ports/1");

@@ -3,6 +3,7 @@
 #![allow(unsafe_code, reason = "posts by address, to compare with C's posts")]
 
 mod ours;
+mod programs;
 mod script;
 
 use std::collections::BTreeMap;

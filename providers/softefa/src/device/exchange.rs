@@ -17,6 +17,8 @@ impl World {
         if parcel.is_srd {
             self.outstanding.insert(number, Outstanding { message, board, to });
         } else {
+            // A completed datagram has left the device: its process may end.
+            port.push();
             self.finish(message, Ok(Vec::new()));
         }
     }

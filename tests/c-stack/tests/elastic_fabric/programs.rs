@@ -29,6 +29,7 @@ fn an_adapter_is_listed_and_described() {
     for mut command in [theirs].into_iter().chain(ours) {
         let text = c_stack::run(command.arg("-v")).ok().stdout;
         for wanted in [
+            "transport:\t\t\tunspecified (4)",
             "0x1d0f",
             "61347",
             "max_sge_rd:\t\t\t1",

@@ -1,6 +1,6 @@
-//! Answers that wait when the process exits. An acknowledgement is held for a polling
-//! program's reply, and the program may exit instead. Devices end
-//! with the process, so each sends what it holds.
+//! Answers that wait when the process exits. An acknowledgement is held for a polling program's
+//! reply, and the program may exit instead. Devices end with the process, so each sends what it
+//! holds.
 //!
 //! # Safety
 //!

@@ -9,7 +9,7 @@ pub(super) const MOST: usize = 512;
 pub(super) const HASH: usize = 32;
 
 /// First bytes of the sender's first message: the protocol's name and version.
-const MAGIC: &[u8; 8] = b"uvfile-2";
+const MAGIC: &[u8; 8] = b"uvfile-3";
 
 const ANNOUNCE: u8 = 1;
 const OFFER: u8 = 2;
@@ -17,15 +17,18 @@ const CREDIT: u8 = 3;
 const VERDICT: u8 = 4;
 const ABORT: u8 = 5;
 const PIECE: u8 = 6;
+const HASHED: u8 = 7;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Message {
     /// Sender: description of the file.
-    Announce { len: u64, hash: [u8; HASH], name: String },
+    Announce { len: u64, name: String },
     /// Receiver: place for pieces, used in turn.
     Offer { addr: u64, rkey: u32, piece: u32, pieces: u32 },
     /// Sender: the next piece was written; number of bytes.
     Piece { count: u32 },
+    /// Sender: SHA-256 of the file, after its last piece.
+    Hashed { hash: [u8; HASH] },
     /// Receiver: number of pieces taken so far.
     Credit { taken: u64 },
     /// Receiver: result; an empty text is success.
@@ -38,11 +41,10 @@ impl Message {
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(MOST);
         match self {
-            Self::Announce { len, hash, name } => {
+            Self::Announce { len, name } => {
                 bytes.push(ANNOUNCE);
                 bytes.extend(MAGIC);
                 bytes.extend(len.to_be_bytes());
-                bytes.extend(hash);
                 bytes.extend(name.bytes());
             }
             Self::Offer { addr, rkey, piece, pieces } => {
@@ -55,6 +57,10 @@ impl Message {
             Self::Piece { count } => {
                 bytes.push(PIECE);
                 bytes.extend(count.to_be_bytes());
+            }
+            Self::Hashed { hash } => {
+                bytes.push(HASHED);
+                bytes.extend(hash);
             }
             Self::Credit { taken } => {
                 bytes.push(CREDIT);
@@ -91,10 +97,9 @@ fn parse(bytes: &[u8]) -> Option<Message> {
     Some(match *kind {
         ANNOUNCE => {
             let rest = rest.strip_prefix(MAGIC)?;
-            let (len, rest) = rest.split_first_chunk()?;
-            let (hash, name) = rest.split_first_chunk()?;
+            let (len, name) = rest.split_first_chunk()?;
             let name = std::str::from_utf8(name).ok().filter(|name| is_name(name))?.to_owned();
-            Message::Announce { len: u64::from_be_bytes(*len), hash: *hash, name }
+            Message::Announce { len: u64::from_be_bytes(*len), name }
         }
         OFFER => {
             let (addr, rest) = rest.split_first_chunk()?;
@@ -109,6 +114,7 @@ fn parse(bytes: &[u8]) -> Option<Message> {
             }
         }
         PIECE => Message::Piece { count: u32::from_be_bytes(rest.try_into().ok()?) },
+        HASHED => Message::Hashed { hash: rest.try_into().ok()? },
         CREDIT => Message::Credit { taken: u64::from_be_bytes(rest.try_into().ok()?) },
         VERDICT => Message::Verdict { trouble: text() },
         ABORT => Message::Abort { why: text() },
@@ -124,8 +130,9 @@ mod tests {
 
     fn message() -> impl Strategy<Value = Message> {
         prop_oneof![
-            (any::<u64>(), any::<[u8; HASH]>(), "[a-z][a-z.]{2,39}")
-                .prop_map(|(len, hash, name)| Message::Announce { len, hash, name }),
+            (any::<u64>(), "[a-z][a-z.]{2,39}")
+                .prop_map(|(len, name)| Message::Announce { len, name }),
+            any::<[u8; HASH]>().prop_map(|hash| Message::Hashed { hash }),
             any::<(u64, u32, u32, u32)>().prop_map(|(addr, rkey, piece, pieces)| Message::Offer {
                 addr,
                 rkey,
@@ -168,7 +175,7 @@ mod tests {
     #[test]
     fn a_name_stays_in_its_directory() {
         let announce = |name: &str| {
-            let message = Message::Announce { len: 1, hash: [0; HASH], name: name.to_owned() };
+            let message = Message::Announce { len: 1, name: name.to_owned() };
             parse(&message.to_bytes())
         };
         assert!(announce("data.bin").is_some());

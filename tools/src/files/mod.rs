@@ -31,9 +31,9 @@ const PIECE_MOST: u64 = 1 << 26;
 
 /// Send a file to `uverbs recv-file` on another machine.
 ///
-/// The file's length and SHA-256 are announced; the receiver says where in its memory pieces may
-/// go, and they are RDMA-written there. The file may be larger than memory. It is read twice: for
-/// the hash, and to be sent.
+/// The file's length is announced; the receiver says where in its memory pieces may go, and they
+/// are RDMA-written there. The file may be larger than memory. It is read twice at the same time:
+/// to be sent, and for its SHA-256, which follows the last piece.
 ///
 /// When it ends well, the receiver has the whole file under its name, and its hash was compared.
 /// A file that changes meanwhile, a full disk and a receiver that dies end in an error, and no part
@@ -69,7 +69,7 @@ pub(crate) struct SendArgs {
 /// Receive a file from `uverbs send-file`.
 ///
 /// The file is written under a temporary name in the directory. It gets the announced name once it
-/// is complete and its SHA-256 is the announced one. A file that has the name already is left as it
+/// is complete and its SHA-256 is the sender's. A file that has the name already is left as it
 /// is, and the sender is refused, unless --force is given. Names of hidden files, and names with
 /// characters that a terminal doesn't show, are refused.
 #[derive(Debug, clap::Args)]

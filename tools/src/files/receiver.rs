@@ -4,6 +4,8 @@ use std::fs::Permissions;
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{SyncSender, channel, sync_channel};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
@@ -18,6 +20,8 @@ use crate::base::interrupt::Incomplete;
 use crate::base::output;
 use crate::base::progress::{Length, Progress};
 
+/// Pieces that may wait for their hash.
+const WAITING: usize = 8;
 /// Time for the sender to leave after the verdict.
 const FAREWELL: Duration = Duration::from_secs(2);
 
@@ -61,8 +65,8 @@ pub(crate) fn receive(args: &RecvArgs) -> Result<(), Error> {
 
 /// Receives the file; returns its path and length.
 fn take(args: &RecvArgs, side: &mut Side, window: &ExposedMemory) -> Result<(PathBuf, u64), Error> {
-    let (len, hash, name) = match side.next(0, "the sender's announcement")? {
-        Happened::Said(Message::Announce { len, hash, name }) => (len, hash, name),
+    let (len, name) = match side.next(0, "the sender's announcement")? {
+        Happened::Said(Message::Announce { len, name }) => (len, name),
         Happened::Said(other) => return Err(out_of_turn(&other)),
         _ => return Err(left()),
     };
@@ -81,9 +85,18 @@ fn take(args: &RecvArgs, side: &mut Side, window: &ExposedMemory) -> Result<(Pat
     let piece = args.piece as u32;
     let offer = Message::Offer { addr: at.addr, rkey: at.rkey, piece, pieces: args.pieces };
     side.say(&offer)?;
-    let found = pieces(args, side, window, len, &mut file, &path)?;
+    let found = hashed(args, side, window, len, &mut file, &path)?;
+    let hash = loop {
+        match side.next(0, "the file's SHA-256")? {
+            Happened::Said(Message::Hashed { hash }) => break hash,
+            Happened::Said(Message::Abort { why }) => return Err(gave_up(&why)),
+            Happened::Said(other) => return Err(out_of_turn(&other)),
+            Happened::Left => return Err(left()),
+            Happened::Written(_) => {}
+        }
+    };
     if found != hash {
-        let why = "its SHA-256 is not the announced one".to_owned();
+        let why = "its SHA-256 is not the sender's: it changed while it was sent".to_owned();
         return Err(Error::Record { path, why });
     }
     file.as_file().sync_all().map_err(failed)?;
@@ -98,8 +111,8 @@ fn take(args: &RecvArgs, side: &mut Side, window: &ExposedMemory) -> Result<(Pat
     Ok((path.clone(), len))
 }
 
-/// Writes the pieces to the file as they arrive; returns their hash.
-fn pieces(
+/// Writes the pieces to the file as they arrive; returns their hash, which another thread computes.
+fn hashed(
     args: &RecvArgs,
     side: &mut Side,
     window: &ExposedMemory,
@@ -107,16 +120,40 @@ fn pieces(
     file: &mut NamedTempFile,
     path: &Path,
 ) -> Result<[u8; HASH], Error> {
+    thread::scope(|scope| {
+        let (hasher, waiting) = sync_channel::<Vec<u8>>(WAITING);
+        let (back, spare) = channel();
+        let thread = scope.spawn(move || {
+            let mut hasher = Sha256::new();
+            for piece in waiting {
+                hasher.update(&piece);
+                // Its buffer is for another piece. Fails behind the last one.
+                let _ = back.send(piece);
+            }
+            hasher.finalize().into()
+        });
+        let spare = || spare.try_recv().unwrap_or_default();
+        pieces(args, side, window, len, (file, path), (hasher, spare))?;
+        // A panic is this thread's, too.
+        Ok(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })
+}
+
+/// Takes the pieces: to the file, and to the thread of the hash.
+fn pieces(
+    args: &RecvArgs,
+    side: &mut Side,
+    window: &ExposedMemory,
+    len: u64,
+    (file, path): (&mut NamedTempFile, &Path),
+    (hasher, spare): (SyncSender<Vec<u8>>, impl Fn() -> Vec<u8>),
+) -> Result<(), Error> {
     let mut progress = Progress::new(Length::Count(len, "bytes"), "receiving", args.quiet);
-    let mut hasher = Sha256::new();
-    let mut buffer = vec![0; args.piece as usize];
     let (mut taken, mut done) = (0u64, 0u64);
     while done < len {
         let count = match side.next(taken, "a piece of the file")? {
             Happened::Said(Message::Piece { count }) => u64::from(count),
-            Happened::Said(Message::Abort { why }) => {
-                return Err(Error::Peer(format!("the sender gave up: {why}")));
-            }
+            Happened::Said(Message::Abort { why }) => return Err(gave_up(&why)),
             Happened::Said(other) => return Err(out_of_turn(&other)),
             Happened::Left => return Err(left()),
             Happened::Written(_) => continue,
@@ -126,17 +163,23 @@ fn pieces(
             let what = format!("a piece has {count} bytes, of {left} that are left");
             return Err(Error::Unexpected { iteration: taken, what });
         }
-        let piece = &mut buffer[..count as usize];
-        // Copied before use: the sender may still write there.
-        window.read((taken % u64::from(args.pieces) * args.piece) as usize, piece)?;
-        hasher.update(&piece);
-        let written = file.write_all(piece);
-        written.map_err(|error| Error::File { path: path.to_owned(), error })?;
+        let mut piece = spare();
+        piece.resize(count as usize, 0);
+        // Copied before use: the sender may still write there. Then it may on purpose.
+        window.read((taken % u64::from(args.pieces) * args.piece) as usize, &mut piece)?;
         (taken, done) = (taken + 1, done + count);
         side.say(&Message::Credit { taken })?;
+        let written = file.write_all(&piece);
+        written.map_err(|error| Error::File { path: path.to_owned(), error })?;
+        // It ends with this channel.
+        let _ = hasher.send(piece);
         progress.tick(done, Instant::now());
     }
-    Ok(hasher.finalize().into())
+    Ok(())
+}
+
+fn gave_up(why: &str) -> Error {
+    Error::Peer(format!("the sender gave up: {why}"))
 }
 
 fn left() -> Error {

@@ -2,6 +2,9 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
+use std::os::unix::fs::FileExt;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
@@ -19,15 +22,17 @@ use crate::base::progress::{Length, Progress};
 const FLUSH: Duration = Duration::from_secs(600);
 /// Bytes read at a time for the hash.
 const BLOCK: usize = 1 << 20;
+/// Bytes by which the pieces may be ahead of the hash, for which the receiver waits at the end.
+const AHEAD: u64 = 64 << 20;
 
 pub(crate) fn send(args: &SendArgs) -> Result<(), Error> {
     let failed = |error| Error::File { path: args.file.clone(), error };
     let mut file = File::open(&args.file).map_err(failed)?;
-    let (len, hash) = read_through(&mut file, args.quiet).map_err(failed)?;
-    let announce = Message::Announce { len, hash, name: name(args)? };
+    let len = length(&mut file).map_err(failed)?;
+    let announce = Message::Announce { len, name: name(args)? };
     let mut sending = Sending::connect(args, &announce)?;
     let start = Instant::now();
-    let trouble = match sending.pieces(&mut file, len, &hash, args.quiet) {
+    let trouble = match sending.pieces(&mut file, len, args.quiet) {
         Ok(trouble) => trouble,
         Err(Broken::Here(error)) => {
             let why = error.to_string();
@@ -47,23 +52,77 @@ pub(crate) fn send(args: &SendArgs) -> Result<(), Error> {
     output::print(&format!("{len} bytes in {:.3} s, {rate:.1} MB/s\n", took.as_secs_f64()))
 }
 
-/// Reads the file once; returns length and hash.
-fn read_through(file: &mut File, quiet: bool) -> io::Result<(u64, [u8; HASH])> {
-    let total = file.metadata()?.len();
-    let mut progress = Progress::new(Length::Count(total, "bytes"), "reading", quiet);
-    let (mut hasher, mut len) = (Sha256::new(), 0);
-    let mut block = vec![0; BLOCK];
-    loop {
-        let count = file.read(&mut block)?;
-        if count == 0 {
+/// Length of the file. One without a size, such as a block device, is read through.
+fn length(file: &mut File) -> io::Result<u64> {
+    let metadata = file.metadata()?;
+    if metadata.is_file() && metadata.len() != 0 {
+        return Ok(metadata.len());
+    }
+    let len = io::copy(file, &mut io::sink())?;
+    file.rewind()?;
+    Ok(len)
+}
+
+/// Thread that hashes the file while it is sent.
+struct Hashing {
+    thread: JoinHandle<io::Result<[u8; HASH]>>,
+    /// Bytes hashed, after each block.
+    blocks: Receiver<u64>,
+    done: u64,
+}
+
+impl Hashing {
+    fn start(file: &File, len: u64) -> io::Result<Self> {
+        let file = file.try_clone()?;
+        let (tell, blocks) = channel();
+        let run = move || hash(&file, len, &tell);
+        let thread = thread::Builder::new().name("hash".to_owned()).spawn(run)?;
+        Ok(Self { thread, blocks, done: 0 })
+    }
+
+    /// Waits until so many bytes are hashed.
+    fn reach(&mut self, bytes: u64, limit: Duration) -> io::Result<()> {
+        while self.done < bytes {
+            match self.blocks.recv_timeout(limit) {
+                Ok(done) => self.done = done,
+                Err(RecvTimeoutError::Timeout) => return Err(io::ErrorKind::TimedOut.into()),
+                // It failed, as `end` reports.
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// The hash.
+    fn end(mut self, len: u64, limit: Duration) -> io::Result<[u8; HASH]> {
+        self.reach(len, limit)?;
+        let ended = self.thread.join();
+        ended.unwrap_or_else(|_| Err(io::Error::other("the thread of the hash panicked")))
+    }
+}
+
+/// Hashes the first `len` bytes of a file, and tells of each block.
+fn hash(file: &File, len: u64, tell: &Sender<u64>) -> io::Result<[u8; HASH]> {
+    let (mut hasher, mut done, mut block) = (Sha256::new(), 0, vec![0; BLOCK]);
+    while done < len {
+        let count = (len - done).min(BLOCK as u64) as usize;
+        file.read_exact_at(&mut block[..count], done).map_err(shorter)?;
+        hasher.update(&block[..count]);
+        done += count as u64;
+        // Fails once the transfer has failed.
+        if tell.send(done).is_err() {
             break;
         }
-        hasher.update(&block[..count]);
-        len += count as u64;
-        progress.tick(len, Instant::now());
     }
-    file.rewind()?;
-    Ok((len, hasher.finalize().into()))
+    Ok(hasher.finalize().into())
+}
+
+/// Error of a read of announced bytes.
+fn shorter(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => changed("it became shorter"),
+        _ => error,
+    }
 }
 
 fn name(args: &SendArgs) -> Result<String, Error> {
@@ -139,15 +198,9 @@ impl Sending {
     }
 
     /// Sends the file; returns the receiver's verdict.
-    fn pieces(
-        &mut self,
-        file: &mut File,
-        len: u64,
-        hash: &[u8; HASH],
-        quiet: bool,
-    ) -> Result<String, Broken> {
+    fn pieces(&mut self, file: &mut File, len: u64, quiet: bool) -> Result<String, Broken> {
         let mut progress = Progress::new(Length::Count(len, "bytes"), "sending", quiet);
-        let mut hasher = Sha256::new();
+        let mut hashing = Hashing::start(file, len).map_err(Broken::Here)?;
         let (mut sent, mut done) = (0u64, 0u64);
         // Tested before the last piece: with it the receiver has all announced bytes.
         let longer = |file: &mut File| match file.read(&mut [0]) {
@@ -166,11 +219,9 @@ impl Sending {
             };
             let count = (len - done).min(self.piece) as usize;
             frame.set_len(count);
-            file.read_exact(&mut frame).map_err(|error| match error.kind() {
-                io::ErrorKind::UnexpectedEof => Broken::Here(changed("it became shorter")),
-                _ => Broken::Here(error),
-            })?;
-            hasher.update(&frame[..]);
+            file.read_exact(&mut frame).map_err(shorter).map_err(Broken::Here)?;
+            let late = hashing.reach(done.saturating_sub(AHEAD), self.side.timeout);
+            late.map_err(Broken::Here)?;
             if done + count as u64 == len {
                 longer(file)?;
             }
@@ -180,8 +231,9 @@ impl Sending {
             (sent, done) = (sent + 1, done + count as u64);
             progress.tick(done, Instant::now());
         }
-        if self.verdict.is_none() && hasher.finalize()[..] != hash[..] {
-            return Err(Broken::Here(changed("its contents are others")));
+        if self.verdict.is_none() {
+            let hash = hashing.end(len, self.side.timeout).map_err(Broken::Here)?;
+            self.side.say(&Message::Hashed { hash })?;
         }
         drop(progress);
         loop {
@@ -223,9 +275,13 @@ mod tests {
     fn the_hash_is_that_of_the_standard() {
         // FIPS 180-2, appendix B.1.
         let mut file = tempfile::tempfile().unwrap();
-        io::Write::write_all(&mut file, b"abc").unwrap();
+        io::Write::write_all(&mut file, b"abcd").unwrap();
         file.rewind().unwrap();
-        let (len, hash) = read_through(&mut file, true).unwrap();
-        assert_eq!((len, hash[..4].to_vec()), (3, vec![0xba, 0x78, 0x16, 0xbf]));
+        assert_eq!(length(&mut file).unwrap(), 4);
+        let hashing = Hashing::start(&file, 3).unwrap();
+        let hash = hashing.end(3, Duration::from_secs(20)).unwrap();
+        assert_eq!(hash[..4], [0xba, 0x78, 0x16, 0xbf]);
+        let longer = Hashing::start(&file, 5).unwrap().end(5, Duration::from_secs(20));
+        assert!(longer.unwrap_err().to_string().contains("shorter"));
     }
 }

@@ -280,14 +280,19 @@ impl CqTable {
         self.doorbells.is_due()
     }
 
-    /// Looks at due ARM records, a part of them. True if there were some.
-    pub(crate) fn look_at_due(
+    /// Next page with due ARM records, in turn.
+    pub(crate) fn next_due(&mut self) -> Option<UarNumber> {
+        self.doorbells.next_due()
+    }
+
+    /// Looks at the next due ARM records of a page.
+    pub(crate) fn look_at(
         &mut self,
         dma: &dyn Dma,
+        uar: UarNumber,
         events: &mut Events,
         stats: &mut HcaStats,
-    ) -> bool {
-        let Some(uar) = self.doorbells.first_due() else { return false };
+    ) {
         let mut changed = std::mem::take(&mut self.changed);
         self.doorbells.look(uar, dma, &mut changed);
         for cqn in changed.drain(..) {
@@ -302,7 +307,6 @@ impl CqTable {
             }
         }
         self.changed = changed;
-        true
     }
 
     /// Changes the moderation, from the next completion on.

@@ -15,6 +15,8 @@ pub(crate) struct Doorbells<N> {
     pages: BTreeMap<UarNumber, Page<N>>,
     /// Records of all pages that are still to be looked at.
     due: usize,
+    /// Page of the last turn.
+    last: Option<UarNumber>,
 }
 
 /// Queues of a page.
@@ -37,7 +39,7 @@ struct Record {
 
 impl<N> Default for Doorbells<N> {
     fn default() -> Self {
-        Self { pages: BTreeMap::new(), due: 0 }
+        Self { pages: BTreeMap::new(), due: 0, last: None }
     }
 }
 
@@ -46,6 +48,11 @@ impl<N: Copy + Ord> Doorbells<N> {
         let empty = || Page { records: BTreeMap::new(), last: None, due: 0 };
         let page = self.pages.entry(uar).or_insert_with(empty);
         page.records.insert(queue, Record { addr, seen: None });
+        // It may lie among the due records, which are counted.
+        if page.due != 0 {
+            page.due += 1;
+            self.due += 1;
+        }
     }
 
     pub(crate) fn remove(&mut self, uar: UarNumber, queue: N) {
@@ -71,9 +78,16 @@ impl<N: Copy + Ord> Doorbells<N> {
         self.due != 0
     }
 
-    /// First page with due records.
-    pub(crate) fn first_due(&self) -> Option<UarNumber> {
-        self.pages.iter().find(|(_, page)| page.due != 0).map(|(&uar, _)| uar)
+    /// Next page with due records, in turn.
+    pub(crate) fn next_due(&mut self) -> Option<UarNumber> {
+        if self.due == 0 {
+            return None;
+        }
+        let after = self.last.map_or(Bound::Unbounded, Bound::Excluded);
+        let behind = self.pages.range((after, Bound::Unbounded));
+        let mut in_turn = behind.chain(&self.pages).filter(|(_, page)| page.due != 0);
+        self.last = in_turn.next().map(|(&uar, _)| uar);
+        self.last
     }
 
     /// Looks at due records of a page, in turn. Adds the queues whose records changed, or are
@@ -134,12 +148,43 @@ mod tests {
         doorbells.ring(UAR);
         assert_eq!(look(&mut doorbells, &arena), (256..512).collect::<Vec<_>>());
         assert_eq!(look(&mut doorbells, &arena), (512..600).collect::<Vec<_>>());
-        assert_eq!((doorbells.first_due(), doorbells.is_due()), (Some(UAR), true));
+        assert_eq!((doorbells.next_due(), doorbells.is_due()), (Some(UAR), true));
         arena.store_u32(memory + 8 * 599, 1).unwrap();
         doorbells.ring(UAR);
         let late: Vec<u32> = (0..3).flat_map(|_| look(&mut doorbells, &arena)).collect();
         assert_eq!(late, [599]);
-        assert_eq!((doorbells.first_due(), doorbells.is_due()), (None, false));
+        assert_eq!((doorbells.next_due(), doorbells.is_due()), (None, false));
+    }
+
+    #[test]
+    fn a_new_record_takes_no_others_turn() {
+        let arena = Arena::new(8 * 601);
+        let mut doorbells = Doorbells::default();
+        let insert = |doorbells: &mut Doorbells<Qpn>, qpn: u32| {
+            doorbells.insert(UAR, Qpn(qpn), arena.base() + 8 * u64::from(qpn));
+        };
+        (0..600).for_each(|qpn| insert(&mut doorbells, qpn));
+        doorbells.ring(UAR);
+        look(&mut doorbells, &arena);
+        doorbells.ring(UAR);
+        let mut seen = look(&mut doorbells, &arena);
+        insert(&mut doorbells, 600);
+        arena.store_u32(arena.base() + 8 * 255, 1).unwrap();
+        while doorbells.is_due() {
+            seen.extend(look(&mut doorbells, &arena));
+        }
+        assert!(seen.contains(&255), "{seen:?}");
+    }
+
+    #[test]
+    fn pages_have_turns() {
+        let mut doorbells = Doorbells::default();
+        for uar in [UarNumber(1), UarNumber(5)] {
+            doorbells.insert(uar, Qpn(uar.0), 0);
+            doorbells.ring(uar);
+        }
+        let turns: Vec<_> = (0..3).filter_map(|_| doorbells.next_due()).collect();
+        assert_eq!(turns, [UarNumber(1), UarNumber(5), UarNumber(1)]);
     }
 
     #[test]

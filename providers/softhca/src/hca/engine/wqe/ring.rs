@@ -31,7 +31,7 @@ impl Hca {
             if !cqs.arm(uar, Cqn(low & NUMBER_MASK), high, events, stats) {
                 stats.complaints.unknown_number += 1;
             }
-            cqs.look_at_due(&**dma, events, stats);
+            cqs.look_at(&**dma, uar, events, stats);
         } else if is_send_doorbell(at) {
             self.ring_send(uar, OpmodIdxOpcode(high), QpnDs(low));
         } else {
@@ -97,12 +97,15 @@ impl Hca {
     /// Looks at due records of sends and arms, a part of them. True if there were some.
     pub(in crate::hca) fn look_at_due(&mut self) -> bool {
         let Common { dma, cqs, events, stats, .. } = &mut self.common;
-        let arms = cqs.look_at_due(&**dma, events, stats);
-        let due = self.doorbells.first_due();
-        if let Some(uar) = due {
+        let arms = cqs.next_due();
+        if let Some(uar) = arms {
+            cqs.look_at(&**dma, uar, events, stats);
+        }
+        let sends = self.doorbells.next_due();
+        if let Some(uar) = sends {
             self.look_at(uar);
         }
-        arms || due.is_some()
+        arms.is_some() || sends.is_some()
     }
 
     pub(in crate::hca) fn has_due_records(&self) -> bool {

@@ -13,7 +13,7 @@ MODULE_PARM_DESC(lid, "LID of the port; Omni-Path's may have more than 16 bits")
 
 static struct loopback *device;
 
-/* rdmavt has no function of its own, and demands one. */
+/* rdmavt requires modify_device and has no default. */
 static int modify_device(struct ib_device *ibdev, int mask, struct ib_device_modify *change)
 {
 	return -EOPNOTSUPP;

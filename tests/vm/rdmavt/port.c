@@ -6,7 +6,7 @@
 
 const __be64 node_guid = cpu_to_be64(0x0011750101000001);
 
-/* Omni-Path's permissive LID, as 16 bits tell it. */
+/* Omni-Path's permissive LID in 16 bits. */
 #define PERMISSIVE 0xffff
 
 static int query_port(struct rvt_dev_info *rdi, u32 port_num, struct ib_port_attr *props)
@@ -19,7 +19,7 @@ static int query_port(struct rvt_dev_info *rdi, u32 port_num, struct ib_port_att
 	props->active_width = IB_WIDTH_4X;
 	props->active_speed = IB_SPEED_EDR;
 	props->max_vl_num = 1;
-	/* Codes of InfiniBand end at 4096, and so do hfi1's answers. */
+	/* InfiniBand's MTU codes end at 4096; hfi1 reports that, too. */
 	props->max_mtu = IB_MTU_4096;
 	props->active_mtu = IB_MTU_4096;
 	return 0;

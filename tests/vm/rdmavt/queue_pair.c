@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* What rdmavt asks of a driver about a queue pair: its engine, its MTU, its end. */
+/* Driver callbacks of a queue pair: engine, MTU, teardown. */
 #include "loopback.h"
 
 static void work(struct work_struct *work)
@@ -35,6 +35,9 @@ static void stop(struct rvt_qp *qp)
 	struct engine *engine = qp->priv;
 
 	cancel_work_sync(&engine->work);
+	/* A send in a caller's context copies without the lock. */
+	while (READ_ONCE(qp->s_flags) & RVT_S_BUSY)
+		cond_resched();
 }
 
 static void nothing(struct rvt_qp *qp)
@@ -83,7 +86,7 @@ void set_queue_pair_functions(struct rvt_driver_provided *f)
 	f->do_send = send_all;
 	f->schedule_send = begin;
 	f->schedule_send_no_lock = begin;
-	/* A timer may schedule between the two. */
+	/* A retry timer may queue the work between the two, so both cancel it. */
 	f->stop_send_queue = stop;
 	f->quiesce_qp = stop;
 	f->flush_qp_waiters = nothing;

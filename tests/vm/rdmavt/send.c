@@ -29,23 +29,26 @@ const enum ib_wc_opcode completions[RVT_OPERATION_MAX] = {
 	[IB_WR_REG_MR] = IB_WC_RDMA_READ, /* prepare() */
 };
 
-/*
- * rdmavt's loopback never returns its reference to the region of a READ of no bytes, and so the
- * region can't be deregistered. A request to register completes there without a further act.
- */
-int prepare(struct rvt_qp *qp, struct rvt_swqe *wqe, bool *call_send)
-{
-	if (wqe->wr.opcode == IB_WR_RDMA_READ && !wqe->length)
-		wqe->wr.opcode = IB_WR_REG_MR;
-	return 0;
-}
-
 static bool is_connected(struct rvt_qp *qp)
 {
 	return BIT(qp->ibqp.qp_type) & CONNECTED;
 }
 
-/* One request, without the lock. RC knows that nobody is there, others never do. */
+/*
+ * Refuses a datagram longer than its path's MTU, as hfi1 does. rdmavt's loopback never returns its
+ * reference to the region of a READ of no bytes, and so the region can't be deregistered;
+ * rvt_ruc_loopback completes IB_WR_REG_MR without touching memory.
+ */
+int prepare(struct rvt_qp *qp, struct rvt_swqe *wqe, bool *call_send)
+{
+	if (!is_connected(qp) && wqe->length > 1U << ibah_to_rvtah(wqe->ud_wr.wr.ah)->log_pmtu)
+		return -EINVAL;
+	if (wqe->wr.opcode == IB_WR_RDMA_READ && !wqe->length)
+		wqe->wr.opcode = IB_WR_REG_MR;
+	return 0;
+}
+
+/* One request, without the lock. Without a peer, RC fails with RETRY_EXC and UC succeeds. */
 static enum ib_wc_status carry(struct rvt_qp *qp, struct rvt_swqe *wqe)
 {
 	if (is_connected(qp))
@@ -102,7 +105,7 @@ static void fail(struct rvt_qp *qp)
 
 void send_all(struct rvt_qp *qp)
 {
-	/* Behind another LID there is nobody. */
+	/* Other LIDs are unreachable. */
 	if (is_connected(qp) && rdma_ah_get_dlid(&qp->remote_ah_attr) == lid)
 		rvt_ruc_loopback(qp);
 	else if (walk(qp))

@@ -77,14 +77,18 @@ pub(crate) fn other(call: &mut Call<'_>) -> Result<(), Errno> {
     }
     let mut output = [0; query_hca_cap_out::SIZE];
     call.device.hca.command(&command, &mut output);
-    // Status 0, syndrome 0, and zeros behind them.
+    // Status and syndrome, and zeros behind them.
     let mut answer = vec![0; call.len(MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT)];
-    if header::cmd_in::OP_MOD.get(&command) >> 1 == GENERAL {
+    let told = answer.len().min(header::cmd_out::SIZE);
+    answer[..told].copy_from_slice(&output[..told]);
+    let status = check_status(&output);
+    if status.is_ok() && header::cmd_in::OP_MOD.get(&command) >> 1 == GENERAL {
         let known = query_hca_cap_out::CAPABILITY.of(&output);
         let general = query_hca_cap_out::CAPABILITY.of_mut(&mut answer);
         OFFERED.iter().for_each(|field| field.set(general, field.get(known)));
     }
-    call.output_bytes(MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, &answer)
+    call.output_bytes(MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, &answer)?;
+    status
 }
 
 /// QUERY_LAG: both ports carry their packets.

@@ -41,7 +41,8 @@ pub(crate) struct Mad {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// A device. A refused call has no effect. A destroyed object uses no memory when the call returns.
+/// A device. A refused call changes no object, but posted work may have been sent. A destroyed
+/// object uses no memory when the call returns.
 pub(crate) trait Backend: Send + fmt::Debug {
     /// Creates a memory key (CREATE_MKEY).
     fn create_mkey(&mut self, context: MkeyContext) -> Result<Key, HcaError>;

@@ -1,5 +1,5 @@
-//! The model behind the front: what [`Backend`](crate::backend::Backend) asks of an [`Hca`], and
-//! what the front is told about it.
+//! The model behind the front: implements [`Backend`](crate::backend::Backend) for [`Hca`], and
+//! builds the front's `Config`.
 //!
 //! | file | contents |
 //! |---|---|

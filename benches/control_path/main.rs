@@ -100,7 +100,7 @@ fn main() {
     }
     let source = "benches/control_path/shim.c";
     let env = [("UVERBS_SOFTHCA_TIMED", "1")];
-    match CStack::new(source).and_then(|stack| stack.again(&args, &env)) {
+    match CStack::new(source, "libmlx5").and_then(|stack| stack.again(&args, &env)) {
         Ok(text) => print!("{text}"),
         Err(why) => {
             println!("the C half is skipped, and the device's share is not told apart: {why}");

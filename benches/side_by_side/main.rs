@@ -83,7 +83,8 @@ fn main() {
         return;
     }
     let mut table = Table::new();
-    let with_c = CStack::new("benches/side_by_side/shim.c").and_then(|stack| {
+    let source = "benches/side_by_side/shim.c";
+    let with_c = CStack::new(source, "libmlx5").and_then(|stack| {
         let mut text = stack.again(&args, &[])?;
         text.push_str(&stack.again(&args, &[("MLX5_SINGLE_THREADED", "1")])?);
         text.push_str(&abi::samples(&stack, &args)?);

@@ -13,6 +13,8 @@ pub(crate) const SHIM: &str = "UVERBS_SIDE_BY_SIDE_SHIM";
 pub(crate) struct CStack {
     shim: PathBuf,
     preload: PathBuf,
+    /// Provider of libibverbs, without the end of its name.
+    provider: PathBuf,
     libraries: OsString,
 }
 
@@ -67,9 +69,9 @@ pub(crate) fn run(command: &mut Command) -> Result<String, String> {
 }
 
 impl CStack {
-    /// Prepares the shim that is built from `source`. `Err`: the reason why it cannot be built
-    /// here.
-    pub(crate) fn new(source: &str) -> Result<Self, String> {
+    /// Prepares the shim that is built from `source`, for a provider of libibverbs. `Err`: the
+    /// reason why it cannot be built here.
+    pub(crate) fn new(source: &str, provider: &str) -> Result<Self, String> {
         let root = debian()?;
         let libraries = std::fs::read_dir(root.join("usr/lib"))
             .map_err(|error| error.to_string())?
@@ -82,22 +84,23 @@ impl CStack {
         let mut compiler = Command::new("gcc");
         compiler.args(["-O3", "-Wall", "-shared", "-fPIC", "-I"]).arg(root.join("usr/include"));
         compiler.arg(manifest().join(source)).arg("-o").arg(&shim);
-        // Linked to libmlx5, so that it registers itself with libibverbs, which looks for it where
-        // it isn't installed.
         compiler.arg("-L").arg(&libraries).args([
-            "-Wl,--no-as-needed,--allow-shlib-undefined",
+            "-Wl,--as-needed,--allow-shlib-undefined",
             "-lmlx5",
+            "-lefa",
             "-libverbs",
         ]);
         run(&mut compiler)?;
         run(cargo(&target).args(["build", "--release", "--quiet", "--package", "uverbs-c-stack"]))?;
         let preload = target.join("release/libuverbs_c_stack.so");
+        // libibverbs looks for providers where they would be installed, except for absolute names.
+        let provider = libraries.join("libibverbs").join(provider);
         let mut paths = vec![libraries.clone()];
         if let Some(triplet) = libraries.file_name() {
             paths.push(root.join("lib").join(triplet));
         }
         let libraries = std::env::join_paths(paths).map_err(|error| error.to_string())?;
-        Ok(Self { shim, preload, libraries })
+        Ok(Self { shim, preload, provider, libraries })
     }
 
     /// Runs this program once more, on the C stack, and returns its output.
@@ -107,6 +110,7 @@ impl CStack {
         command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         command.env(SHIM, &self.shim).env("LD_LIBRARY_PATH", &self.libraries);
         command.env("LD_PRELOAD", &self.preload).env("UVERBS_SOFTHCA_STEPPED", "1");
+        command.env("RDMAV_DRIVERS", &self.provider);
         command.envs(env.iter().copied());
         let output = command.output().map_err(|error| error.to_string())?;
         if !output.status.success() {

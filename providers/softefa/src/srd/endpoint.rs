@@ -19,6 +19,17 @@ struct Peer {
     incoming: Option<Incoming>,
 }
 
+impl Peer {
+    /// Ends the stream to the device, and tells the device. False without a stream.
+    fn end(&mut self) -> bool {
+        let has_ended = self.outgoing.take().is_some();
+        if has_ended && let Some(incoming) = &mut self.incoming {
+            incoming.tell_broken();
+        }
+        has_ended
+    }
+}
+
 /// Device's end of all its streams.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
@@ -76,8 +87,7 @@ impl Endpoint {
         self.next_stream += u64::from(is_new);
     }
 
-    /// Tells that an answer from the device is outstanding: [`lost`](Self::next_lost) tells its
-    /// death.
+    /// Probes a silent peer; `next_lost` returns it if it does not acknowledge.
     pub(crate) fn expect(&mut self, from: Gid, now: Duration) {
         let peer = self.peers.get_mut(&from).and_then(|peer| peer.outgoing.as_mut());
         if let Some(outgoing) = peer {
@@ -114,8 +124,7 @@ impl Endpoint {
 
     /// Ends the stream to a device: it is gone.
     pub(crate) fn lose(&mut self, gid: Gid) {
-        let stream = self.peers.get_mut(&gid).and_then(|peer| peer.outgoing.take());
-        if stream.is_some() {
+        if self.peers.get_mut(&gid).is_some_and(Peer::end) {
             self.lost.push(gid);
         }
     }
@@ -140,7 +149,7 @@ impl Endpoint {
             match peer.outgoing.as_mut().map(|stream| stream.next_packet(now, random)) {
                 Some(Ok(Some(packet))) => return Some((*gid, packet)),
                 Some(Err(Lost)) => {
-                    peer.outgoing = None;
+                    peer.end();
                     lost.push(*gid);
                 }
                 Some(Ok(None)) | None => {}

@@ -31,11 +31,26 @@ pub(super) struct Incoming {
     held: usize,
     /// A packet came since the last acknowledgement.
     owes_ack: bool,
+    /// Messages to the peer were discarded: answers may be among them.
+    broken: bool,
 }
 
 impl Incoming {
     pub(super) fn new(stream: u64) -> Self {
-        Self { stream, base: 0, beyond: 0, partial: BTreeMap::new(), held: 0, owes_ack: false }
+        Self {
+            stream,
+            base: 0,
+            beyond: 0,
+            partial: BTreeMap::new(),
+            held: 0,
+            owes_ack: false,
+            broken: false,
+        }
+    }
+
+    /// Makes each acknowledgement tell that messages to the peer were discarded.
+    pub(super) fn tell_broken(&mut self) {
+        (self.broken, self.owes_ack) = (true, true);
     }
 
     /// Takes a packet. Returns the message that it completes.
@@ -88,6 +103,7 @@ impl Incoming {
     /// The acknowledgement that is owed, by a device in its `session`.
     pub(super) fn ack(&mut self, session: u64) -> Option<Vec<u8>> {
         let owed = std::mem::take(&mut self.owes_ack);
-        owed.then(|| Ack::packet(self.stream, self.base, self.beyond, session))
+        let stream = (self.stream, self.broken);
+        owed.then(|| Ack::packet(stream, self.base, self.beyond, session))
     }
 }

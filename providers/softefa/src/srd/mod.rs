@@ -4,7 +4,8 @@
 //! Amazon publishes no packet format, so this one is softefa's. A message travels in segments. A
 //! *stream* numbers the packets of one device to another; the receiver acknowledges numbers, and
 //! takes each once. The sender repeats a packet without acknowledgement, and gives its peer up
-//! after five seconds. The next message then begins a new stream.
+//! after five seconds. The next message then begins a new stream. Acknowledgements tell the other
+//! device that messages to it were discarded: it waits for no answer to its own stream.
 //!
 //! - `packet`: layout; `outgoing`, `incoming`: both ends of a stream; `endpoint`: all streams of a
 //!   device.

@@ -48,7 +48,7 @@ struct Sent {
     tries: u32,
 }
 
-/// The peer does not respond, or is another one than before.
+/// The peer does not respond, has discarded answers, or is another one than before.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Lost;
 
@@ -83,7 +83,7 @@ impl Outgoing {
         }
     }
 
-    /// True if the stream takes a message. A message too many is no error.
+    /// True if the stream takes a message. `push` accepts messages beyond this limit.
     pub(super) fn has_room(&self) -> bool {
         self.waiting.len() < ROOM
     }
@@ -108,12 +108,13 @@ impl Outgoing {
     ///
     /// # Errors
     ///
-    /// The device at the address is another one than before.
+    /// The device at the address has discarded answers, or is another one than before.
     pub(super) fn acknowledge(&mut self, ack: &Ack, now: Duration) -> Result<(), Lost> {
         if ack.stream.get() != self.stream {
             return Ok(());
         }
-        if *self.session.get_or_insert(ack.session.get()) != ack.session.get() {
+        let is_another = *self.session.get_or_insert(ack.session.get()) != ack.session.get();
+        if is_another || ack.is_broken() {
             return Err(Lost);
         }
         let (base, beyond) = (ack.base.get(), ack.beyond.get());

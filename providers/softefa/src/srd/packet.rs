@@ -46,7 +46,8 @@ pub(super) struct Ack {
     opcode: u8,
     kind: u8,
     len: U16,
-    reserved: U32,
+    /// 1 after messages to the stream's sender were discarded: answers may be among them.
+    broken: U32,
     pub(super) stream: U64,
     /// All packets below this number have arrived.
     pub(super) base: U64,
@@ -91,12 +92,17 @@ impl Data {
 
 impl Ack {
     /// Bytes of an acknowledgement.
-    pub(super) fn packet(stream: u64, base: u64, beyond: u64, session: u64) -> Vec<u8> {
+    pub(super) fn packet(
+        (stream, is_broken): (u64, bool),
+        base: u64,
+        beyond: u64,
+        session: u64,
+    ) -> Vec<u8> {
         let ack = Self {
             opcode: OPCODE,
             kind: ACK,
             len: 0.into(),
-            reserved: 0.into(),
+            broken: u32::from(is_broken).into(),
             stream: stream.into(),
             base: base.into(),
             beyond: beyond.into(),
@@ -105,6 +111,11 @@ impl Ack {
         let mut bytes = ack.as_bytes().to_vec();
         bytes.resize(bytes.len() + ICRC, 0);
         bytes
+    }
+
+    /// True after messages to the stream's sender were discarded.
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken.get() != 0
     }
 }
 

@@ -26,6 +26,8 @@ struct Faults {
 struct World {
     devices: Vec<Endpoint>,
     faults: Faults,
+    /// Sender whose data is lost, while its acknowledgements arrive.
+    mute: Option<usize>,
     random: Random,
     now: Duration,
     /// By time of arrival and number: sender, receiver, bytes.
@@ -47,6 +49,7 @@ impl World {
         Self {
             devices: (0..devices).map(device).collect(),
             faults,
+            mute: None,
             random: Random::new(seed),
             now: Duration::ZERO,
             packets: BTreeMap::new(),
@@ -71,7 +74,9 @@ impl World {
         }
         for at in 0..self.devices.len() {
             while let Some((to, bytes)) = self.devices[at].next_packet(self.now) {
+                let is_data = matches!(Packet::parse(&bytes), Some(Packet::Data(..)));
                 let copies = match self.random.below(100) {
+                    _ if is_data && self.mute == Some(at) => 0,
                     lot if lot < self.faults.lost => 0,
                     lot if lot < self.faults.lost + self.faults.twice => 2,
                     _ => 1,
@@ -175,6 +180,30 @@ fn a_peer_that_owes_an_answer_is_asked_for_a_sign_of_life() {
         assert_eq!(world.lost.len(), usize::from(dies));
         assert_eq!(world.arrived[&(1, 0)].len(), 1);
     }
+}
+
+/// The peer acknowledges the request, and its answer never arrives.
+#[test]
+fn a_discarded_answer_is_told() {
+    let mut world = World::new(1, 2, Faults { lost: 0, twice: 0 });
+    world.send(0, 1, vec![1; 10]);
+    world.run(Duration::from_secs(1));
+    world.mute = Some(1);
+    world.send(1, 0, vec![2; 10]);
+    let end = world.now + 2 * LIMIT;
+    while world.now < end {
+        world.devices[0].expect(gid(1), world.now);
+        world.step();
+    }
+    assert_eq!(world.lost, [(1, 0), (0, 1)]);
+    // Both begin new streams.
+    world.mute = None;
+    world.send(0, 1, vec![3; 10]);
+    world.send(1, 0, vec![4; 10]);
+    world.run(LIMIT);
+    assert_eq!(world.lost.len(), 2);
+    assert_eq!(world.arrived[&(1, 0)].last(), Some(&vec![3; 10]));
+    assert_eq!(world.arrived[&(0, 1)], [vec![4; 10]]);
 }
 
 #[test]

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::Gid;
-use super::incoming::Incoming;
+use super::incoming::{Budget, Incoming};
 use super::outgoing::{Lost, Outgoing};
-use super::packet::Packet;
+use super::packet::{Data, Packet};
 use crate::random::Random;
 
 /// Maximum peers. Packets of others are lost, and others can't be sent to.
@@ -40,6 +40,7 @@ pub(crate) struct Endpoint {
     segment: usize,
     random: Random,
     peers: BTreeMap<Gid, Peer>,
+    budget: Budget,
     arrived: VecDeque<(Gid, Vec<u8>)>,
     lost: Vec<Gid>,
 }
@@ -54,6 +55,7 @@ impl Endpoint {
             segment,
             random: Random::new(seed),
             peers: BTreeMap::new(),
+            budget: Budget::default(),
             arrived: VecDeque::new(),
             lost: Vec::new(),
         }
@@ -107,19 +109,29 @@ impl Endpoint {
                 }
             }
             Packet::Data(data, segment) => {
-                let stream = data.stream.get();
-                let incoming = peer.incoming.get_or_insert_with(|| Incoming::new(stream));
-                if stream > incoming.stream {
-                    *incoming = Incoming::new(stream);
-                }
-                // A packet of an earlier stream is late.
-                if stream == incoming.stream
-                    && let Some(message) = incoming.take(&data, segment)
-                {
+                if let Some(message) = self.take(from, &data, segment) {
                     self.arrived.push_back((from, message));
                 }
             }
         }
+    }
+
+    /// Takes a segment of a message. Returns the message that it completes.
+    fn take(&mut self, from: Gid, data: &Data, segment: &[u8]) -> Option<Vec<u8>> {
+        let stream = data.stream.get();
+        self.peer(from)?;
+        let Self { peers, budget, .. } = self;
+        let incoming = &mut peers.get_mut(&from)?.incoming;
+        let incoming = incoming.get_or_insert_with(|| Incoming::new(stream));
+        if stream > incoming.stream {
+            incoming.discard(budget);
+            *incoming = Incoming::new(stream);
+        }
+        // A packet of an earlier stream is late.
+        if stream != incoming.stream {
+            return None;
+        }
+        incoming.take(data, segment, budget)
     }
 
     /// Ends the stream to a device: it is gone.

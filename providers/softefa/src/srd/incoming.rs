@@ -5,10 +5,16 @@ use std::collections::BTreeMap;
 use super::outgoing::SPAN;
 use super::packet::{Ack, Data};
 
-/// Bytes of incomplete messages of a peer. Packets beyond are lost.
-const HELD: usize = 2 << 30;
-/// Memory of a segment in addition to its bytes.
-const RECORD: usize = 64;
+/// Bytes of incomplete messages of all peers. Packets of further messages are lost.
+const HELD: u64 = 4 << 30;
+/// Bytes that each incomplete message counts in addition to its length.
+const RECORD: u64 = 1024;
+
+/// Memory of incomplete messages of all peers.
+#[derive(Debug, Default)]
+pub(super) struct Budget {
+    used: u64,
+}
 
 /// A message of which segments are missing.
 #[derive(Debug)]
@@ -28,11 +34,22 @@ pub(super) struct Incoming {
     /// Bit n: packet `base` + n has arrived.
     beyond: u64,
     partial: BTreeMap<u64, Partial>,
-    held: usize,
     /// A packet came since the last acknowledgement.
     owes_ack: bool,
-    /// Messages to the peer were discarded: answers may be among them.
+    /// Messages from or to the peer were discarded: answers may be among them.
     broken: bool,
+}
+
+impl Budget {
+    /// Bytes that an incomplete message of this length counts.
+    fn charge(total: usize) -> u64 {
+        total as u64 + RECORD
+    }
+
+    /// True if a message of this length is admitted.
+    fn admits(&self, total: usize) -> bool {
+        self.used + Self::charge(total) <= HELD
+    }
 }
 
 impl Incoming {
@@ -42,60 +59,84 @@ impl Incoming {
             base: 0,
             beyond: 0,
             partial: BTreeMap::new(),
-            held: 0,
             owes_ack: false,
             broken: false,
         }
     }
 
-    /// Makes each acknowledgement tell that messages to the peer were discarded.
+    /// Makes each acknowledgement tell that messages were discarded.
     pub(super) fn tell_broken(&mut self) {
         (self.broken, self.owes_ack) = (true, true);
     }
 
+    /// Discards incomplete messages.
+    pub(super) fn discard(&mut self, budget: &mut Budget) {
+        for (_, partial) in std::mem::take(&mut self.partial) {
+            budget.used -= Budget::charge(partial.total);
+            self.tell_broken();
+        }
+    }
+
+    /// True if the packet begins a message of several for which there is no memory.
+    pub(super) fn is_refused(&self, data: &Data, segment: &[u8], budget: &Budget) -> bool {
+        let total = data.total.get() as usize;
+        let is_begun = self.partial.contains_key(&data.message.get());
+        !is_begun && segment.len() < total && !budget.admits(total)
+    }
+
     /// Takes a packet. Returns the message that it completes.
-    pub(super) fn take(&mut self, data: &Data, segment: &[u8]) -> Option<Vec<u8>> {
+    pub(super) fn take(
+        &mut self,
+        data: &Data,
+        segment: &[u8],
+        budget: &mut Budget,
+    ) -> Option<Vec<u8>> {
         let Some(at) = data.number.get().checked_sub(self.base) else {
             // A repetition, whose acknowledgement was lost.
             self.owes_ack = true;
             return None;
         };
-        if at >= SPAN || self.held > HELD {
+        let has_arrived = at < SPAN && self.beyond >> at & 1 != 0;
+        if at >= SPAN || (!has_arrived && self.is_refused(data, segment, budget)) {
             return None;
         }
         self.owes_ack = true;
-        if self.beyond >> at & 1 != 0 {
+        if has_arrived {
             return None;
         }
         self.beyond |= 1 << at;
         let whole = self.beyond.trailing_ones();
         self.base += u64::from(whole);
         self.beyond = self.beyond.checked_shr(whole).unwrap_or(0);
-        self.put(data, segment)
+        self.put(data, segment, budget)
     }
 
-    fn put(&mut self, data: &Data, segment: &[u8]) -> Option<Vec<u8>> {
+    fn put(&mut self, data: &Data, segment: &[u8], budget: &mut Budget) -> Option<Vec<u8>> {
         let (message, total) = (data.message.get(), data.total.get() as usize);
         if total == 0 {
             return None;
         }
-        let partial = Partial { total, arrived: 0, segments: BTreeMap::new() };
-        let partial = self.partial.entry(message).or_insert(partial);
+        let partial = self.partial.entry(message).or_insert_with(|| {
+            budget.used += Budget::charge(total);
+            Partial { total, arrived: 0, segments: BTreeMap::new() }
+        });
+        // A stranger's segments may overlap, or be of several messages.
+        let has_room = partial.total == total && partial.arrived + segment.len() <= total;
+        if !has_room || partial.segments.contains_key(&data.offset.get()) {
+            return None;
+        }
         partial.arrived += segment.len();
         partial.segments.insert(data.offset.get(), segment.to_vec());
-        self.held += segment.len() + RECORD;
         if partial.arrived < partial.total {
             return None;
         }
         let Partial { total, segments, .. } = self.partial.remove(&message)?;
+        budget.used -= Budget::charge(total);
         let mut bytes = Vec::with_capacity(total);
         for (offset, segment) in segments {
-            self.held = self.held.saturating_sub(segment.len() + RECORD);
-            // A stranger's segments may overlap.
-            if offset as usize != bytes.len() {
-                continue;
+            if offset as usize == bytes.len() {
+                bytes.extend_from_slice(&segment);
             }
-            bytes.extend_from_slice(&segment);
         }
         (bytes.len() == total).then_some(bytes)
     }

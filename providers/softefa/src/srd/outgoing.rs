@@ -21,6 +21,8 @@ const TRIES: u32 = 13;
 const SILENCE: Duration = Duration::from_millis(500);
 /// Messages whose segments are mixed.
 const MIXED: usize = 4;
+/// Bytes of a long message. Long messages follow each other, so that the receiver holds few.
+const LONG: usize = 1 << 20;
 /// Messages that wait to be sent before the stream is full.
 const ROOM: usize = 16;
 
@@ -149,7 +151,7 @@ impl Outgoing {
         if self.sent.len() >= WINDOW || self.next >= lowest + SPAN || self.waiting.is_empty() {
             return Ok(None);
         }
-        let at = random.below(self.waiting.len().min(MIXED));
+        let at = random.below(self.mixed());
         let Some(waiting) = self.waiting.get_mut(at) else { return Ok(None) };
         let (message, offset) = (Arc::clone(&waiting.message), waiting.offset);
         waiting.offset += self.segment;
@@ -161,6 +163,16 @@ impl Outgoing {
         let packet = self.packet(number, &message, offset);
         self.sent.insert(number, Sent { message, offset, due: now + FIRST_WAIT, tries: 1 });
         Ok(Some(packet))
+    }
+
+    /// Number of messages whose segments are mixed: at most one of them is long.
+    fn mixed(&self) -> usize {
+        let mut long = 0;
+        let fits = |waiting: &&Waiting| {
+            long += usize::from(waiting.message.bytes.len() >= LONG);
+            long <= 1
+        };
+        self.waiting.iter().take(MIXED).take_while(fits).count()
     }
 
     fn packet(&self, number: u64, message: &Message, offset: usize) -> Vec<u8> {

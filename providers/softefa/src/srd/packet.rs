@@ -16,6 +16,9 @@ const ICRC: usize = 4;
 /// Lengths of packets are multiples of it.
 const WORD: usize = 4;
 
+/// Bytes of the shortest segment, except the last of a message.
+const LEAST: usize = 256;
+
 /// A segment of a message. Without a message (`total` is 0) it asks for an acknowledgement.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
@@ -130,9 +133,11 @@ impl<'a> Packet<'a> {
                 let is_padded = rest.len() == segment.len().next_multiple_of(WORD);
                 let end = u64::from(data.offset.get()) + segment.len() as u64;
                 let is_inside = end <= data.total.get().into();
-                let is_empty = segment.is_empty() && data.total.get() != 0;
-                let fits = data.opcode == OPCODE && is_padded && is_inside && !is_empty;
-                fits.then_some(Self::Data(data, segment))
+                let is_last = end == data.total.get().into();
+                let is_short = segment.len() < if is_last { 1 } else { LEAST };
+                let is_probe = data.total.get() == 0;
+                let fits = is_padded && is_inside && (is_probe || !is_short);
+                (data.opcode == OPCODE && fits).then_some(Self::Data(data, segment))
             }
             ACK => {
                 let ack = Ack::read_from_bytes(bytes).ok()?;

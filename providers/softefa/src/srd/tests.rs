@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Gid;
 use super::endpoint::Endpoint;
-use super::packet::Packet;
+use super::packet::{Data, Packet};
 use crate::random::Random;
 
 /// Bytes of a segment.
@@ -243,4 +243,44 @@ fn malformed_packets_are_dropped() {
         while device.next_message().is_some() {}
         while device.next_packet(Duration::ZERO).is_some() {}
     }
+}
+
+/// A packet of a stream with number 2000: a segment of zeroes.
+fn segment(number: u64, message: u64, (offset, total): (usize, usize)) -> Vec<u8> {
+    let len = SEGMENT.min(total - offset);
+    Data::packet((2000, number), message, (offset, total), &vec![0; len])
+}
+
+#[test]
+fn admitted_messages_complete_while_others_are_refused() {
+    const LONGEST: usize = 1 << 30;
+    let mut device = Endpoint::new(1000, SEGMENT, 1);
+    let mut receive = |from: u8, packet: Vec<u8>| {
+        device.receive([from; 16], &packet, Duration::ZERO);
+        let acks = std::iter::from_fn(|| device.next_packet(Duration::ZERO)).count();
+        (acks, device.next_message().map(|(_, message)| message.len()))
+    };
+    // Each peer begins a message of two segments, then one of the longest.
+    for from in 0..8 {
+        assert_eq!(receive(from, segment(0, 0, (0, 2 * SEGMENT))), (1, None));
+    }
+    let admitted = (0..8).map(|from| receive(from, segment(1, 1, (0, LONGEST))).0);
+    assert_eq!(admitted.sum::<usize>(), 3, "messages of 1 GiB in 4 GiB");
+    for from in 0..8 {
+        let done = receive(from, segment(2, 0, (SEGMENT, 2 * SEGMENT)));
+        assert_eq!(done, (1, Some(2 * SEGMENT)));
+        // A message of one packet needs no memory.
+        assert_eq!(receive(from, segment(3, 2, (0, SEGMENT))), (1, Some(SEGMENT)));
+    }
+}
+
+#[test]
+fn a_repeated_offset_counts_once() {
+    let mut device = Endpoint::new(1000, SEGMENT, 1);
+    let total = 2 * SEGMENT;
+    for (number, offset) in [(0, 0), (1, 0), (2, SEGMENT)] {
+        assert_eq!(device.next_message(), None);
+        device.receive(gid(1), &segment(number, 0, (offset, total)), Duration::ZERO);
+    }
+    assert_eq!(device.next_message(), Some((gid(1), vec![0; total])));
 }

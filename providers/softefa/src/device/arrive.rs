@@ -51,8 +51,9 @@ impl World {
         }
         if parcel.op == EFA_IO_RDMA_READ {
             let at = self.find(board, pd, remote, IB_UVERBS_ACCESS_REMOTE_READ);
+            let at = at.ok_or(BAD_ADDRESS)?;
             let mut bytes = vec![0; remote.len as usize];
-            memory::read(at.ok_or(BAD_ADDRESS)?, &mut bytes).map_err(|_| BAD_ADDRESS)?;
+            memory::read(at, &mut bytes).map_err(|_| BAD_ADDRESS)?;
             return Ok(bytes);
         }
         let at = self.find(board, pd, remote, IB_UVERBS_ACCESS_REMOTE_WRITE).ok_or(BAD_ADDRESS)?;

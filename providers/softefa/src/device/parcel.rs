@@ -26,6 +26,15 @@ pub(crate) struct Parcel {
     pub(crate) data: Vec<u8>,
 }
 
+/// A READ of a device on a wire, which waits until its answer would be sent soon.
+#[derive(Debug)]
+pub(crate) struct Read {
+    pub(crate) board: usize,
+    /// The sender's number.
+    pub(crate) number: u64,
+    pub(crate) parcel: Parcel,
+}
+
 /// A message on the wire. The number is the sender's; the answer has it, too.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Letter {

@@ -1,6 +1,6 @@
 //! State of a fabric: its devices, their objects, and the messages on the way.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 use nix::errno::Errno;
@@ -8,6 +8,7 @@ use nix::errno::Errno;
 use super::area::Area;
 use super::message::{Late, Message, Outstanding};
 use super::objects::{Ah, Cq, Mr, Object, Qp};
+use super::parcel::Read;
 use super::port::Port;
 use crate::random::Random;
 use crate::srd::Gid;
@@ -71,6 +72,8 @@ pub(crate) struct World {
     pub(crate) messages: Vec<Message>,
     /// Messages on a wire whose answer is outstanding, by number.
     pub(crate) outstanding: BTreeMap<u64, Outstanding>,
+    /// READs of devices on wires.
+    pub(crate) reads: VecDeque<Read>,
     /// Messages sent on wires.
     pub(crate) posted: u64,
     /// Completions of receives that are still to be written.
@@ -102,6 +105,7 @@ impl Fabric {
             objects: BTreeMap::new(),
             messages: Vec::new(),
             outstanding: BTreeMap::new(),
+            reads: VecDeque::new(),
             posted: 0,
             late: Vec::new(),
             repeats: false,

@@ -25,6 +25,8 @@ const MIXED: usize = 4;
 const LONG: usize = 1 << 20;
 /// Messages that wait to be sent before the stream is full.
 const ROOM: usize = 16;
+/// Bytes of messages that wait before the stream is full. One message may be longer.
+const ROOM_BYTES: usize = 16 << 20;
 
 /// A message on its way.
 #[derive(Debug)]
@@ -87,7 +89,8 @@ impl Outgoing {
 
     /// True if the stream takes a message. `push` accepts messages beyond this limit.
     pub(super) fn has_room(&self) -> bool {
-        self.waiting.len() < ROOM
+        let bytes = self.waiting.iter().map(|waiting| waiting.message.bytes.len());
+        self.waiting.len() < ROOM && bytes.sum::<usize>() < ROOM_BYTES
     }
 
     /// Adds a message.

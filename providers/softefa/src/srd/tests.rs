@@ -284,3 +284,16 @@ fn a_repeated_offset_counts_once() {
     }
     assert_eq!(device.next_message(), Some((gid(1), vec![0; total])));
 }
+
+#[test]
+fn a_stream_is_full_after_many_messages_or_bytes() {
+    for (len, count) in [(10, 16), (1 << 20, 16), (8 << 20, 2), (64 << 20, 1)] {
+        let mut device = Endpoint::new(1000, SEGMENT, 1);
+        let mut sent = 0;
+        while device.has_room(gid(1)) {
+            device.send(gid(1), vec![0; len], Duration::ZERO);
+            sent += 1;
+        }
+        assert_eq!(sent, count, "messages of {len} bytes");
+    }
+}

@@ -9,8 +9,11 @@ use super::outgoing::{Lost, Outgoing};
 use super::packet::{Data, Packet};
 use crate::random::Random;
 
-/// Maximum peers. Packets of others are lost, and others can't be sent to.
-const PEERS: usize = 1024;
+/// Maximum peers. A further one replaces the one that is silent longest; without a silent one its
+/// packets are lost, and it can't be sent to.
+pub(super) const PEERS: usize = 1024;
+/// Silence after which a peer may be forgotten: it has given up its unacknowledged packets.
+const SILENCE: Duration = Duration::from_secs(6);
 
 /// Streams to and from a device.
 #[derive(Debug, Default)]
@@ -20,6 +23,15 @@ struct Peer {
 }
 
 impl Peer {
+    /// Time since which the peer is silent; `None` while messages to or from it are on their way.
+    fn silent_since(&self) -> Option<Duration> {
+        if self.incoming.as_ref().is_some_and(Incoming::has_partial) {
+            return None;
+        }
+        let sent = self.outgoing.as_ref().map_or(Some(Duration::ZERO), Outgoing::idle_since)?;
+        Some(self.incoming.as_ref().map_or(sent, |incoming| incoming.heard.max(sent)))
+    }
+
     /// Ends the stream to the device, and tells the device. False without a stream.
     fn end(&mut self) -> bool {
         let has_ended = self.outgoing.take().is_some();
@@ -61,10 +73,28 @@ impl Endpoint {
         }
     }
 
-    /// Device with this GID; `None` beyond the maximum.
-    fn peer(&mut self, gid: Gid) -> Option<&mut Peer> {
-        let is_known = self.peers.contains_key(&gid) || self.peers.len() < PEERS;
-        is_known.then(|| self.peers.entry(gid).or_default())
+    /// Device with this GID, in the place of a silent one if need be; `None` beyond the maximum.
+    fn peer(&mut self, gid: Gid, now: Duration) -> Option<&mut Peer> {
+        if !self.peers.contains_key(&gid) && self.peers.len() >= PEERS {
+            self.discard(now);
+            let silent = self.peers.iter().filter_map(|(gid, peer)| {
+                let since = peer.silent_since()?;
+                (now.saturating_sub(since) >= SILENCE).then_some((since, *gid))
+            });
+            let (_, silent) = silent.min()?;
+            self.lose(silent);
+            self.peers.remove(&silent);
+        }
+        Some(self.peers.entry(gid).or_default())
+    }
+
+    /// Discards incomplete messages of silent peers, which have given them up.
+    fn discard(&mut self, now: Duration) {
+        for incoming in self.peers.values_mut().filter_map(|peer| peer.incoming.as_mut()) {
+            if now.saturating_sub(incoming.heard) >= SILENCE {
+                incoming.discard(&mut self.budget);
+            }
+        }
     }
 
     /// True if a message to the device would be sent soon.
@@ -76,7 +106,7 @@ impl Endpoint {
     /// Sends a message, which is not empty.
     pub(crate) fn send(&mut self, to: Gid, message: Vec<u8>, now: Duration) {
         let (stream, segment) = (self.next_stream, self.segment);
-        let Some(peer) = self.peer(to) else {
+        let Some(peer) = self.peer(to, now) else {
             self.lost.push(to);
             return;
         };
@@ -100,16 +130,15 @@ impl Endpoint {
     /// Takes a packet. Malformed ones are dropped.
     pub(crate) fn receive(&mut self, from: Gid, packet: &[u8], now: Duration) {
         let Some(packet) = Packet::parse(packet) else { return };
-        let Some(peer) = self.peer(from) else { return };
         match packet {
             Packet::Ack(ack) => {
-                let stream = peer.outgoing.as_mut();
+                let stream = self.peers.get_mut(&from).and_then(|peer| peer.outgoing.as_mut());
                 if stream.is_some_and(|stream| stream.acknowledge(&ack, now) == Err(Lost)) {
                     self.lose(from);
                 }
             }
             Packet::Data(data, segment) => {
-                if let Some(message) = self.take(from, &data, segment) {
+                if let Some(message) = self.take(from, (&data, segment), now) {
                     self.arrived.push_back((from, message));
                 }
             }
@@ -117,21 +146,33 @@ impl Endpoint {
     }
 
     /// Takes a segment of a message. Returns the message that it completes.
-    fn take(&mut self, from: Gid, data: &Data, segment: &[u8]) -> Option<Vec<u8>> {
+    fn take(
+        &mut self,
+        from: Gid,
+        (data, segment): (&Data, &[u8]),
+        now: Duration,
+    ) -> Option<Vec<u8>> {
         let stream = data.stream.get();
-        self.peer(from)?;
+        self.peer(from, now)?;
         let Self { peers, budget, .. } = self;
         let incoming = &mut peers.get_mut(&from)?.incoming;
-        let incoming = incoming.get_or_insert_with(|| Incoming::new(stream));
+        let incoming = incoming.get_or_insert_with(|| Incoming::new(stream, now));
         if stream > incoming.stream {
             incoming.discard(budget);
-            *incoming = Incoming::new(stream);
+            *incoming = Incoming::new(stream, now);
         }
         // A packet of an earlier stream is late.
         if stream != incoming.stream {
             return None;
         }
-        incoming.take(data, segment, budget)
+        incoming.heard = now;
+        let is_refused = incoming.is_refused(data, segment, budget);
+        let message = incoming.take(data, segment, budget);
+        if is_refused {
+            // The repetition of the packet finds the memory.
+            self.discard(now);
+        }
+        message
     }
 
     /// Ends the stream to a device: it is gone.

@@ -1,6 +1,7 @@
 //! Stream from a peer: each packet is taken once, and messages are put together.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::outgoing::SPAN;
 use super::packet::{Ack, Data};
@@ -29,6 +30,8 @@ struct Partial {
 #[derive(Debug)]
 pub(super) struct Incoming {
     pub(super) stream: u64,
+    /// Time of the last packet.
+    pub(super) heard: Duration,
     /// Number of the first missing packet.
     base: u64,
     /// Bit n: packet `base` + n has arrived.
@@ -53,9 +56,10 @@ impl Budget {
 }
 
 impl Incoming {
-    pub(super) fn new(stream: u64) -> Self {
+    pub(super) fn new(stream: u64, now: Duration) -> Self {
         Self {
             stream,
+            heard: now,
             base: 0,
             beyond: 0,
             partial: BTreeMap::new(),
@@ -67,6 +71,11 @@ impl Incoming {
     /// Makes each acknowledgement tell that messages were discarded.
     pub(super) fn tell_broken(&mut self) {
         (self.broken, self.owes_ack) = (true, true);
+    }
+
+    /// True while segments of a message are missing.
+    pub(super) fn has_partial(&self) -> bool {
+        !self.partial.is_empty()
     }
 
     /// Discards incomplete messages.

@@ -101,10 +101,19 @@ impl Outgoing {
         self.waiting.push_back(Waiting { message, offset: 0 });
     }
 
+    /// True if nothing waits to be sent or acknowledged.
+    fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.sent.is_empty()
+    }
+
+    /// Time of the last message or acknowledgement of an idle stream.
+    pub(super) fn idle_since(&self) -> Option<Duration> {
+        self.is_idle().then_some(self.heard)
+    }
+
     /// Asks a silent peer for an acknowledgement, which it owes if it lives.
     pub(super) fn probe(&mut self, now: Duration) {
-        let is_idle = self.waiting.is_empty() && self.sent.is_empty();
-        if is_idle && now.saturating_sub(self.heard) >= SILENCE {
+        if self.is_idle() && now.saturating_sub(self.heard) >= SILENCE {
             self.push(Vec::new(), now);
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Gid;
-use super::endpoint::Endpoint;
+use super::endpoint::{Endpoint, PEERS};
 use super::packet::{Data, Packet};
 use crate::random::Random;
 
@@ -295,5 +295,49 @@ fn a_stream_is_full_after_many_messages_or_bytes() {
             sent += 1;
         }
         assert_eq!(sent, count, "messages of {len} bytes");
+    }
+}
+
+#[test]
+fn silent_peers_make_room_for_others() {
+    let ack = {
+        let mut device = Endpoint::new(1000, SEGMENT, 1);
+        device.receive(gid(1), &segment(0, 0, (0, 10)), Duration::ZERO);
+        device.next_packet(Duration::ZERO).unwrap().1
+    };
+    let mut device = Endpoint::new(1000, SEGMENT, 1);
+    let peer = |number: usize| {
+        let mut gid = [0; 16];
+        gid[..8].copy_from_slice(&(number as u64).to_be_bytes());
+        gid
+    };
+    let mut arrives = |number: usize, now: u64| {
+        let now = Duration::from_secs(now);
+        // An acknowledgement of a stranger makes no peer.
+        device.receive(peer(number + 100_000), &ack, now);
+        device.receive(peer(number), &segment(0, 0, (0, 10)), now);
+        device.next_message().is_some()
+    };
+    for number in 0..PEERS {
+        assert!(arrives(number, number as u64 / 1000), "peer {number}");
+    }
+    assert!(!arrives(PEERS, 2), "no peer is silent");
+    assert!(arrives(PEERS, 6), "peers are silent since the beginning");
+    assert!(!arrives(1, 6), "a message came twice");
+    assert!(arrives(0, 6), "the first one was forgotten");
+}
+
+#[test]
+fn a_silent_peer_lets_go_of_its_memory() {
+    let mut device = Endpoint::new(1000, SEGMENT, 1);
+    let now = Duration::from_secs;
+    for from in 0..4 {
+        device.receive(gid(from), &segment(0, 0, (0, 1 << 30)), now(0));
+    }
+    for (from, time, answers) in [(4, 1, 0), (4, 7, 0), (4, 7, 1)] {
+        while device.next_packet(now(time)).is_some() {}
+        device.receive(gid(from), &segment(0, 0, (0, 1 << 30)), now(time));
+        let acks = std::iter::from_fn(|| device.next_packet(now(time)));
+        assert_eq!(acks.filter(|(to, _)| *to == gid(from)).count(), answers, "{time} s");
     }
 }

@@ -57,11 +57,15 @@ impl World {
             return Ok(bytes);
         }
         let at = self.find(board, pd, remote, IB_UVERBS_ACCESS_REMOTE_WRITE).ok_or(BAD_ADDRESS)?;
+        let before = self.recvs_taken(target);
         let taken = match parcel.imm {
             Some(_) => Some(self.take_recv(target).ok_or(Refusal::NotReady)?),
             None => None,
         };
-        memory::write(at, &parcel.data).map_err(|_| BAD_ADDRESS)?;
+        if memory::write(at, &parcel.data).is_err() {
+            self.put_recv_back(target, before);
+            return Err(BAD_ADDRESS);
+        }
         if let Some((req_id, _)) = taken {
             self.complete_recv(target, Received { req_id, len: remote.len, ..received });
         }
@@ -78,18 +82,27 @@ impl World {
         received: Received,
     ) -> Checked<Vec<u8>> {
         let skip = if parcel.is_srd { 0 } else { GRH };
-        let before = self.qp(target).map_or(0, |qp| qp.rq.taken);
+        let before = self.recvs_taken(target);
         let (req_id, pieces) = self.take_recv(target).ok_or(Refusal::NotReady)?;
         if let Err(refusal) = self.scatter(board, pd, &pieces, skip, &parcel.data) {
-            // The receive stays in the queue.
-            if let Some(qp) = self.qp_mut(target) {
-                qp.rq.taken = before;
-            }
+            self.put_recv_back(target, before);
             return Err(at_the_peer(refusal));
         }
         let len = (parcel.data.len() as u64 + skip) as u32;
         self.complete_recv(target, Received { req_id, len, ..received });
         Ok(Vec::new())
+    }
+
+    /// Elements taken from a receive queue.
+    fn recvs_taken(&self, target: u32) -> u32 {
+        self.qp(target).map_or(0, |qp| qp.rq.taken)
+    }
+
+    /// Puts a taken receive back into its queue.
+    fn put_recv_back(&mut self, target: u32, before: u32) {
+        if let Some(qp) = self.qp_mut(target) {
+            qp.rq.taken = before;
+        }
     }
 
     /// Takes a receive; `None` from an empty queue.

@@ -1,7 +1,11 @@
 //! Messages between devices, and their layout on a wire.
 
 use uverbs_kernel_abi::efa::io::{
-    EFA_IO_COMP_STATUS_REMOTE_ERROR_BAD_STATUS, EFA_IO_RDMA_READ, EFA_IO_RDMA_WRITE, EFA_IO_SEND,
+    EFA_IO_COMP_STATUS_REMOTE_ERROR_ABORT, EFA_IO_COMP_STATUS_REMOTE_ERROR_BAD_ADDRESS,
+    EFA_IO_COMP_STATUS_REMOTE_ERROR_BAD_DEST_QPN, EFA_IO_COMP_STATUS_REMOTE_ERROR_BAD_LENGTH,
+    EFA_IO_COMP_STATUS_REMOTE_ERROR_BAD_STATUS, EFA_IO_COMP_STATUS_REMOTE_ERROR_FEATURE_MISMATCH,
+    EFA_IO_COMP_STATUS_REMOTE_ERROR_RNR, EFA_IO_COMP_STATUS_REMOTE_ERROR_UNKNOWN_PEER,
+    EFA_IO_RDMA_READ, EFA_IO_RDMA_WRITE, EFA_IO_SEND,
 };
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -54,6 +58,18 @@ const IMMEDIATE: u8 = 2;
 const DONE: u8 = 0;
 const FAILED: u8 = 1;
 const NOT_READY: u8 = 2;
+
+/// Statuses that a peer may tell.
+const REMOTE_ERRORS: [u8; 8] = [
+    EFA_IO_COMP_STATUS_REMOTE_ERROR_BAD_ADDRESS,
+    EFA_IO_COMP_STATUS_REMOTE_ERROR_ABORT,
+    EFA_IO_COMP_STATUS_REMOTE_ERROR_BAD_DEST_QPN,
+    EFA_IO_COMP_STATUS_REMOTE_ERROR_RNR,
+    EFA_IO_COMP_STATUS_REMOTE_ERROR_BAD_LENGTH,
+    EFA_IO_COMP_STATUS_REMOTE_ERROR_BAD_STATUS,
+    EFA_IO_COMP_STATUS_REMOTE_ERROR_UNKNOWN_PEER,
+    EFA_IO_COMP_STATUS_REMOTE_ERROR_FEATURE_MISMATCH,
+];
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -140,8 +156,9 @@ impl Letter {
             let outcome = match (header.outcome, header.status) {
                 (DONE, _) => Ok(data.to_vec()),
                 (NOT_READY, _) => Err(Refusal::NotReady),
-                (_, 0) => Err(Refusal::Failed(EFA_IO_COMP_STATUS_REMOTE_ERROR_BAD_STATUS)),
-                (_, status) => Err(Refusal::Failed(status)),
+                (FAILED, status) if REMOTE_ERRORS.contains(&status) => Err(Refusal::Failed(status)),
+                (FAILED, _) => Err(Refusal::Failed(EFA_IO_COMP_STATUS_REMOTE_ERROR_BAD_STATUS)),
+                _ => return None,
             };
             return Some(Self::Answer(header.number.get(), outcome));
         }
@@ -204,5 +221,22 @@ mod tests {
             let bytes = answer(8, &outcome);
             assert_eq!(Letter::parse(from, &bytes), Some(Letter::Answer(8, outcome)));
         }
+    }
+
+    #[test]
+    fn a_peer_tells_remote_errors_alone() {
+        let told = |status| {
+            let bytes = answer(8, &Err(Refusal::Failed(status)));
+            Letter::parse([7; 16], &bytes)
+        };
+        for status in 0..=u8::MAX {
+            let is_remote = matches!(status, 7..=12 | 14 | 18);
+            let expected = if is_remote { status } else { 12 };
+            let outcome = Err(Refusal::Failed(expected));
+            assert_eq!(told(status), Some(Letter::Answer(8, outcome)), "status {status}");
+        }
+        let mut bytes = answer(8, &Ok(Vec::new()));
+        bytes[1] = 3;
+        assert_eq!(Letter::parse([7; 16], &bytes), None, "an unknown outcome");
     }
 }

@@ -12,8 +12,9 @@ use crate::random::Random;
 /// Maximum peers. A further one replaces the one that is silent longest; without a silent one its
 /// packets are lost, and it can't be sent to.
 pub(super) const PEERS: usize = 1024;
-/// Silence after which a peer may be forgotten: it has given up its unacknowledged packets.
-const SILENCE: Duration = Duration::from_secs(6);
+/// Silence after which a peer may be forgotten, and begins a stream with any number: it repeats
+/// unacknowledged packets more often.
+const SILENCE: Duration = Duration::from_secs(5);
 
 /// Streams to and from a device.
 #[derive(Debug, Default)]
@@ -157,7 +158,9 @@ impl Endpoint {
         let Self { peers, budget, .. } = self;
         let incoming = &mut peers.get_mut(&from)?.incoming;
         let incoming = incoming.get_or_insert_with(|| Incoming::new(stream, now));
-        if stream > incoming.stream {
+        // A device whose clock was set back begins an earlier stream.
+        let is_silent = now.saturating_sub(incoming.heard) >= SILENCE;
+        if stream > incoming.stream || (stream != incoming.stream && is_silent) {
             incoming.discard(budget);
             *incoming = Incoming::new(stream, now);
         }

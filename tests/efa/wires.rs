@@ -180,3 +180,31 @@ fn a_receive_may_come_late() {
     two.expect(2, 16);
     assert_eq!((one.done().id, two.done().id), (1, 2));
 }
+
+#[test]
+fn a_peer_without_room_leaves_the_way_to_others() {
+    let fabric = Fabric::new();
+    let attach = |last| {
+        let IpAddr::V4(v4) = ip(last) else { unreachable!() };
+        let wire = fabric.attach(&[Address { gid: v4.to_ipv6_mapped().octets(), lid: 0 }]);
+        SoftEfa::builder().wire(ip(last), wire).stepped().build().expect("a device")
+    };
+    let [a, b, c] = [1, 2, 3].map(attach);
+    let mut one = Side::<Srd>::new(&a, &local(1));
+    let (silent, mut two) = (Side::new(&b, &local(2)), Side::new(&c, &local(3)));
+    let (to_silent, to_two) = (one.to(&silent), one.to(&two));
+    for id in 0..100 {
+        let mut batch = one.qp.batch();
+        batch.send_inline_to(id, b"waits", &to_silent).unwrap();
+        batch.ring();
+        a.step();
+    }
+    two.expect(1, 16);
+    let mut batch = one.qp.batch();
+    batch.send_inline_to(100, b"text", &to_two).unwrap();
+    batch.ring();
+    // One step sends it, another one its packet.
+    a.step();
+    a.step();
+    assert_eq!(two.done().id, 1);
+}

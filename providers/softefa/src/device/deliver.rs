@@ -98,10 +98,9 @@ impl World {
             return false;
         }
         let index = self.random(self.messages.len());
-        let is_due = |message: &Message| message.due.is_none_or(|due| due <= Instant::now());
-        let index = match is_due(&self.messages[index]) {
+        let index = match self.is_ready(&self.messages[index]) {
             true => Some(index),
-            false => self.messages.iter().position(is_due),
+            false => self.messages.iter().position(|message| self.is_ready(message)),
         };
         let Some(index) = index else { return false };
         let message = self.messages.swap_remove(index);
@@ -116,11 +115,7 @@ impl World {
             return self.finish(message, if parcel.is_srd { outcome } else { Ok(Vec::new()) });
         }
         match &self.boards[board].port {
-            Some(port) if port::is_address(to) => {
-                if !port.has_room(to) {
-                    self.messages.push(message);
-                    return false;
-                }
+            Some(_) if port::is_address(to) => {
                 self.post(board, to, &parcel, message);
                 true
             }
@@ -131,6 +126,19 @@ impl World {
                 self.finish(message, Err(Refusal::Failed(status)))
             }
         }
+    }
+
+    /// True if a message is due, and its destination has room.
+    fn is_ready(&self, message: &Message) -> bool {
+        if message.due.is_some_and(|due| due > Instant::now()) {
+            return false;
+        }
+        let Some((board, qp)) = self.board_of(message.from).zip(self.qp(message.from)) else {
+            return true;
+        };
+        let to = self.ah(board, |ah| ah.number == message.request.ah && ah.pd == qp.pd);
+        let (Some(to), Some(port)) = (to, &self.boards[board].port) else { return true };
+        self.boards.iter().any(|board| board.gid == to.gid) || port.has_room(to.gid)
     }
 
     /// Checks a work request at its sender. Returns its destination, and the message with its data.

@@ -14,7 +14,7 @@ use zerocopy::FromBytes;
 
 use super::message::{Checked, MAX_MESSAGE, MAX_RDMA, Message, Refusal};
 use super::objects::{Ah, Object, Qp};
-use super::parcel::Parcel;
+use super::parcel::{HEADER, Parcel};
 use super::port;
 use super::request::{self, Content};
 use super::world::World;
@@ -138,7 +138,12 @@ impl World {
         };
         let to = self.ah(board, |ah| ah.number == message.request.ah && ah.pd == qp.pd);
         let (Some(to), Some(port)) = (to, &self.boards[board].port) else { return true };
-        self.boards.iter().any(|board| board.gid == to.gid) || port.has_room(to.gid)
+        let has_room = match qp.is_srd {
+            true => port.has_room(to.gid),
+            // A datagram completes when it has left the device.
+            false => port.sends_now(to.gid, HEADER + message.request.len() as usize),
+        };
+        has_room || self.boards.iter().any(|board| board.gid == to.gid)
     }
 
     /// Checks a work request at its sender. Returns its destination, and the message with its data.

@@ -71,6 +71,9 @@ const REMOTE_ERRORS: [u8; 8] = [
     EFA_IO_COMP_STATUS_REMOTE_ERROR_FEATURE_MISMATCH,
 ];
 
+/// Bytes of a request without its data.
+pub(crate) const HEADER: usize = size_of::<Request>();
+
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct Request {

@@ -38,6 +38,11 @@ impl Port {
         self.endpoint.has_room(to)
     }
 
+    /// True if the packets of a message of `len` bytes would be sent at once.
+    pub(crate) fn sends_now(&self, to: Gid, len: usize) -> bool {
+        self.endpoint.sends_now(to, len)
+    }
+
     /// Sends a message.
     pub(crate) fn send(&mut self, to: Gid, message: Vec<u8>) {
         let now = self.now();

@@ -104,6 +104,12 @@ impl Endpoint {
         stream.is_none_or(Outgoing::has_room)
     }
 
+    /// True if the packets of a message of `len` bytes would be sent at once.
+    pub(crate) fn sends_now(&self, to: Gid, len: usize) -> bool {
+        let stream = self.peers.get(&to).and_then(|peer| peer.outgoing.as_ref());
+        stream.is_none_or(|stream| stream.sends_now(len))
+    }
+
     /// Sends a message, which is not empty.
     pub(crate) fn send(&mut self, to: Gid, message: Vec<u8>, now: Duration) {
         let (stream, segment) = (self.next_stream, self.segment);

@@ -93,6 +93,13 @@ impl Outgoing {
         self.waiting.len() < ROOM && bytes.sum::<usize>() < ROOM_BYTES
     }
 
+    /// True if the packets of a message of `len` bytes would be sent at once. An idle stream takes
+    /// each message.
+    pub(super) fn sends_now(&self, len: usize) -> bool {
+        let packets = len.div_ceil(self.segment);
+        self.waiting.is_empty() && (self.sent.is_empty() || packets <= self.room())
+    }
+
     /// Adds a message.
     pub(super) fn push(&mut self, bytes: Vec<u8>, now: Duration) {
         let message = Arc::new(Message { number: self.messages, bytes });
@@ -159,8 +166,7 @@ impl Outgoing {
             let (number, message, offset) = (*number, Arc::clone(&sent.message), sent.offset);
             return Ok(Some(self.packet(number, &message, offset)));
         }
-        let lowest = self.sent.first_key_value().map_or(self.next, |(number, _)| *number);
-        if self.sent.len() >= WINDOW || self.next >= lowest + SPAN || self.waiting.is_empty() {
+        if self.room() == 0 || self.waiting.is_empty() {
             return Ok(None);
         }
         let at = random.below(self.mixed());
@@ -175,6 +181,13 @@ impl Outgoing {
         let packet = self.packet(number, &message, offset);
         self.sent.insert(number, Sent { message, offset, due: now + FIRST_WAIT, tries: 1 });
         Ok(Some(packet))
+    }
+
+    /// Number of further packets that may be in flight.
+    fn room(&self) -> usize {
+        let lowest = self.sent.first_key_value().map_or(self.next, |(number, _)| *number);
+        let span = (lowest + SPAN).saturating_sub(self.next) as usize;
+        span.min(WINDOW.saturating_sub(self.sent.len()))
     }
 
     /// Number of messages whose segments are mixed: at most one of them is long.

@@ -355,3 +355,18 @@ fn a_silent_stream_gives_way_to_any_number() {
     assert!(arrives(2000, 5000));
     assert!(!arrives(1999, 5001));
 }
+
+#[test]
+fn a_datagram_fits_while_its_packets_would_be_sent_at_once() {
+    let mut device = Endpoint::new(1000, SEGMENT, 1);
+    let mut flying = 0;
+    while device.sends_now(gid(1), 3 * SEGMENT) {
+        device.send(gid(1), vec![7; 3 * SEGMENT], Duration::ZERO);
+        assert!(!device.sends_now(gid(1), 1), "the message waits");
+        flying += std::iter::from_fn(|| device.next_packet(Duration::ZERO)).count();
+        assert_eq!(flying % 3, 0);
+    }
+    assert_eq!(flying, 30, "in a window of 32");
+    assert!(device.sends_now(gid(1), 2 * SEGMENT));
+    assert!(device.sends_now(gid(2), 3 * SEGMENT));
+}

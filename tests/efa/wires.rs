@@ -208,3 +208,29 @@ fn a_peer_without_room_leaves_the_way_to_others() {
     a.step();
     assert_eq!(two.done().id, 1);
 }
+
+/// More READs than answers that wait to be sent.
+#[test]
+fn many_reads_are_answered() {
+    let fabric = Fabric::new();
+    let [a, b] = [1, 2].map(|last| device(&fabric, last, bad(), 1));
+    let (mut one, two) = (Side::<Srd>::new(&a, &local(1)), Side::new(&b, &local(2)));
+    let (to, _back) = (one.to(&two), two.to(&one));
+    let memory = two.pd.expose(50_000, AccessFlags::REMOTE_READ).expect("exposed");
+    memory.write(0, &pattern(50_000, 9)).unwrap();
+    let frames = (0..COUNT).map(|_| one.filled(50_000, 0)).collect::<Vec<_>>();
+    let mut batch = one.qp.batch();
+    for (id, frame) in (0..).zip(frames) {
+        batch.read_from(id, frame, memory.remote(0), &to).unwrap();
+    }
+    batch.ring();
+    let ids = (0..COUNT).map(|_| {
+        let read = one.done();
+        assert_eq!(read.result, Ok(Completed::Read));
+        assert!(*read.frame.unwrap() == pattern(50_000, 9)[..], "READ {}", read.id);
+        read.id
+    });
+    let mut ids: Vec<_> = ids.collect();
+    ids.sort_unstable();
+    assert!(ids.into_iter().eq(0..COUNT));
+}

@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //!
-//! The door forwards all calls.
+//! The door forwards commands and mappings.
 
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
@@ -31,10 +31,11 @@ impl DeviceSource for Quiet {
     }
 }
 
+/// Forwards commands and mappings. Polls do not drive the device, so that they are counted alone.
 #[derive(Debug)]
 struct QuietDoor(Arc<dyn UverbsDoor>);
 
-// SAFETY: forwards all calls.
+// SAFETY: forwards commands and mappings.
 unsafe impl UverbsDoor for QuietDoor {
     unsafe fn ioctl(&self, command: &mut [u64]) -> Result<(), Errno> {
         // SAFETY: by the contract of `ioctl`.

@@ -127,14 +127,14 @@ fn hashed(
             let mut hasher = Sha256::new();
             for piece in waiting {
                 hasher.update(&piece);
-                // Its buffer is for another piece. Fails behind the last one.
+                // Returns the buffer for reuse. Fails after the last piece.
                 let _ = back.send(piece);
             }
             hasher.finalize().into()
         });
         let spare = || spare.try_recv().unwrap_or_default();
         pieces(args, side, window, len, (file, path), (hasher, spare))?;
-        // A panic is this thread's, too.
+        // Resumes a panic of the hash thread.
         Ok(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })
 }
@@ -165,13 +165,13 @@ fn pieces(
         }
         let mut piece = spare();
         piece.resize(count as usize, 0);
-        // Copied before use: the sender may still write there. Then it may on purpose.
+        // Copy the piece: the sender may overwrite the slot until and after the credit.
         window.read((taken % u64::from(args.pieces) * args.piece) as usize, &mut piece)?;
         (taken, done) = (taken + 1, done + count);
         side.say(&Message::Credit { taken })?;
         let written = file.write_all(&piece);
         written.map_err(|error| Error::File { path: path.to_owned(), error })?;
-        // It ends with this channel.
+        // Fails only if the hash thread panicked; `hashed` reports it.
         let _ = hasher.send(piece);
         progress.tick(done, Instant::now());
     }

@@ -22,6 +22,8 @@ use crate::base::progress::{Length, Progress};
 const FLUSH: Duration = Duration::from_secs(600);
 /// Bytes read at a time for the hash.
 const BLOCK: usize = 1 << 20;
+/// Interval of looks at the receiver's messages while the hash is behind.
+const LOOK: Duration = Duration::from_millis(20);
 /// Bytes by which the pieces may be ahead of the hash, for which the receiver waits at the end.
 const AHEAD: u64 = 64 << 20;
 
@@ -52,10 +54,13 @@ pub(crate) fn send(args: &SendArgs) -> Result<(), Error> {
     output::print(&format!("{len} bytes in {:.3} s, {rate:.1} MB/s\n", took.as_secs_f64()))
 }
 
-/// Length of the file. One without a size, such as a block device, is read through.
+/// Length of the file. A file without a size, such as a block device, is read through; so is a file
+/// of sysfs, which ends before its size.
 fn length(file: &mut File) -> io::Result<u64> {
     let metadata = file.metadata()?;
-    if metadata.is_file() && metadata.len() != 0 {
+    if let (true, Some(last)) = (metadata.is_file(), metadata.len().checked_sub(1))
+        && matches!(file.read_at(&mut [0], last), Ok(1))
+    {
         return Ok(metadata.len());
     }
     let len = io::copy(file, &mut io::sink())?;
@@ -65,7 +70,7 @@ fn length(file: &mut File) -> io::Result<u64> {
 
 /// Thread that hashes the file while it is sent.
 struct Hashing {
-    thread: JoinHandle<io::Result<[u8; HASH]>>,
+    thread: Option<JoinHandle<io::Result<[u8; HASH]>>>,
     /// Bytes hashed, after each block.
     blocks: Receiver<u64>,
     done: u64,
@@ -77,26 +82,26 @@ impl Hashing {
         let (tell, blocks) = channel();
         let run = move || hash(&file, len, &tell);
         let thread = thread::Builder::new().name("hash".to_owned()).spawn(run)?;
-        Ok(Self { thread, blocks, done: 0 })
+        Ok(Self { thread: Some(thread), blocks, done: 0 })
     }
 
-    /// Waits until so many bytes are hashed.
-    fn reach(&mut self, bytes: u64, limit: Duration) -> io::Result<()> {
-        while self.done < bytes {
-            match self.blocks.recv_timeout(limit) {
-                Ok(done) => self.done = done,
-                Err(RecvTimeoutError::Timeout) => return Err(io::ErrorKind::TimedOut.into()),
-                // It failed, as `end` reports.
-                Err(RecvTimeoutError::Disconnected) => break,
+    /// Waits for the next block of a file that is not hashed yet. False if none came in time.
+    fn advance(&mut self, limit: Duration) -> io::Result<bool> {
+        match self.blocks.recv_timeout(limit) {
+            Ok(done) => self.done = done,
+            Err(RecvTimeoutError::Timeout) => return Ok(false),
+            // It failed.
+            Err(RecvTimeoutError::Disconnected) => {
+                self.end()?;
             }
         }
-        Ok(())
+        Ok(true)
     }
 
-    /// The hash.
-    fn end(mut self, len: u64, limit: Duration) -> io::Result<[u8; HASH]> {
-        self.reach(len, limit)?;
-        let ended = self.thread.join();
+    /// The hash. Waits for the end of the thread.
+    fn end(&mut self) -> io::Result<[u8; HASH]> {
+        let ended = self.thread.take().map(JoinHandle::join);
+        let ended = ended.ok_or_else(|| io::Error::other("the thread of the hash has ended"))?;
         ended.unwrap_or_else(|_| Err(io::Error::other("the thread of the hash panicked")))
     }
 }
@@ -220,8 +225,10 @@ impl Sending {
             let count = (len - done).min(self.piece) as usize;
             frame.set_len(count);
             file.read_exact(&mut frame).map_err(shorter).map_err(Broken::Here)?;
-            let late = hashing.reach(done.saturating_sub(AHEAD), self.side.timeout);
-            late.map_err(Broken::Here)?;
+            self.wait_for_hash(&mut hashing, done.saturating_sub(AHEAD), sent)?;
+            if self.verdict.is_some() {
+                break;
+            }
             if done + count as u64 == len {
                 longer(file)?;
             }
@@ -232,7 +239,10 @@ impl Sending {
             progress.tick(done, Instant::now());
         }
         if self.verdict.is_none() {
-            let hash = hashing.end(len, self.side.timeout).map_err(Broken::Here)?;
+            self.wait_for_hash(&mut hashing, len, sent)?;
+        }
+        if self.verdict.is_none() {
+            let hash = hashing.end().map_err(Broken::Here)?;
             self.side.say(&Message::Hashed { hash })?;
         }
         drop(progress);
@@ -242,6 +252,28 @@ impl Sending {
             }
             self.hear(sent, "the receiver's verdict", FLUSH)?;
         }
+    }
+
+    /// Waits until so many bytes are hashed, or for the receiver's verdict.
+    fn wait_for_hash(
+        &mut self,
+        hashing: &mut Hashing,
+        bytes: u64,
+        sent: u64,
+    ) -> Result<(), Broken> {
+        let mut last = Instant::now();
+        while hashing.done < bytes && self.verdict.is_none() {
+            if hashing.advance(LOOK).map_err(Broken::Here)? {
+                last = Instant::now();
+            } else if last.elapsed() > self.side.timeout {
+                return Err(Broken::Here(io::ErrorKind::TimedOut.into()));
+            }
+            match self.hear(sent, "a message", Duration::ZERO) {
+                Ok(()) | Err(Error::Silence { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 
     /// Waits for one event.
@@ -278,10 +310,21 @@ mod tests {
         io::Write::write_all(&mut file, b"abcd").unwrap();
         file.rewind().unwrap();
         assert_eq!(length(&mut file).unwrap(), 4);
-        let hashing = Hashing::start(&file, 3).unwrap();
-        let hash = hashing.end(3, Duration::from_secs(20)).unwrap();
-        assert_eq!(hash[..4], [0xba, 0x78, 0x16, 0xbf]);
-        let longer = Hashing::start(&file, 5).unwrap().end(5, Duration::from_secs(20));
+        let limit = Duration::from_secs(20);
+        let mut hashing = Hashing::start(&file, 3).unwrap();
+        assert!(hashing.advance(limit).unwrap());
+        assert_eq!(hashing.done, 3);
+        assert_eq!(hashing.end().unwrap()[..4], [0xba, 0x78, 0x16, 0xbf]);
+        let longer = Hashing::start(&file, 5).unwrap().advance(limit);
         assert!(longer.unwrap_err().to_string().contains("shorter"));
+    }
+
+    #[test]
+    fn a_file_that_ends_before_its_size_is_read_through() {
+        let mut file = File::open("/sys/class/net/lo/mtu").unwrap();
+        let len = length(&mut file).unwrap();
+        assert!(file.metadata().unwrap().len() > len);
+        let mut text = String::new();
+        assert_eq!(file.read_to_string(&mut text).unwrap() as u64, len);
     }
 }

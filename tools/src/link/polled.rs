@@ -44,7 +44,7 @@ impl PolledConnection {
         let start = Instant::now();
         let mut left = false;
         loop {
-            match self.cq.wait(if left { Duration::ZERO } else { LOOK }) {
+            match self.cq.wait(if left { Duration::ZERO } else { LOOK.min(limit) }) {
                 Ok(done) => match done.result {
                     Ok(_) => return Ok(Some(done)),
                     Err(_) if self.has_left()? => return Ok(None),

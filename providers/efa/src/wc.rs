@@ -119,14 +119,18 @@ impl EfaCqe {
         }
     }
 
-    /// GID of the sender, if its address handle is unknown. Zero unless the completion queue has
-    /// GIDs of senders.
+    /// GID of the sender, if its address handle is unknown. It is zero unless the completion queue
+    /// has GIDs of senders; a WRITE has the upper half of its length in its place.
     #[inline(always)]
     pub(crate) fn gid(self) -> Option<Gid> {
         let is_long = self.size as usize >= size_of::<efa_io_rx_cdesc_ex>();
         let is_unknown = self.half(offset_of!(efa_io_rx_cdesc, ah)) == UNKNOWN_AH;
+        if !is_long || !is_unknown || self.operation() == abi::EFA_IO_RDMA_WRITE {
+            return None;
+        }
         let at = offset_of!(efa_io_rx_cdesc_ex, u);
-        (is_long && is_unknown).then(|| Gid(std::array::from_fn(|byte| self.byte(at + byte))))
+        let gid = Gid(std::array::from_fn(|byte| self.byte(at + byte)));
+        (gid != Gid::default()).then_some(gid)
     }
 
     /// Bytes of a received message that are in the receive's own buffer: none of a WRITE.
@@ -244,11 +248,10 @@ impl View for Wc<'_> {
         self.is_recv && self.entry.is_unsolicited()
     }
 
-    /// The GID of an unknown sender is where a WRITE has the upper half of its length (rdma-core
-    /// `verbs.c:efa_wc_read_sgid`).
+    /// See rdma-core `verbs.c:efa_wc_read_sgid`.
     #[inline]
     fn sender_gid(&self) -> Option<Gid> {
-        self.is_recv.then(|| self.entry.gid()).flatten()
+        if self.is_recv { self.entry.gid() } else { None }
     }
 
     /// Queue pair of the sender, and in place of a LID the number of an address handle to it, or

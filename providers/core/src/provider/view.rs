@@ -70,7 +70,8 @@ pub trait View: Debug + Copy {
     }
 
     /// GID of a receive's sender, if the queue was created for
-    /// [`sender_gids`](super::CqInit::sender_gids) and the sender has no address handle.
+    /// [`sender_gids`](super::CqInit::sender_gids) and the sender has no address handle. `None` for
+    /// a WRITE with immediate data.
     fn sender_gid(&self) -> Option<Gid> {
         None
     }

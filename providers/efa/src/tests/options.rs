@@ -58,16 +58,27 @@ struct Entry([u8; 32]);
 
 #[test]
 fn a_receive_tells_the_gid_of_an_unknown_sender() {
-    let mut entry = Entry([0; 32]);
-    // A WRITE with immediate data that consumed no receive; then its sender has no handle.
-    entry.0[3] = 1 << 7 | 2 << 4 | 1 << 3 | 2 << 1;
-    entry.0[16..].copy_from_slice(&[7; 16]);
-    let views = [(3, 32), (0xffff, 32), (0xffff, 16)].map(|(ah, size)| {
+    const SEND: u8 = 0;
+    const WRITE: u8 = 2;
+    let (none, some) = ([0; 16], [7; 16]);
+    for (operation, ah, size, gid, told) in [
+        (SEND, 3, 32, some, None),
+        (SEND, 0xffff, 32, some, Some(Gid(some))),
+        (SEND, 0xffff, 16, some, None),
+        // A queue without GIDs.
+        (SEND, 0xffff, 32, none, None),
+        // The upper half of the length is there.
+        (WRITE, 0xffff, 32, some, None),
+    ] {
+        let mut entry = Entry([0; 32]);
+        // Unsolicited if it is a WRITE, with immediate data, of a receive queue.
+        entry.0[3] = u8::from(operation == WRITE) << 7 | operation << 4 | 1 << 3 | 2 << 1;
         entry.0[8..10].copy_from_slice(&u16::to_le_bytes(ah));
-        let view = view(&entry, size, true);
-        (view.is_unsolicited(), view.sender_gid())
-    });
-    assert_eq!(views, [(true, None), (true, Some(Gid([7; 16]))), (true, None)]);
-    let send = view(&entry, 32, false);
-    assert_eq!((send.is_unsolicited(), send.sender_gid()), (false, None));
+        entry.0[16..].copy_from_slice(&gid);
+        let recv = view(&entry, size, true);
+        assert_eq!(recv.sender_gid(), told, "{operation} {ah} {size}");
+        assert_eq!(recv.is_unsolicited(), operation == WRITE);
+        let send = view(&entry, size, false);
+        assert_eq!((send.is_unsolicited(), send.sender_gid()), (false, None));
+    }
 }

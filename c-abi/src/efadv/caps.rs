@@ -84,16 +84,19 @@ pub(crate) struct SqDepthAttr {
     max_inline_data: u32,
 }
 
-/// `struct efadv_rq_depth_attr`, without its padding.
+/// `struct efadv_rq_depth_attr`.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes)]
-#[repr(C, packed(4))]
+#[repr(C)]
 pub(crate) struct RqDepthAttr {
     comp_mask: u64,
     max_recv_sge: u32,
+    /// Undefined.
+    padding: u32,
 }
 
 const _: () = assert!(size_of::<DeviceAttr>() == 32 && size_of::<AhAttr>() == 16);
 const _: () = assert!(size_of::<MrAttr>() == 16 && size_of::<SqDepthAttr>() == 24);
+const _: () = assert!(size_of::<RqDepthAttr>() == 16);
 
 /// Limits of an open device and of this library.
 ///
@@ -242,7 +245,7 @@ pub(crate) unsafe extern "C" fn get_max_rq_depth(
         // SAFETY: by C's contract.
         let limits = unsafe { limits(context) }?;
         // SAFETY: by C's contract.
-        let asked = unsafe { read(attr, len, size_of::<RqDepthAttr>()) }?;
+        let asked = unsafe { read(attr, len, offset_of!(RqDepthAttr, padding)) }?;
         let fits = asked.comp_mask == 0 && asked.max_recv_sge <= limits.max_rq_sge.into();
         let most = limits.max_rq_wr.checked_div(asked.max_recv_sge);
         most.filter(|_| fits).ok_or(Errno::EINVAL)

@@ -8,7 +8,8 @@
 use uverbs_core::Errno;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Copies the program's struct of `len` bytes. Members that it lacks are 0.
+/// Copies the program's struct of `len` bytes. Members that it lacks are 0. `T` is as long as in C:
+/// padding at its end is no member.
 ///
 /// # Errors
 ///
@@ -37,4 +38,23 @@ pub(super) unsafe fn read<T: FromBytes + IntoBytes>(
         *to = byte(at);
     }
     Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::efadv::caps::RqDepthAttr;
+
+    #[test]
+    fn padding_may_have_any_value() {
+        // The number of SGEs, padding, and a member of a later version.
+        let from = [0u32, 0, 3, u32::MAX, 1];
+        for (len, answer) in
+            [(8, Err(Errno::EINVAL)), (12, Ok(3)), (16, Ok(3)), (20, Err(Errno::EINVAL))]
+        {
+            // SAFETY: as many bytes are in the array.
+            let found = unsafe { read::<RqDepthAttr>(from.as_ptr().cast(), len, 12) };
+            assert_eq!(found.map(|mut attr| attr.as_mut_bytes()[8]), answer, "{len}");
+        }
+    }
 }

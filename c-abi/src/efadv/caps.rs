@@ -47,6 +47,9 @@ const CQ_WITH_SGID: u32 = 1 << 2;
 const RDMA_WRITE: u32 = 1 << 3;
 const UNSOLICITED_WRITE_RECV: u32 = 1 << 4;
 
+/// `EFADV_SQ_DEPTH_ATTR_INLINE_WRITE`.
+const INLINE_WRITE: u32 = 1;
+
 /// Bytes of a send work request, and inline bytes of a short one.
 const WQE: u32 = 64;
 const LONG_WQE: u32 = 128;
@@ -77,7 +80,6 @@ pub(crate) struct MrAttr {
 #[repr(C)]
 pub(crate) struct SqDepthAttr {
     comp_mask: u64,
-    /// `EFADV_SQ_DEPTH_ATTR_INLINE_WRITE`.
     flags: u32,
     max_send_sge: u32,
     max_rdma_sge: u32,
@@ -210,6 +212,25 @@ fn depth(found: Result<u32, Errno>) -> c_int {
     found.map_or_else(|errno| -refuse(errno), |depth| depth as c_int)
 }
 
+/// Most sends of a queue with these work requests. Unknown flags, which libefa ignores here, are
+/// refused as by `efadv_create_qp_ex`.
+fn most_sends(limits: &Limits, most_rdma: u32, asked: &SqDepthAttr) -> Result<u32, Errno> {
+    let fits = asked.comp_mask == 0
+        && asked.max_send_sge <= limits.max_sq_sge.into()
+        && asked.max_rdma_sge <= most_rdma
+        && asked.max_inline_data <= inline_bytes(limits).into();
+    if !fits {
+        return Err(Errno::EINVAL);
+    }
+    let has_inline_writes = limits.write && limits.inline_long != 0;
+    let known = if has_inline_writes { INLINE_WRITE } else { 0 };
+    if asked.flags & !known != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let is_long = asked.flags != 0 || asked.max_inline_data > SHORT_INLINE;
+    Ok(limits.most_sends(if is_long { LONG_WQE } else { WQE }))
+}
+
 /// Most sends of a queue with these work requests.
 pub(crate) unsafe extern "C" fn get_max_sq_depth(
     context: *const ibv_context,
@@ -224,14 +245,7 @@ pub(crate) unsafe extern "C" fn get_max_sq_depth(
         // SAFETY: by C's contract.
         let device = unsafe { Context::of(context) }.ops().query_device();
         let most_rdma = device.map_err(|error| error.to_errno())?.max_sge_rd;
-        let fits = asked.comp_mask == 0
-            && asked.max_send_sge <= limits.max_sq_sge.into()
-            && asked.max_rdma_sge <= most_rdma
-            && asked.max_inline_data <= inline_bytes(&limits).into();
-        let is_long = asked.flags != 0 || asked.max_inline_data > SHORT_INLINE;
-        let wqe = if is_long { LONG_WQE } else { WQE };
-        let sends = (limits.max_llq_size / wqe).checked_ilog2().map_or(0, |bits| 1 << bits);
-        fits.then_some(sends).ok_or(Errno::EINVAL)
+        most_sends(&limits, most_rdma, &asked)
     })())
 }
 
@@ -250,4 +264,52 @@ pub(crate) unsafe extern "C" fn get_max_rq_depth(
         let most = limits.max_rq_wr.checked_div(asked.max_recv_sge);
         most.filter(|_| fits).ok_or(Errno::EINVAL)
     })())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_depth_is_one_that_a_queue_pair_may_have() {
+        let limits = Limits {
+            max_sq_wr: 1000,
+            max_rq_wr: 1000,
+            max_sq_sge: 2,
+            max_rq_sge: 2,
+            inline: 32,
+            inline_long: 96,
+            max_rdma_size: 0,
+            max_message_size: 0,
+            max_llq_size: 1 << 16,
+            max_tx_batch: 0,
+            min_sq_wr: 0,
+            sub_cqs: 1,
+            read: true,
+            write: true,
+            rnr_retry: false,
+            notifications: false,
+            sender_gids: false,
+            unsolicited_writes: false,
+            in_order_128: false,
+        };
+        let short = Limits { inline_long: 0, ..limits };
+        let huge = Limits { max_sq_wr: 1 << 20, max_llq_size: 1 << 27, ..limits };
+        let most = |limits: &Limits, flags, max_inline_data| {
+            let attr = SqDepthAttr {
+                comp_mask: 0,
+                flags,
+                max_send_sge: 2,
+                max_rdma_sge: 1,
+                max_inline_data,
+            };
+            most_sends(limits, 1, &attr)
+        };
+        assert_eq!(most(&limits, 0, 32), Ok(512));
+        assert_eq!(most(&huge, 0, 32), Ok(1 << 14));
+        assert_eq!(most(&Limits { max_sq_wr: 4096, ..limits }, INLINE_WRITE, 0), Ok(512));
+        assert_eq!(most(&limits, 0, 97), Err(Errno::EINVAL));
+        assert_eq!(most(&limits, 2, 0), Err(Errno::EOPNOTSUPP));
+        assert_eq!(most(&short, INLINE_WRITE, 0), Err(Errno::EOPNOTSUPP));
+    }
 }

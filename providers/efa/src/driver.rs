@@ -43,16 +43,13 @@ use zerocopy::IntoBytes;
 
 use crate::ah;
 use crate::cq_ring::CqRing;
-use crate::limits::Limits;
+use crate::limits::{Limits, MOST_WR};
 use crate::recv_ring::RecvRing;
 use crate::ring::Register;
 use crate::send_ring::{SendParts, SendRing};
 use crate::wqe::{LONG_WQE, Rdma, Rules, WQE};
 use crate::{Ah, Efa};
 
-/// Most work requests of a queue: two bits of a request's number tell apart queue pairs that had
-/// the same number one after the other.
-const MOST_WR: u32 = 1 << 14;
 /// Successive owners of a queue pair number that these bits tell apart.
 const OWNERS: u32 = (1 << 16) / MOST_WR;
 /// Most rings of a completion queue.
@@ -120,13 +117,6 @@ impl State {
             (0, short) => u32::from(short).min(EFA_IO_TX_DESC_INLINE_MAX_SIZE),
             (long, _) => u32::from(long).min(EFA_IO_TX_DESC_INLINE_MAX_SIZE_128),
         }
-    }
-
-    /// Most sends of a queue whose work requests have `wqe` bytes (rdma-core
-    /// `verbs.c:efa_calc_sq_max_depth`).
-    fn most_sends(&self, wqe: usize) -> u32 {
-        let fit = (self.context.max_llq_size / wqe as u32).min(self.device.max_sq_wr);
-        fit.checked_ilog2().map_or(0, |bits| 1 << bits).min(MOST_WR)
     }
 
     fn rules(&self, init: &QpInit, cap: QpCap, wqe: usize) -> Rules {
@@ -224,7 +214,7 @@ unsafe impl Driver for Efa {
         let owners = Mutex::default();
         let state = State { context, device: part, rdma_sge, message, owners };
         let limits = rings::Limits {
-            send_wr: state.most_sends(WQE),
+            send_wr: state.limits().most_sends(WQE as u32),
             recv_wr: part.max_rq_wr.min(MOST_WR),
             send_sge: u32::from(part.max_sq_sge).min(EFA_IO_TX_DESC_NUM_BUFS),
             recv_sge: part.max_rq_sge.into(),
@@ -273,7 +263,7 @@ unsafe impl Driver for Efa {
         const VERB: &str = "create_qp";
         let state = &opened.state;
         let wqe = wqe_size(&cap);
-        Error::limit(VERB, "max_send_wr", cap.max_send_wr, state.most_sends(wqe))?;
+        Error::limit(VERB, "max_send_wr", cap.max_send_wr, state.limits().most_sends(wqe as u32))?;
         cap.max_recv_sge = cap.max_recv_sge.max(1);
         cap.max_send_sge = cap.max_send_sge.max(1);
         let most_receives = opened.limits.recv_wr / cap.max_recv_sge;

@@ -2,6 +2,10 @@
 
 use crate::Context;
 
+/// Most work requests of a queue: two bits of a request's number tell apart queue pairs that had
+/// the same number one after the other.
+pub(crate) const MOST_WR: u32 = 1 << 14;
+
 /// Limits of a device beyond the verbs' (`efadv_query_device`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(alias = "efadv_device_attr")]
@@ -44,6 +48,16 @@ pub struct Limits {
     pub unsolicited_writes: bool,
     /// Data within an aligned block of 128 bytes arrives in order.
     pub in_order_128: bool,
+}
+
+impl Limits {
+    /// Most sends of a queue whose work requests have `wqe` bytes: 64 or 128 (rdma-core
+    /// `verbs.c:efa_calc_sq_max_depth`).
+    #[must_use]
+    pub fn most_sends(&self, wqe: u32) -> u32 {
+        let fit = self.max_llq_size.checked_div(wqe).unwrap_or(0).min(self.max_sq_wr);
+        fit.checked_ilog2().map_or(0, |bits| 1 << bits).min(MOST_WR)
+    }
 }
 
 /// Limits of an open device, as it told them when it was opened.

@@ -25,8 +25,8 @@ use crate::queues::make_cq::create_as;
 use crate::queues::make_qp::{self, ATTR_PD, ATTR_SEND_OPS, Own, Srd};
 use crate::queues::qp::DRIVER;
 use crate::sys::{
-    ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_gid, ibv_pd, ibv_qp, ibv_qp_init_attr,
-    ibv_qp_init_attr_ex,
+    ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_gid, ibv_pd, ibv_qp, ibv_qp_ex,
+    ibv_qp_init_attr, ibv_qp_init_attr_ex,
 };
 
 /// `struct efadv_qp_init_attr`.
@@ -221,6 +221,21 @@ pub(crate) unsafe extern "C" fn create_cq(
 pub(crate) unsafe extern "C" fn cq_from_ibv_cq_ex(cq: *mut ibv_cq_ex) -> *mut EfaCq {
     // SAFETY: C's contract: a queue of ours.
     unsafe { Cq::efa(cq) }
+}
+
+/// `struct efadv_qp`.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct EfaQp {
+    comp_mask: u64,
+    wr_set_processing_hints: Option<unsafe extern "C" fn(*mut Self, u32)>,
+}
+
+/// Functions of every queue pair: none has processing hints.
+static EFA_QP: EfaQp = EfaQp { comp_mask: 0, wr_set_processing_hints: None };
+
+pub(crate) unsafe extern "C" fn qp_from_ibv_qp_ex(_: *mut ibv_qp_ex) -> *mut EfaQp {
+    (&raw const EFA_QP).cast_mut()
 }
 
 /// GID of the sender of the current completion. `-ENOENT` if it has an address handle.

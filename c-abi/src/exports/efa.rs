@@ -36,7 +36,7 @@ node! { "EFA_1.5":
 }
 
 node! { "EFA_1.6":
-    efadv_qp_from_ibv_qp_ex = stubs::no_object;
+    efadv_qp_from_ibv_qp_ex = make::qp_from_ibv_qp_ex;
 }
 
 node! { "EFA_1.7":

@@ -2,6 +2,8 @@
  * SRD through efadv.h, between two queue pairs of a device: limits, refusals with their errnos, each operation, and the
  * members of completions. Prints a line per result: every library prints the same.
  */
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <endian.h>
 #include <errno.h>
 #include <stdint.h>
@@ -139,6 +141,9 @@ static void make(void)
 	}
 	from = ibv_qp_to_qp_ex(qps[0]);
 	printf("extended %d %d\n", from != NULL, ibv_qp_to_qp_ex(qps[1]) != NULL);
+	/* Since EFA_1.6; nothing to set without processing hints. */
+	uint64_t *(*own)(struct ibv_qp_ex *) = dlsym(RTLD_DEFAULT, "efadv_qp_from_ibv_qp_ex");
+	MUST(!own || (own(from) && !own(from)[0] && !own(from)[1]));
 }
 
 static int give(unsigned count)

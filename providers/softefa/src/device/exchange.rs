@@ -16,12 +16,12 @@ impl World {
         self.posted += 1;
         let number = self.posted;
         let Some(port) = &mut self.boards[board].port else { return };
-        port.send(to, parcel.request(number));
         if parcel.is_srd {
+            port.send(to, parcel.request(number));
             self.outstanding.insert(number, Outstanding { message, board, to });
         } else {
             // A completed datagram has left the device: its process may end.
-            port.push();
+            port.send_datagram(to, parcel.request(number));
             self.finish(message, Ok(Vec::new()));
         }
     }

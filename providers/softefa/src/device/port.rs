@@ -38,7 +38,7 @@ impl Port {
         self.endpoint.has_room(to)
     }
 
-    /// True if the packets of a message of `len` bytes would be sent at once.
+    /// True if the packets of a datagram of `len` bytes would be sent at once.
     pub(crate) fn sends_now(&self, to: Gid, len: usize) -> bool {
         self.endpoint.sends_now(to, len)
     }
@@ -47,6 +47,13 @@ impl Port {
     pub(crate) fn send(&mut self, to: Gid, message: Vec<u8>) {
         let now = self.now();
         self.endpoint.send(to, message, now);
+    }
+
+    /// Sends the packets of a datagram.
+    pub(crate) fn send_datagram(&mut self, to: Gid, message: Vec<u8>) {
+        let now = self.now();
+        self.endpoint.send_datagram(to, message, now);
+        self.push();
     }
 
     /// The next message that has arrived, and its sender.

@@ -104,7 +104,7 @@ impl Endpoint {
         stream.is_none_or(Outgoing::has_room)
     }
 
-    /// True if the packets of a message of `len` bytes would be sent at once.
+    /// True if the packets of a datagram of `len` bytes would be sent at once.
     pub(crate) fn sends_now(&self, to: Gid, len: usize) -> bool {
         let stream = self.peers.get(&to).and_then(|peer| peer.outgoing.as_ref());
         stream.is_none_or(|stream| stream.sends_now(len))
@@ -112,18 +112,27 @@ impl Endpoint {
 
     /// Sends a message, which is not empty.
     pub(crate) fn send(&mut self, to: Gid, message: Vec<u8>, now: Duration) {
+        if let Some(outgoing) = self.outgoing(to, now) {
+            outgoing.push(message, now);
+        }
+    }
+
+    /// Sends a datagram before messages that wait.
+    pub(crate) fn send_datagram(&mut self, to: Gid, message: Vec<u8>, now: Duration) {
+        if let Some(outgoing) = self.outgoing(to, now) {
+            outgoing.push_datagram(message, now);
+        }
+    }
+
+    /// Stream to a device; `None` beyond the maximum of peers, where the device counts as lost.
+    fn outgoing(&mut self, to: Gid, now: Duration) -> Option<&mut Outgoing> {
         let (stream, segment) = (self.next_stream, self.segment);
-        let Some(peer) = self.peer(to, now) else {
+        if self.peer(to, now).is_none() {
             self.lost.push(to);
-            return;
-        };
-        let mut is_new = false;
-        let outgoing = peer.outgoing.get_or_insert_with(|| {
-            is_new = true;
-            Outgoing::new(stream, segment)
-        });
-        outgoing.push(message, now);
-        self.next_stream += u64::from(is_new);
+        }
+        let outgoing = &mut self.peers.get_mut(&to)?.outgoing;
+        self.next_stream += u64::from(outgoing.is_none());
+        Some(outgoing.get_or_insert_with(|| Outgoing::new(stream, segment)))
     }
 
     /// Probes a silent peer; `next_lost` returns it if it does not acknowledge.

@@ -9,6 +9,8 @@ use crate::random::Random;
 
 /// Packets in flight. The receive buffer of a UDP socket holds 48 of 4 KiB.
 const WINDOW: usize = 32;
+/// Packets in flight, datagrams included: a datagram waits for no other message.
+const WIDE_WINDOW: usize = 44;
 /// Numbers that a receiver takes, from the lowest missing one on.
 pub(super) const SPAN: u64 = 64;
 /// Time to the first repetition of a packet. It doubles with each one.
@@ -40,6 +42,7 @@ struct Message {
 struct Waiting {
     message: Arc<Message>,
     offset: usize,
+    is_datagram: bool,
 }
 
 /// A packet without acknowledgement.
@@ -93,19 +96,28 @@ impl Outgoing {
         self.waiting.len() < ROOM && bytes.sum::<usize>() < ROOM_BYTES
     }
 
-    /// True if the packets of a message of `len` bytes would be sent at once. An idle stream takes
-    /// each message.
+    /// True if the packets of a datagram of `len` bytes would be sent at once.
     pub(super) fn sends_now(&self, len: usize) -> bool {
-        let packets = len.div_ceil(self.segment);
-        self.waiting.is_empty() && (self.sent.is_empty() || packets <= self.room())
+        len.div_ceil(self.segment) <= self.room(WIDE_WINDOW)
     }
 
     /// Adds a message.
     pub(super) fn push(&mut self, bytes: Vec<u8>, now: Duration) {
+        let waiting = self.waiting(bytes, false, now);
+        self.waiting.push_back(waiting);
+    }
+
+    /// Adds a datagram before messages that wait.
+    pub(super) fn push_datagram(&mut self, bytes: Vec<u8>, now: Duration) {
+        let waiting = self.waiting(bytes, true, now);
+        self.waiting.push_front(waiting);
+    }
+
+    fn waiting(&mut self, bytes: Vec<u8>, is_datagram: bool, now: Duration) -> Waiting {
         let message = Arc::new(Message { number: self.messages, bytes });
         self.messages += 1;
         self.heard = now;
-        self.waiting.push_back(Waiting { message, offset: 0 });
+        Waiting { message, offset: 0, is_datagram }
     }
 
     /// True if nothing waits to be sent or acknowledged.
@@ -166,10 +178,13 @@ impl Outgoing {
             let (number, message, offset) = (*number, Arc::clone(&sent.message), sent.offset);
             return Ok(Some(self.packet(number, &message, offset)));
         }
-        if self.room() == 0 || self.waiting.is_empty() {
+        let Some(first) = self.waiting.front() else { return Ok(None) };
+        let (window, mixed) =
+            if first.is_datagram { (WIDE_WINDOW, 1) } else { (WINDOW, self.mixed()) };
+        if self.room(window) == 0 {
             return Ok(None);
         }
-        let at = random.below(self.mixed());
+        let at = random.below(mixed);
         let Some(waiting) = self.waiting.get_mut(at) else { return Ok(None) };
         let (message, offset) = (Arc::clone(&waiting.message), waiting.offset);
         waiting.offset += self.segment;
@@ -183,11 +198,11 @@ impl Outgoing {
         Ok(Some(packet))
     }
 
-    /// Number of further packets that may be in flight.
-    fn room(&self) -> usize {
+    /// Number of further packets of a window.
+    fn room(&self, window: usize) -> usize {
         let lowest = self.sent.first_key_value().map_or(self.next, |(number, _)| *number);
         let span = (lowest + SPAN).saturating_sub(self.next) as usize;
-        span.min(WINDOW.saturating_sub(self.sent.len()))
+        span.min(window.saturating_sub(self.sent.len()))
     }
 
     /// Number of messages whose segments are mixed: at most one of them is long.

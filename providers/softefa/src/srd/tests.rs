@@ -359,14 +359,18 @@ fn a_silent_stream_gives_way_to_any_number() {
 #[test]
 fn a_datagram_fits_while_its_packets_would_be_sent_at_once() {
     let mut device = Endpoint::new(1000, SEGMENT, 1);
-    let mut flying = 0;
-    while device.sends_now(gid(1), 3 * SEGMENT) {
-        device.send(gid(1), vec![7; 3 * SEGMENT], Duration::ZERO);
-        assert!(!device.sends_now(gid(1), 1), "the message waits");
-        flying += std::iter::from_fn(|| device.next_packet(Duration::ZERO)).count();
-        assert_eq!(flying % 3, 0);
+    let packets =
+        |device: &mut Endpoint| std::iter::from_fn(|| device.next_packet(Duration::ZERO)).count();
+    // A long message fills the window, and waits.
+    device.send(gid(1), vec![7; 1000 * SEGMENT], Duration::ZERO);
+    assert_eq!(packets(&mut device), 32);
+    let mut datagrams = 0;
+    while device.sends_now(gid(1), 5 * SEGMENT) {
+        device.send_datagram(gid(1), vec![7; 5 * SEGMENT], Duration::ZERO);
+        assert_eq!(packets(&mut device), 5);
+        datagrams += 1;
     }
-    assert_eq!(flying, 30, "in a window of 32");
+    assert_eq!(datagrams, 2, "in 12 packets");
     assert!(device.sends_now(gid(1), 2 * SEGMENT));
-    assert!(device.sends_now(gid(2), 3 * SEGMENT));
+    assert!(device.sends_now(gid(2), 36 * SEGMENT));
 }

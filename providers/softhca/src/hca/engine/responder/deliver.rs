@@ -48,8 +48,10 @@ impl Hca {
                 taken
             }
             Some(qp) => {
+                // A target or a group may have completed one before.
+                self.common.completed_receive = false;
                 let taken = receive(qp, &mut self.common, &packet, frame);
-                if std::mem::take(&mut self.common.completed_receive) {
+                if self.common.completed_receive {
                     qp.responder.arrived = Some(self.common.now);
                 }
                 if taken {

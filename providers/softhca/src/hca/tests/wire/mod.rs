@@ -1,6 +1,7 @@
 //! Packets: exact ones, lost ones, marked ones, and arbitrary ones.
 
 mod congestion;
+mod held;
 mod hostile;
 mod lossy;
 mod packets;

@@ -251,6 +251,9 @@ impl Wire for Captured {
         self.note(INBOUND, &ethernet(&frame));
         Some(frame)
     }
+    fn is_paused(&self) -> bool {
+        self.inner.is_paused()
+    }
     fn spare(&mut self) -> Vec<u8> {
         self.inner.spare()
     }

@@ -221,6 +221,10 @@ impl<W: Wire> Wire for Faulty<W> {
         self.inner.receive()
     }
 
+    fn is_paused(&self) -> bool {
+        self.inner.is_paused()
+    }
+
     // Faults apply to packets only.
     fn flood(&mut self, frame: &[u8]) {
         self.inner.flood(frame);

@@ -128,6 +128,10 @@ impl Wire for HostWire {
         self.shared.receive(&mut self.udp.spare)
     }
 
+    fn is_paused(&self) -> bool {
+        self.udp.is_paused()
+    }
+
     fn spare(&mut self) -> Vec<u8> {
         self.udp.spare()
     }

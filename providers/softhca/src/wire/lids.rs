@@ -60,6 +60,9 @@ impl Wire for LidWire {
             }
         }
     }
+    fn is_paused(&self) -> bool {
+        self.inner.is_paused()
+    }
     fn take_loans(&mut self) {
         self.inner.take_loans();
     }

@@ -169,6 +169,12 @@ pub trait Wire: Send + fmt::Debug {
     /// Returns the next received frame. Never waits.
     fn receive(&mut self) -> Option<Frame>;
 
+    /// Returns `true` if the last [`receive`](Wire::receive) returned `None` and may have left
+    /// frames behind: the owner has its turn first.
+    fn is_paused(&self) -> bool {
+        false
+    }
+
     /// Allows received frames to have a [loan](Frame::loan). A wire that reads frames does not pass
     /// the call on, so it gets none.
     fn take_loans(&mut self) {}
@@ -289,6 +295,9 @@ impl<W: Wire + ?Sized> Wire for Box<W> {
     }
     fn receive(&mut self) -> Option<Frame> {
         (**self).receive()
+    }
+    fn is_paused(&self) -> bool {
+        (**self).is_paused()
     }
     fn take_loans(&mut self) {
         (**self).take_loans();

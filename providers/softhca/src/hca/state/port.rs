@@ -259,6 +259,11 @@ impl Port {
         Some(frame)
     }
 
+    /// See [`Wire::is_paused`].
+    pub(crate) fn is_paused(&self) -> bool {
+        self.wire.is_paused()
+    }
+
     /// See [`Wire::spare`].
     pub(crate) fn spare(&mut self) -> Vec<u8> {
         self.wire.spare()

@@ -97,6 +97,8 @@ pub struct UdpWire {
     empty_at: Option<Duration>,
     /// The last datagram had just arrived: the device takes it before the next look.
     pauses: bool,
+    /// The last receive call ended before all sockets were found empty.
+    paused: bool,
     /// Multicast groups that the device joined.
     groups: Vec<Address>,
     /// Sockets of the IPv4 groups among them.
@@ -210,6 +212,7 @@ impl UdpWire {
             turn: 0,
             empty_at: None,
             pauses: false,
+            paused: false,
             groups: Vec::new(),
             members: Vec::new(),
             keeps_groups: false,
@@ -347,7 +350,8 @@ impl UdpWire {
     /// Receives from the next socket that has datagrams. False if none has, or it has its turn
     /// after the device's.
     fn read(&mut self) -> bool {
-        if std::mem::take(&mut self.pauses) {
+        self.paused = std::mem::take(&mut self.pauses);
+        if self.paused {
             return false;
         }
         let UdpWire { endpoints, members, shared, buffer, .. } = self;
@@ -489,10 +493,15 @@ impl Wire for UdpWire {
                 return Some(frame);
             }
             if !self.read() {
-                break;
+                return None;
             }
         }
+        self.paused = true;
         None
+    }
+
+    fn is_paused(&self) -> bool {
+        self.paused
     }
 
     fn spare(&mut self) -> Vec<u8> {

@@ -133,9 +133,10 @@ fn a_wire_pauses_once_behind_a_datagram_that_just_arrived() {
         let hops = |frame: Option<Frame>| frame.map(|frame| frame.route.hop_limit);
         assert_eq!(hops(received(&mut theirs)), Some(7));
         if late.is_zero() {
-            assert_eq!(theirs.receive(), None, "it pauses");
+            assert_eq!((theirs.receive(), theirs.is_paused()), (None, true));
         }
         assert_eq!([(); 3].map(|()| hops(theirs.receive())), [Some(8), Some(9), None]);
+        assert!(!theirs.is_paused(), "all is read");
     }
 }
 

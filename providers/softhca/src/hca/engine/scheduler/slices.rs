@@ -45,14 +45,14 @@ impl Hca {
             done = true;
             self.common.port.flush();
         }
-        // A program that polls comes back at once: its answer to a message is not delayed by a
-        // look that finds nothing.
+        // Skips reading the wire once after sending, so that a polling program posts its reply
+        // without waiting for an empty receive call.
         self.schedule.skipped = self.common.helps && served && !self.schedule.skipped;
         let frames = if self.schedule.skipped { 0 } else { FRAMES_PER_STEP };
         let mut unread = true;
         for _ in 0..frames {
             let Some(frame) = self.common.port.receive() else {
-                unread = false;
+                unread = self.common.port.is_paused();
                 break;
             };
             done = true;

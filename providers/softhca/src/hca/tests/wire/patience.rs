@@ -6,8 +6,9 @@ use std::time::Duration;
 use uverbs_mlx5_prm::opcode::Opcode;
 
 use super::packets::{ACK, DST, PEER, Peer, peer};
+use crate::hca::state::port::Port;
 use crate::hca::testing::*;
-use crate::wire::{Syndrome, Wire};
+use crate::wire::{Frame, Opcode as Packet, Route, Syndrome, Wire, WireFull};
 
 /// Posts a WRITE and puts its ACK behind `noise` frames. Returns the timeouts after `steps` steps
 /// beyond its due time.
@@ -96,4 +97,46 @@ fn a_peer_that_read_and_says_nothing_costs_one() {
 fn patience_ends() {
     let mut peer = unread();
     assert_eq!(timeouts_after(&mut peer, 6_000), 1);
+}
+
+/// A wire that pauses before its only frame.
+#[derive(Debug)]
+struct Pausing {
+    paused: bool,
+    frame: Option<Frame>,
+}
+
+impl Wire for Pausing {
+    fn transmit(&mut self, _: Frame) -> Result<(), WireFull> {
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Option<Frame> {
+        self.paused = !self.paused;
+        if self.paused { None } else { self.frame.take() }
+    }
+
+    fn is_paused(&self) -> bool {
+        self.paused
+    }
+}
+
+#[test]
+fn an_ack_behind_a_pause_of_the_wire_is_not_lost() {
+    let mut peer = peer();
+    let key = peer.rig.hosts[0].key;
+    peer.rig.post(&mut peer.end, &Wr::new(Opcode::RDMA_WRITE).remote(DST, key).seg(0, 8, key));
+    assert_eq!(peer.seen().len(), 1);
+    let (mut bytes, dst) = (Vec::new(), peer.rig.hosts[0].address);
+    let ack = peer.packet(Packet::RC_ACKNOWLEDGE, 0).ack_request(false).aeth(ACK, 1);
+    ack.emit(&[], &mut bytes).unwrap();
+    let frame = Frame { src: PEER, dst, route: Route::default(), bytes, loan: None };
+    let wire = Pausing { paused: false, frame: Some(frame) };
+    peer.rig.hosts[0].hca.common.port = Port::new(Box::new(wire));
+    peer.rig.now += Duration::from_millis(100);
+    for _ in 0..2 {
+        peer.rig.hosts[0].hca.step(peer.rig.now);
+    }
+    assert_eq!(peer.rig.hosts[0].hca.stats().timeouts, 0);
+    assert_eq!(peer.rig.sent(&mut peer.end).len(), 1);
 }

@@ -1,6 +1,8 @@
 //! A process that takes a message and exits, without destroying anything.
 #![cfg(feature = "softhca")]
+#![allow(unsafe_code, reason = "the standard library has one way to exit")]
 
+use std::ffi::c_int;
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 
@@ -8,8 +10,15 @@ use common::{Side, local, only_on_softhca};
 
 /// Messages that are replied to.
 const ROUNDS: u64 = 16;
-/// Set for the process that exits.
+/// The way in which the process exits, set for that process.
 const ROLE: &str = "UVERBS_TEST_EXIT";
+
+unsafe extern "C" {
+    /// C11, 7.22.4.7.
+    safe fn quick_exit(status: c_int) -> !;
+    /// POSIX: calls no function registered with `atexit`.
+    safe fn _exit(status: c_int) -> !;
+}
 
 fn side() -> Side {
     let device = uverbs::device("softhca@loopback,udp").unwrap();
@@ -24,9 +33,7 @@ fn message(side: &mut Side, id: u64) {
 /// The process that exits; it checks nothing when the test program is run whole.
 #[test]
 fn exiting_process() {
-    if std::env::var_os(ROLE).is_none() {
-        return;
-    }
+    let Some(way) = std::env::var_os(ROLE) else { return };
     let mut side = side();
     for id in 0..=ROUNDS {
         side.expect(id, 64);
@@ -41,7 +48,14 @@ fn exiting_process() {
         side.qp.post_send_inline(100, b"a reply").unwrap();
     }
     message(&mut side, ROUNDS);
-    std::process::exit(0);
+    match way.to_str() {
+        Some("quick_exit") => quick_exit(0),
+        Some("command") => {
+            side.qp.query().unwrap();
+            _exit(0)
+        }
+        _ => std::process::exit(0),
+    }
 }
 
 /// The acknowledgement waits for the program's reply, and leaves without it.
@@ -50,10 +64,11 @@ fn a_process_that_exits_with_its_last_message_has_acknowledged_it() {
     if !only_on_softhca("the answer of a device in this process") {
         return;
     }
-    for _ in 0..8 {
+    for round in 0..24 {
+        let way = ["exit", "quick_exit", "command"][round % 3];
         let mut ours = side();
         let mut child = common::this_program();
-        child.args(["--exact", "exit::exiting_process", "--nocapture"]).env(ROLE, "1");
+        child.args(["--exact", "exit::exiting_process", "--nocapture"]).env(ROLE, way);
         let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
         let mut said = lines.filter_map(|line| Some(line.split_once("said ")?.1.to_owned()));

@@ -14,6 +14,7 @@
 //! Receives of a queue pair in the error state flush at once, so the thread polls while such a
 //! queue pair exists.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -49,8 +50,42 @@ const STORE_NAP: Duration = Duration::from_micros(20);
 /// Maximum time that the thread leaves the lock to ioctls.
 const GIVE_WAY: Duration = Duration::from_millis(1);
 
+/// Maximum wait for a device's lock when the process ends.
+const END: Duration = Duration::from_millis(1);
+
 /// Time from a look of a waiting client that found no work to the next.
 const MOMENT: Duration = Duration::from_micros(1);
+
+thread_local! {
+    /// This thread has a device's lock, and perhaps locks of its wire.
+    static WORKS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Returns `true` if this thread is inside of a device: a signal handler ends the process there.
+pub(crate) fn works() -> bool {
+    WORKS.get()
+}
+
+fn work<R>(act: impl FnOnce() -> R) -> R {
+    let outer = WORKS.replace(true);
+    let result = act();
+    WORKS.set(outer);
+    result
+}
+
+/// Locks a mutex whose owner may never release it: a forked child has its parent's mutexes, not its
+/// threads.
+pub(crate) fn lock_within<T>(mutex: &Mutex<T>, limit: Duration) -> Option<MutexGuard<'_, T>> {
+    let (start, backoff) = (Instant::now(), Backoff::new());
+    loop {
+        match mutex.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(guard)) => return Some(guard.into_inner()),
+            Err(TryLockError::WouldBlock) if start.elapsed() >= limit => return None,
+            Err(TryLockError::WouldBlock) => backoff.snooze(),
+        }
+    }
+}
 
 /// Source of the device's time.
 #[derive(Debug)]
@@ -110,9 +145,15 @@ impl Shared {
         Arc::downgrade(&self.held)
     }
 
-    /// Changes the device in a way that may give it work, and wakes it.
+    /// Changes the device in a way that may give it work, and wakes it. Held acknowledgements leave
+    /// before: the command may take long, or end a queue pair.
     pub(crate) fn change<R>(&self, act: impl FnOnce(&mut Kernel) -> R) -> R {
-        let result = act(&mut self.lock());
+        let mut kernel = self.lock();
+        let result = work(|| {
+            kernel.device.hca.send_held();
+            act(&mut kernel)
+        });
+        drop(kernel);
         self.wake();
         result
     }
@@ -165,11 +206,13 @@ impl Shared {
     /// Runs one slice of work. `last`: the last for now, so it retries events that did not fit.
     /// `helps`: on a client's thread.
     fn slice(&self, kernel: &mut Kernel, last: bool, helps: bool) -> bool {
-        let busy = kernel.step(self.now(), helps);
-        if last || !busy {
-            kernel.flush_events();
-        }
-        busy
+        work(|| {
+            let busy = kernel.step(self.now(), helps);
+            if last || !busy {
+                kernel.flush_events();
+            }
+            busy
+        })
     }
 
     /// Runs slices on a caller's thread until there is no work.
@@ -233,11 +276,10 @@ impl Shared {
         worked
     }
 
-    /// Runs a slice at the exit of the process, unless another thread works.
-    pub(crate) fn last_step(&self) {
-        if let Ok(mut kernel) = self.kernel.try_lock() {
-            self.release(&mut kernel);
-            self.slice(&mut kernel, true, false);
+    /// Sends held acknowledgements at the end of the process, unless another thread works for long.
+    pub(crate) fn send_held(&self) {
+        if let Some(mut kernel) = lock_within(&self.kernel, END) {
+            kernel.device.hca.send_held();
         }
     }
 

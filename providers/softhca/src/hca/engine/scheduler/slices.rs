@@ -91,6 +91,22 @@ impl Hca {
         self.common.helps = helps;
     }
 
+    /// Sends the acknowledgements that the last slice holds for a polling program's reply. Reads
+    /// nothing.
+    pub(crate) fn send_held(&mut self) {
+        if !std::mem::take(&mut self.common.helps) || self.common.port.has_left {
+            return;
+        }
+        for qpn in &self.schedule.runnable {
+            if let Some(qp) = self.qps.get_mut(qpn)
+                && qp.responder.holds_acknowledgement(self.common.now)
+            {
+                response_tx::transmit(qp, &mut self.common, 1);
+            }
+        }
+        self.common.port.flush();
+    }
+
     /// Gives the queue pairs with work a turn.
     fn serve_all(&mut self) -> bool {
         let mut done = false;

@@ -63,6 +63,10 @@ impl Peer {
     /// Steps the device without letting time pass, and returns the packets that it sent.
     pub(super) fn seen(&mut self) -> Vec<Seen> {
         while self.rig.hosts[0].hca.step(self.rig.now) {}
+        self.received()
+    }
+
+    pub(super) fn received(&mut self) -> Vec<Seen> {
         let frames = std::iter::from_fn(|| self.port.receive());
         frames
             .map(|frame| {

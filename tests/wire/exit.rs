@@ -14,8 +14,6 @@ const ROUNDS: u64 = 16;
 const ROLE: &str = "UVERBS_TEST_EXIT";
 
 unsafe extern "C" {
-    /// C11, 7.22.4.7.
-    safe fn quick_exit(status: c_int) -> !;
     /// POSIX: calls no function registered with `atexit`.
     safe fn _exit(status: c_int) -> !;
 }
@@ -49,7 +47,6 @@ fn exiting_process() {
     }
     message(&mut side, ROUNDS);
     match way.to_str() {
-        Some("quick_exit") => quick_exit(0),
         Some("command") => {
             side.qp.query().unwrap();
             _exit(0)
@@ -65,7 +62,7 @@ fn a_process_that_exits_with_its_last_message_has_acknowledged_it() {
         return;
     }
     for round in 0..24 {
-        let way = ["exit", "quick_exit", "command"][round % 3];
+        let way = ["exit", "command"][round % 2];
         let mut ours = side();
         let mut child = common::this_program();
         child.args(["--exact", "exit::exiting_process", "--nocapture"]).env(ROLE, way);

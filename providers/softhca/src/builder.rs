@@ -11,6 +11,7 @@ use uverbs_core::memory::process::Process;
 use uverbs_core::trace::Trace;
 use uverbs_kernel_abi::driver_id::{RDMA_DRIVER_HFI1, RDMA_DRIVER_MLX5};
 
+use crate::SoftHca;
 use crate::board::card::{Card, UnknownCard};
 use crate::board::profile::{Gid, Profile};
 use crate::guard::Guard;
@@ -28,7 +29,6 @@ use crate::uar::UarSet;
 use crate::udp::{self, Udp};
 use crate::wire::{Address, Capture, Fabric, LidWire, UdpWire, Wire};
 use crate::wire_control::WireControl;
-use crate::{SoftHca, exit};
 
 /// Number of the next device of this process. GUID and addresses are derived from it.
 static NUMBER: AtomicU16 = AtomicU16::new(1);
@@ -380,7 +380,6 @@ impl SoftHcaBuilder {
             Handle::new(Shared::new(Kernel::new(device), sleeper.clone(), self.idle.helped));
         if let Some(sleeper) = sleeper {
             let (device, idle) = (shared.downgrade(), self.idle);
-            exit::register(shared.downgrade());
             let thread = Thread { device, sleeper, guard, idle, wire_wakes, wire: descriptor };
             run::spawn(&name, thread)?;
         }

@@ -9,6 +9,7 @@ use uverbs_core::doors::cm::{CmCommand, CmDoor};
 use uverbs_core::memory::process::Process;
 
 use crate::cm::Bell;
+use crate::exit;
 use crate::handle::Handle;
 
 /// One open door.
@@ -42,6 +43,7 @@ impl CmDoor for CmFile {
         self.shared.send_off();
         if result == Err(Errno::EAGAIN) {
             // The program may poll for events. The device's thread, or the peer, needs a processor.
+            exit::note(&self.shared);
             self.shared.help();
         }
         result

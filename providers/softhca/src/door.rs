@@ -23,6 +23,7 @@ use uverbs_core::doors::UverbsDoor;
 use uverbs_core::memory::pages::Pages;
 use uverbs_core::memory::process::Process;
 
+use crate::exit;
 use crate::handle::Handle;
 use crate::kernel::mr;
 use crate::kernel::user::fd_identity;
@@ -136,6 +137,7 @@ unsafe impl UverbsDoor for Door {
     fn progress(&self) {
         // A forked child has a copy, whose lock may be held for ever.
         if self.process.is_current() {
+            exit::note(&self.shared);
             self.shared.help();
         } else {
             std::thread::yield_now();

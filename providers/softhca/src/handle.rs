@@ -36,6 +36,11 @@ impl Handle {
         Arc::downgrade(&self.shared)
     }
 
+    /// True if a reference is to this device.
+    pub(crate) fn is(&self, other: &Weak<Shared>) -> bool {
+        std::ptr::eq(other.as_ptr(), Arc::as_ptr(&self.shared))
+    }
+
     /// Called in a forked child, whose copy of the device has no thread, a lock that may be held
     /// for ever, and no mappings. The copy is leaked.
     pub(crate) fn leave(&self) {

@@ -276,7 +276,7 @@ impl Shared {
         worked
     }
 
-    /// Sends held acknowledgements at the end of the process, unless another thread works for long.
+    /// Sends held acknowledgements at the end of a thread, unless another thread works for long.
     pub(crate) fn send_held(&self) {
         if let Some(mut kernel) = lock_within(&self.kernel, END) {
             kernel.device.hca.send_held();

@@ -101,10 +101,9 @@ fn all_cancellation_points_that_are_called_are_replaced() {
     );
 }
 
-/// Functions that change the process for good, or run our code when it forks or ends. A software
-/// HCA calls `__cxa_atexit` and `__cxa_at_quick_exit`.
+/// Functions that change the process for good, or run our code when it forks or ends.
 const NEVER: &str = "\
-    __register_atfork _exit at_quick_exit atexit bsd_signal chdir chroot clearenv \
+    __cxa_atexit __register_atfork _exit at_quick_exit atexit bsd_signal chdir chroot clearenv \
     daemon dup2 dup3 execve exit fchdir fork freopen kill longjmp mlock mlock2 mlockall munlock \
     nice on_exit popen posix_spawn posix_spawnp prlimit prlimit64 pthread_atfork pthread_cancel \
     pthread_kill pthread_setaffinity_np pthread_setschedparam putenv quick_exit raise \

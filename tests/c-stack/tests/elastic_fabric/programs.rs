@@ -31,7 +31,7 @@ fn an_adapter_is_listed_and_described() {
         for wanted in [
             "transport:\t\t\tunspecified (4)",
             "0x1d0f",
-            "61347",
+            "61346",
             "max_sge_rd:\t\t\t1",
             "PORT_ACTIVE (4)",
             "max_msg_sz:\t\t0x22e0",

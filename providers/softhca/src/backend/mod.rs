@@ -17,6 +17,7 @@ pub(crate) mod config;
 pub(crate) mod context;
 pub(crate) mod error;
 pub(crate) mod indirect;
+pub(crate) mod mgid;
 pub(crate) mod network;
 pub(crate) mod number;
 pub(crate) mod psn;

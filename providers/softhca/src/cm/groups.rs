@@ -14,7 +14,7 @@ use super::header::gid;
 use super::id::{Service, State};
 use super::manager::{Manager, Membership, UDP_QKEY, event};
 use super::queue::Queued;
-use crate::wire::mgid;
+use crate::backend::mgid;
 
 /// QPN of multicast packets.
 const MULTICAST_QPN: u32 = 0x00ff_ffff;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::id::{Id, IdNumber};
-use crate::wire::Address;
+use crate::backend::address::Address;
 
 /// Names of an id in commands and messages.
 #[derive(Clone, Copy, Debug, Default)]

@@ -6,8 +6,8 @@ use std::os::fd::BorrowedFd;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::mgid;
 use super::{Address, Frame, Lending, Wire, WireFull};
+use crate::backend::mgid;
 use crate::backend::network::Network;
 
 /// Wire whose ends have LIDs, over a wire whose ends have IP addresses. The network carries no GRH.

@@ -29,7 +29,6 @@ mod fold;
 pub(crate) mod headers;
 pub(crate) mod host;
 pub(crate) mod lids;
-pub(crate) mod mgid;
 pub(crate) mod opcode;
 pub(crate) mod packet;
 pub(crate) mod shared;

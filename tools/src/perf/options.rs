@@ -134,7 +134,7 @@ pub(crate) struct Options {
     )]
     qps: u32,
 
-    /// bw: signal one message in this number [default: 100, but at most --tx-depth]
+    /// bw: signal one message in this number [default: 100, but at most --tx-depth, and 1 for SRD]
     #[arg(short = 'Q', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     cq_mod: Option<u32>,
 
@@ -286,6 +286,7 @@ impl Options {
         if self.outs.is_some() && !op.is_one_sided() {
             return refuse("--outs", self.outs.unwrap_or(0), "it is for read and atomic");
         }
+        let srd = self.connection == TransportName::Srd;
         let role = self.role()?;
         let (iters, duration_s) = match (self.iters, self.duration) {
             (None, None) if lat => (Some(10_000), None),
@@ -302,7 +303,7 @@ impl Options {
             qps: self.qps,
             tx_depth,
             rx_depth: self.rx_depth,
-            cq_mod: self.cq_mod.unwrap_or(CQ_MOD.min(tx_depth)),
+            cq_mod: self.cq_mod.unwrap_or(if srd { 1 } else { CQ_MOD.min(tx_depth) }),
             post_list,
             outs: self.outs,
             bidirectional: self.bidirectional,
@@ -374,6 +375,10 @@ impl Options {
         }
         if let (Some(mtu), true) = (self.mtu, connection.is_datagram()) {
             return refuse("--mtu", mtu, "datagrams go by the port's");
+        }
+        if let (Some(cq_mod @ 2..), true) = (self.cq_mod, srd) {
+            let why = "messages of SRD complete in any order, so each has its completion";
+            return refuse("--cq-mod", cq_mod, why);
         }
         match self.qp_timeout {
             Some(code) if srd => refuse("--qp-timeout", code, "SRD has the device's own"),

@@ -65,7 +65,7 @@ fn a_process_that_exits_with_its_last_message_has_acknowledged_it() {
         let way = ["exit", "command"][round % 2];
         let mut ours = side();
         let mut child = common::this_program();
-        child.args(["--exact", "exit::exiting_process", "--nocapture"]).env(ROLE, way);
+        child.args(["--exact", "exiting_process", "--nocapture"]).env(ROLE, way);
         let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
         let mut said = lines.filter_map(|line| Some(line.split_once("said ")?.1.to_owned()));

@@ -32,7 +32,7 @@ impl Manager {
     /// The errors of `ucma_write` and of its handlers.
     pub(crate) fn command(&mut self, file: u64, command: CmCommand<'_>) -> Result<(), Errno> {
         let result = self.carry_out(file, command);
-        self.find_deadline();
+        self.ids.settle();
         result
     }
 

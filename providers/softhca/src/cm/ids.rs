@@ -2,7 +2,8 @@
 //!
 //! A program may have ten thousand listeners or connections, so no lookup goes through all ids.
 //! Each id has [`Keys`], and each key an [`Index`]. A changed id is indexed anew by
-//! [`IdTable::settle`], which must come before a lookup by key.
+//! [`IdTable::settle`], which must come before a lookup by key. Every entry point of the manager
+//! ends with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -41,7 +41,7 @@ impl Manager {
             Message::SidrReq(req) => self.datagram_request(from, to, tid, &req),
             Message::SidrRep(rep) => self.datagram_reply(from, &rep),
         }
-        self.find_deadline();
+        self.ids.settle();
     }
 
     /// Id of a connection, by the peer's address and the local communication id.
@@ -310,7 +310,6 @@ impl Manager {
     /// report by the messages of its ids (`cm.c:cm_destroy_id`).
     pub(crate) fn peer_left(&mut self, peer: Address) {
         let peer = self.of_wire(peer);
-        self.ids.settle();
         let ids = self.ids.of_peer(peer).filter(|(_, id)| id.service.connects());
         for number in ids.map(|(number, _)| number).collect::<Vec<_>>() {
             let Some(id) = self.ids.get_mut(number) else { continue };
@@ -327,7 +326,7 @@ impl Manager {
             }
         }
         self.forget_held_of(peer);
-        self.find_deadline();
+        self.ids.settle();
     }
 
     /// Ends a connection: tells the program, and enters the time-wait state.

@@ -89,9 +89,6 @@ pub(crate) struct Manager {
     next_port: u16,
     random: u64,
     pub(super) now: Duration,
-    /// Time of the first timer of all ids. Stored, since each slice of the device's work reads it
-    /// and ids are many.
-    pub(super) deadline: Option<Duration>,
     outgoing: Vec<Outgoing>,
     pub(super) gone: bool,
 }
@@ -111,7 +108,6 @@ impl Manager {
             next_port: *EPHEMERAL.start(),
             random,
             now: Duration::ZERO,
-            deadline: None,
             outgoing: Vec::new(),
             gone: false,
         }
@@ -149,13 +145,12 @@ impl Manager {
 
     /// Closes a door and destroys its ids.
     pub(crate) fn close(&mut self, file: u64) {
-        self.ids.settle();
         let of: Vec<_> = self.ids.of_file(file).map(|(number, _)| number).collect();
         for number in of {
             self.destroy(number);
         }
         self.files.remove(&file);
-        self.find_deadline();
+        self.ids.settle();
     }
 
     /// Finds an id of the door by number (`ucma_get_ctx`).
@@ -175,7 +170,6 @@ impl Manager {
 
     /// Takes the messages to send. Must be called after every other call.
     pub(crate) fn take_outgoing(&mut self) -> Vec<Outgoing> {
-        debug_assert_eq!(self.deadline, self.first_due(), "an entry point forgot find_deadline");
         std::mem::take(&mut self.outgoing)
     }
 
@@ -341,11 +335,10 @@ impl Manager {
         addr: SocketAddr,
         reuse: bool,
     ) -> Result<SocketAddr, Errno> {
+        self.ids.settle();
         if addr.port() != 0 {
-            self.ids.settle();
             return self.conflict(of, addr, reuse).map_or(Ok(addr), Err);
         }
-        self.ids.settle();
         for _ in EPHEMERAL {
             let port = self.next_port;
             self.next_port = if port == *EPHEMERAL.end() { *EPHEMERAL.start() } else { port + 1 };
@@ -479,7 +472,7 @@ impl Manager {
             }
             self.tell(number, event::DEVICE_REMOVAL, 0, Param::None);
         }
-        self.find_deadline();
+        self.ids.settle();
     }
 
     /// Path to a connection's peer.

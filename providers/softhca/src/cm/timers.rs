@@ -10,35 +10,24 @@ use super::manager::{Manager, Param, event, interval};
 use super::refusals::{CONSUMER, TIMEOUT, no, sidr_refusal};
 
 impl Manager {
-    /// Time of the first timer of all ids.
+    /// Time of the first timer of all ids and waiting requests.
     pub(crate) fn next_deadline(&self) -> Option<Duration> {
-        self.deadline
-    }
-
-    pub(super) fn first_due(&self) -> Option<Duration> {
         let held = self.held.iter().map(|held| held.due);
         self.ids.first_due().into_iter().chain(held).min()
-    }
-
-    /// Recomputes the deadline. Called by every entry point that may change an id.
-    pub(super) fn find_deadline(&mut self) {
-        self.ids.settle();
-        self.deadline = self.first_due();
     }
 
     /// Runs the timers that are due. True if any was.
     pub(crate) fn advance(&mut self, now: Duration) -> bool {
         self.now = self.now.max(now);
-        if self.deadline.is_none_or(|deadline| deadline > self.now) {
+        if self.next_deadline().is_none_or(|deadline| deadline > self.now) {
             return false;
         }
-        self.ids.settle();
         let due: Vec<_> = self.ids.due(self.now).map(|(number, _)| number).collect();
         for number in due {
             self.expire(number);
         }
         self.give_up_held();
-        self.find_deadline();
+        self.ids.settle();
         true
     }
 

@@ -50,7 +50,7 @@ const STORE_NAP: Duration = Duration::from_micros(20);
 /// Maximum time that the thread leaves the lock to ioctls.
 const GIVE_WAY: Duration = Duration::from_millis(1);
 
-/// Maximum wait for a device's lock when the process ends.
+/// Maximum wait for a device's lock when a thread ends.
 const END: Duration = Duration::from_millis(1);
 
 /// Time from a look of a waiting client that found no work to the next.
@@ -71,20 +71,6 @@ fn work<R>(act: impl FnOnce() -> R) -> R {
     let result = act();
     WORKS.set(outer);
     result
-}
-
-/// Locks a mutex whose owner may never release it: a forked child has its parent's mutexes, not its
-/// threads.
-pub(crate) fn lock_within<T>(mutex: &Mutex<T>, limit: Duration) -> Option<MutexGuard<'_, T>> {
-    let (start, backoff) = (Instant::now(), Backoff::new());
-    loop {
-        match mutex.try_lock() {
-            Ok(guard) => return Some(guard),
-            Err(TryLockError::Poisoned(guard)) => return Some(guard.into_inner()),
-            Err(TryLockError::WouldBlock) if start.elapsed() >= limit => return None,
-            Err(TryLockError::WouldBlock) => backoff.snooze(),
-        }
-    }
 }
 
 /// Source of the device's time.
@@ -173,6 +159,15 @@ impl Shared {
         guard
     }
 
+    /// Locks the device, unless another thread has it.
+    fn try_lock(&self) -> Option<MutexGuard<'_, Kernel>> {
+        match self.kernel.try_lock() {
+            Ok(kernel) => Some(kernel),
+            Err(TryLockError::Poisoned(kernel)) => Some(kernel.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
     /// Time since the start.
     pub(crate) fn now(&self) -> Duration {
         match &self.clock {
@@ -259,11 +254,7 @@ impl Shared {
         if self.waiting.load(Ordering::Relaxed) != 0 {
             return false;
         }
-        let mut kernel = match self.kernel.try_lock() {
-            Ok(kernel) => kernel,
-            Err(TryLockError::Poisoned(kernel)) => kernel.into_inner(),
-            Err(TryLockError::WouldBlock) => return false,
-        };
+        let Some(mut kernel) = self.try_lock() else { return false };
         // A store by a signal handler on this thread would wait for the device's thread, which
         // waits for this one.
         self.release(&mut kernel);
@@ -278,8 +269,12 @@ impl Shared {
 
     /// Sends held acknowledgements at the end of a thread, unless another thread works for long.
     pub(crate) fn send_held(&self) {
-        if let Some(mut kernel) = lock_within(&self.kernel, END) {
-            kernel.device.hca.send_held();
+        let (start, backoff) = (Instant::now(), Backoff::new());
+        while start.elapsed() < END {
+            if let Some(mut kernel) = self.try_lock() {
+                return kernel.device.hca.send_held();
+            }
+            backoff.snooze();
         }
     }
 

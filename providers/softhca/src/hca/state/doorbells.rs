@@ -48,7 +48,7 @@ impl<N: Copy + Ord> Doorbells<N> {
         let empty = || Page { records: BTreeMap::new(), last: None, due: 0 };
         let page = self.pages.entry(uar).or_insert_with(empty);
         page.records.insert(queue, Record { addr, seen: None });
-        // It may lie among the due records, which are counted.
+        // Counted: a look may pass it before the last due record.
         if page.due != 0 {
             page.due += 1;
             self.due += 1;

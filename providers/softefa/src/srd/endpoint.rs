@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::Gid;
-use super::incoming::{Budget, Incoming};
+use super::incoming::{Budget, Incoming, NoMemory};
 use super::outgoing::{Lost, Outgoing};
 use super::packet::{Data, Packet};
 use crate::random::Random;
@@ -184,13 +184,11 @@ impl Endpoint {
             return None;
         }
         incoming.heard = now;
-        let is_refused = incoming.is_refused(data, segment, budget);
-        let message = incoming.take(data, segment, budget);
-        if is_refused {
+        incoming.take(data, segment, budget).unwrap_or_else(|NoMemory| {
             // The repetition of the packet finds the memory.
             self.discard(now);
-        }
-        message
+            None
+        })
     }
 
     /// Ends the stream to a device: it is gone.

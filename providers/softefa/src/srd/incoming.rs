@@ -17,6 +17,10 @@ pub(super) struct Budget {
     used: u64,
 }
 
+/// The budget has no room for another message.
+#[derive(Debug)]
+pub(super) struct NoMemory;
+
 /// A message of which segments are missing.
 #[derive(Debug)]
 struct Partial {
@@ -87,37 +91,44 @@ impl Incoming {
     }
 
     /// True if the packet begins a message of several for which there is no memory.
-    pub(super) fn is_refused(&self, data: &Data, segment: &[u8], budget: &Budget) -> bool {
+    fn is_refused(&self, data: &Data, segment: &[u8], budget: &Budget) -> bool {
         let total = data.total.get() as usize;
         let is_begun = self.partial.contains_key(&data.message.get());
         !is_begun && segment.len() < total && !budget.admits(total)
     }
 
     /// Takes a packet. Returns the message that it completes.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for the message. The packet is not acknowledged, and comes again.
     pub(super) fn take(
         &mut self,
         data: &Data,
         segment: &[u8],
         budget: &mut Budget,
-    ) -> Option<Vec<u8>> {
+    ) -> Result<Option<Vec<u8>>, NoMemory> {
         let Some(at) = data.number.get().checked_sub(self.base) else {
             // A repetition, whose acknowledgement was lost.
             self.owes_ack = true;
-            return None;
+            return Ok(None);
         };
-        let has_arrived = at < SPAN && self.beyond >> at & 1 != 0;
-        if at >= SPAN || (!has_arrived && self.is_refused(data, segment, budget)) {
-            return None;
+        if at >= SPAN {
+            return Ok(None);
+        }
+        if self.beyond >> at & 1 != 0 {
+            self.owes_ack = true;
+            return Ok(None);
+        }
+        if self.is_refused(data, segment, budget) {
+            return Err(NoMemory);
         }
         self.owes_ack = true;
-        if has_arrived {
-            return None;
-        }
         self.beyond |= 1 << at;
         let whole = self.beyond.trailing_ones();
         self.base += u64::from(whole);
         self.beyond = self.beyond.checked_shr(whole).unwrap_or(0);
-        self.put(data, segment, budget)
+        Ok(self.put(data, segment, budget))
     }
 
     fn put(&mut self, data: &Data, segment: &[u8], budget: &mut Budget) -> Option<Vec<u8>> {

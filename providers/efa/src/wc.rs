@@ -106,13 +106,18 @@ impl EfaCqe {
         self.has(abi::EFA_IO_CDESC_COMMON_UNSOLICITED_MASK)
     }
 
+    /// True for an entry of 32 bytes.
+    #[inline(always)]
+    fn is_long(self) -> bool {
+        self.size as usize >= size_of::<efa_io_rx_cdesc_ex>()
+    }
+
     /// Bytes of a received message.
     #[inline(always)]
     pub(crate) fn received(self) -> u32 {
         let low = self.half(offset_of!(efa_io_rx_cdesc, length)).into();
         // Only a long entry has the upper half (rdma-core `verbs.c:efa_wc_read_byte_len`).
-        let is_long = self.size as usize >= size_of::<efa_io_rx_cdesc_ex>();
-        if is_long && self.operation() == abi::EFA_IO_RDMA_WRITE {
+        if self.is_long() && self.operation() == abi::EFA_IO_RDMA_WRITE {
             u32::from(self.half(offset_of!(efa_io_rx_cdesc_ex, u))) << 16 | low
         } else {
             low
@@ -123,9 +128,8 @@ impl EfaCqe {
     /// has GIDs of senders; a WRITE has the upper half of its length in its place.
     #[inline(always)]
     pub(crate) fn gid(self) -> Option<Gid> {
-        let is_long = self.size as usize >= size_of::<efa_io_rx_cdesc_ex>();
         let is_unknown = self.half(offset_of!(efa_io_rx_cdesc, ah)) == UNKNOWN_AH;
-        if !is_long || !is_unknown || self.operation() == abi::EFA_IO_RDMA_WRITE {
+        if !self.is_long() || !is_unknown || self.operation() == abi::EFA_IO_RDMA_WRITE {
             return None;
         }
         let at = offset_of!(efa_io_rx_cdesc_ex, u);

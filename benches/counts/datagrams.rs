@@ -108,12 +108,7 @@ impl Side {
         let endpoint = qp.bring_up(&Local::default())?;
         let to = qp.destination(&endpoint)?;
         let memory = pd.expose((LINES * u64::from(PAYLOAD)) as usize, AccessFlags::empty())?;
-        let area = Area {
-            addr: memory.remote(0).addr,
-            lkey: memory.sge(0, PAYLOAD).lkey,
-            rkey: memory.remote(0).rkey,
-            bytes: &[[1; 8]; LINES as usize],
-        };
+        let area = Area::of(&memory);
         let slab = pd.slab(GRH_LEN + DATA, 2 * OPS as usize)?;
         let frames = Vec::with_capacity(2 * OPS as usize);
         Ok(Self { hca, qp, sends, recvs, to, area, memory, slab, frames })

@@ -28,6 +28,7 @@ mod ops;
 #[path = "../side_by_side/ours.rs"]
 #[expect(dead_code, reason = "`side_by_side` measures more of it")]
 mod ours;
+mod own_peer;
 mod quiet;
 mod shared;
 

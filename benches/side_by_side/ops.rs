@@ -7,7 +7,7 @@
 
 use uverbs::provider::Provider;
 use uverbs::raw::{Data, SendOp, Sge};
-use uverbs::{Batch, Frame, PostError, Remote, Unposted, Wr};
+use uverbs::{Batch, ExposedMemory, Frame, PostError, Remote, Unposted, Wr};
 use zerocopy::IntoBytes;
 
 /// Bytes of a message, and of a place in the memory.
@@ -28,6 +28,15 @@ pub(crate) struct Area {
 }
 
 impl Area {
+    pub(crate) fn of(memory: &ExposedMemory) -> Self {
+        Self {
+            addr: memory.remote(0).addr,
+            lkey: memory.sge(0, PAYLOAD).lkey,
+            rkey: memory.remote(0).rkey,
+            bytes: &[[1; 8]; LINES as usize],
+        }
+    }
+
     #[inline(always)]
     fn offset(self, id: u64) -> u64 {
         id % LINES * u64::from(PAYLOAD)

@@ -141,16 +141,9 @@ impl<P: Bench> Side<P> {
         }
         let raw = P::cq(cq.provider()).raw_parts();
         let entries = (raw.bytes / raw.stride) as u32;
-        let sge = memory.sge(0, PAYLOAD);
-        let addr = memory.remote(0);
         Ok(Self {
             ring: CqRing::new(raw.buf, entries, raw.stride),
-            area: Area {
-                addr: addr.addr,
-                lkey: sge.lkey,
-                rkey: addr.rkey,
-                bytes: &[[1; 8]; LINES as usize],
-            },
+            area: Area::of(&memory),
             frames: Vec::with_capacity(1024),
             posted: Box::new([const { MaybeUninit::uninit() }; POSTED]),
             into: (0..64).map(|_| WorkCompletion::default()).collect(),

@@ -71,12 +71,7 @@ impl<P: Shares> Side<P> {
         let raw = P::cq(cq.provider()).raw_parts();
         let sq = P::sq(qp.send_queue().provider()).raw_parts();
         let shared = P::srq(srq.provider()).raw_parts();
-        let area = Area {
-            addr: memory.remote(0).addr,
-            lkey: memory.sge(0, PAYLOAD).lkey,
-            rkey: memory.remote(0).rkey,
-            bytes: &[[1; 8]; LINES as usize],
-        };
+        let area = Area::of(&memory);
         Ok(Self {
             links: SrqRing::new(shared.buf, shared.stride, shared.head),
             ring: CqRing::new(raw.buf, (raw.bytes / raw.stride) as u32, raw.stride),

@@ -7,13 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "must.h"
 
 /* Bytes of a ring that are printed. */
 #ifndef DUMPED
 #define DUMPED 600
 #endif
-
-#define MUST(x) do { if (!(x)) { printf("WRONG %d: %s\n", __LINE__, #x); exit(1); } } while (0)
 
 /* Each ring once, whose first words are not all zero. */
 static inline void dump(void)

@@ -26,6 +26,7 @@
 #include <unistd.h>
 #include <infiniband/efadv.h>
 #include <infiniband/verbs.h>
+#include "must.h"
 
 #define MEMORY ((char *)0x610000000000)
 #define LENGTH (1 << 18)
@@ -34,15 +35,6 @@
 #define MOST 64
 #define BLOCK 64
 #define RING 16384
-
-#define MUST(x)                                                                      \
-	do {                                                                         \
-		errno = 0;                                                           \
-		if (!(x)) {                                                          \
-			printf("WRONG %d: %s (%s)\n", __LINE__, #x, strerror(errno)); \
-			exit(1);                                                     \
-		}                                                                    \
-	} while (0)
 
 int uverbs_softhca_settle(void) __attribute__((weak));
 

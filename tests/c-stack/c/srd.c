@@ -12,18 +12,12 @@
 #include <string.h>
 #include <infiniband/efadv.h>
 #include <infiniband/verbs.h>
+#include "must.h"
 
 #define QKEY 0x11111111
 #define DEPTH 8
 #define PART 1024
-#define MUST(x)                                                                       \
-	do {                                                                          \
-		errno = 0;                                                            \
-		if (!(x)) {                                                           \
-			printf("WRONG %d: %s (%s)\n", __LINE__, #x, strerror(errno)); \
-			exit(1);                                                      \
-		}                                                                     \
-	} while (0)
+
 /* Prints the errno of a function that makes an object, or 0. */
 #define MADE(name, made)                                             \
 	do {                                                         \

@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "checks.h"
+#include "must.h"
 
 #define COUNT 16
 #define SIZE 4000
@@ -25,15 +26,6 @@
 #define QKEY 0x22222222
 #define IMM 0x01020304
 #define PATIENCE 60
-
-#define MUST(x)                                                                      \
-	do {                                                                         \
-		errno = 0;                                                           \
-		if (!(x)) {                                                          \
-			printf("WRONG %d: %s (%s)\n", __LINE__, #x, strerror(errno)); \
-			exit(1);                                                     \
-		}                                                                    \
-	} while (0)
 
 struct place {
 	union ibv_gid gid;

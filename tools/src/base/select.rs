@@ -23,7 +23,7 @@ const OMNI_PATH: [&str; 2] = ["softhfi0", "softhfi1"];
 const EFA: [&str; 2] = ["softefa0", "softefa1"];
 
 /// Name of the software Elastic Fabric Adapter that this user's other processes on this host reach.
-/// Where both sides are in this process it stands for the two [`EFA`] ones.
+/// It stands for the two [`EFA`] ones if both sides are in this process.
 const SHARED_EFA: &str = "softefa";
 
 /// Prefixes of the name of a software device on the network; its address follows.

@@ -92,10 +92,11 @@ pub(crate) trait OwnPeer {
     /// Lets the device work.
     fn work(&mut self);
 
-    /// `batches` doorbells of `N` work requests by address and key: the loop of `side_by_side`.
+    /// Posts `batches` doorbells of `N` work requests by address and key: the loop of
+    /// `side_by_side`.
     fn send_raw<const N: usize>(&mut self, batches: usize);
 
-    /// The same with frames.
+    /// Posts as many frames.
     fn send_owned<const N: usize>(&mut self, batches: usize);
 
     /// Posts receives for all sends.

@@ -3,6 +3,7 @@
 use super::scene::{DC_KEY, GRANTED, GRANTED_LEN, Keys, QKEY, SERVICES, Scene};
 use crate::feed::Feed;
 use crate::hca::Service;
+use crate::hca::context::transport;
 use crate::hca::number::Key;
 use crate::hca::testing::IOVA;
 use crate::wire::{
@@ -78,7 +79,7 @@ fn packet(feed: &mut Feed<'_>, scene: &Scene, to: usize) -> Vec<u8> {
     let all = Opcode::ALL.iter().copied();
     let of_service: Vec<Opcode> = all
         .filter(|opcode| {
-            let own = SERVICES[pair].transport();
+            let own = transport(SERVICES[pair]);
             opcode.layout().is_ok_and(|layout| layout.transport == own) || *opcode == Opcode::CNP
         })
         .collect();

@@ -34,24 +34,20 @@ pub enum Placement {
     },
 }
 
-impl Service {
-    /// Transport of the service's packets.
-    pub(crate) const fn transport(self) -> Transport {
-        match self {
-            Service::Rc => Transport::Rc,
-            Service::Uc => Transport::Uc,
-            Service::Ud => Transport::Ud,
-            Service::Xrc => Transport::Xrc,
-            Service::Dci | Service::Dct => Transport::Dc,
-            // These queues exchange no InfiniBand packets.
-            Service::Umr | Service::Raw => Transport::Cnp,
-        }
+/// Transport of a service's packets.
+pub(crate) const fn transport(service: Service) -> Transport {
+    match service {
+        Service::Rc => Transport::Rc,
+        Service::Uc => Transport::Uc,
+        Service::Ud => Transport::Ud,
+        Service::Xrc => Transport::Xrc,
+        Service::Dci | Service::Dct => Transport::Dc,
+        // These queues exchange no InfiniBand packets.
+        Service::Umr | Service::Raw => Transport::Cnp,
     }
 }
 
-impl AddressVector {
-    /// Header fields of packets on this path, except the addresses.
-    pub(crate) const fn route(&self) -> Route {
-        Route::new(self.traffic_class, self.flow_label, self.hop_limit)
-    }
+/// Header fields of packets on a path, except the addresses.
+pub(crate) const fn route(path: &AddressVector) -> Route {
+    Route::new(path.traffic_class, path.flow_label, path.hop_limit)
 }

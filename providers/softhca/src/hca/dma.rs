@@ -117,44 +117,46 @@ impl<T: Dma + Sync + ?Sized> Dma for Arc<T> {
     }
 }
 
-impl Region {
-    /// Bus address of `offset`, and the number of bytes that follow it contiguously, at most `len`.
-    /// `write` also requires a writable page.
-    fn span(&self, offset: u64, len: u64, write: bool) -> Result<(u64, u64), DmaFault> {
-        let fault = DmaFault { addr: offset, len };
-        if offset.checked_add(len).is_none_or(|end| end > self.len()) {
-            return Err(fault);
-        }
-        match self {
-            Region::Flat { addr, .. } | Region::OnDemand { addr, .. } => {
-                Ok((addr.checked_add(offset).ok_or(fault)?, len))
-            }
-            Region::Pages { page_shift, offset: first, pages, .. } => {
-                let at = first.checked_add(offset).ok_or(fault)?;
-                let size = 1u64 << page_shift;
-                let page = usize::try_from(at >> page_shift).map_err(|_| fault)?;
-                let inside = at & (size - 1);
-                let mut base = *pages.get(page).ok_or(fault)?;
-                if base & READ_ONLY != 0 {
-                    base = if may(base, write) { base & !READ_ONLY } else { return Err(fault) };
-                }
-                Ok((base.checked_add(inside).ok_or(fault)?, len.min(size - inside)))
-            }
-            Region::Void => Err(fault),
-        }
-    }
-
+/// Access to the memory of a region.
+pub(crate) trait RegionAccess {
     /// Bus address of a range that must be writable and contiguous: an atomic's operand, an owner
     /// byte.
-    pub(crate) fn addr_of(&self, offset: u64, len: u64) -> Result<u64, DmaFault> {
-        let (addr, run) = self.span(offset, len, true)?;
-        if run < len { Err(DmaFault { addr, len }) } else { Ok(addr) }
-    }
+    fn addr_of(&self, offset: u64, len: u64) -> Result<u64, DmaFault>;
 
     /// Bus address of a range in pinned memory that is contiguous as a whole. None if the range is
     /// empty.
+    fn flat(&self, offset: u64, len: u64) -> Option<u64>;
+
+    /// Brings in `len` bytes from `offset`, if the memory is unpinned.
+    ///
+    /// # Errors
+    ///
+    /// The host refused, or the range is beyond the region.
+    fn fault_in(&self, dma: &dyn Dma, offset: u64, len: u64, write: bool) -> Result<(), DmaFault>;
+
+    /// True if an access was refused because a page is missing or not writable.
+    fn lacks(&self, offset: u64, len: u64, write: bool) -> bool;
+
+    /// Copies from the region.
+    fn read(&self, dma: &dyn Dma, offset: u64, buf: &mut [u8]) -> Result<(), DmaFault>;
+
+    /// Copies into the region.
+    fn write<'a>(
+        &self,
+        dma: &dyn Dma,
+        offset: u64,
+        data: impl Into<Payload<'a>>,
+    ) -> Result<(), DmaFault>;
+}
+
+impl RegionAccess for Region {
+    fn addr_of(&self, offset: u64, len: u64) -> Result<u64, DmaFault> {
+        let (addr, run) = span(self, offset, len, true)?;
+        if run < len { Err(DmaFault { addr, len }) } else { Ok(addr) }
+    }
+
     #[inline]
-    pub(crate) fn flat(&self, offset: u64, len: u64) -> Option<u64> {
+    fn flat(&self, offset: u64, len: u64) -> Option<u64> {
         match self {
             Region::Flat { addr, len: all } if len != 0 && offset.checked_add(len)? <= *all => {
                 addr.checked_add(offset)
@@ -163,27 +165,15 @@ impl Region {
         }
     }
 
-    /// Brings in `len` bytes from `offset`, if the memory is unpinned.
-    ///
-    /// # Errors
-    ///
-    /// The host refused, or the range is beyond the region.
-    pub(crate) fn fault_in(
-        &self,
-        dma: &dyn Dma,
-        offset: u64,
-        len: u64,
-        write: bool,
-    ) -> Result<(), DmaFault> {
+    fn fault_in(&self, dma: &dyn Dma, offset: u64, len: u64, write: bool) -> Result<(), DmaFault> {
         if let Region::OnDemand { .. } = self {
-            let (addr, run) = self.span(offset, len, write)?;
+            let (addr, run) = span(self, offset, len, write)?;
             dma.fault_in(addr, run, write)?;
         }
         Ok(())
     }
 
-    /// True if an access was refused because a page is missing or not writable.
-    pub(crate) fn lacks(&self, offset: u64, len: u64, write: bool) -> bool {
+    fn lacks(&self, offset: u64, len: u64, write: bool) -> bool {
         let Region::Pages { page_shift, offset: first, pages, .. } = self else { return false };
         let Some(at) = first.checked_add(offset) else { return false };
         let Some(end) = at.checked_add(len) else { return false };
@@ -192,35 +182,16 @@ impl Region {
         needed.is_some_and(|pages| pages.iter().any(|&page| !may(page, write)))
     }
 
-    /// Copies from the region.
     #[inline]
-    pub(crate) fn read(&self, dma: &dyn Dma, offset: u64, buf: &mut [u8]) -> Result<(), DmaFault> {
+    fn read(&self, dma: &dyn Dma, offset: u64, buf: &mut [u8]) -> Result<(), DmaFault> {
         match self.flat(offset, buf.len() as u64) {
             Some(addr) => dma.read(addr, buf),
-            None => self.read_pages(dma, offset, buf),
+            None => read_pages(self, dma, offset, buf),
         }
     }
 
-    /// Copies from the region, page by page.
-    fn read_pages(&self, dma: &dyn Dma, offset: u64, buf: &mut [u8]) -> Result<(), DmaFault> {
-        if matches!(self, Region::Void) {
-            buf.fill(0);
-            return Ok(());
-        }
-        self.fault_in(dma, offset, buf.len() as u64, false)?;
-        let mut done = 0;
-        while done < buf.len() {
-            let (addr, run) = self.span(offset + done as u64, (buf.len() - done) as u64, false)?;
-            let end = done + run as usize;
-            dma.read(addr, &mut buf[done..end])?;
-            done = end;
-        }
-        Ok(())
-    }
-
-    /// Copies into the region.
     #[inline]
-    pub(crate) fn write<'a>(
+    fn write<'a>(
         &self,
         dma: &dyn Dma,
         offset: u64,
@@ -229,25 +200,73 @@ impl Region {
         let data = data.into();
         match self.flat(offset, data.len() as u64) {
             Some(addr) => data.write(dma, addr),
-            None => self.write_pages(dma, offset, data),
+            None => write_pages(self, dma, offset, data),
         }
     }
+}
 
-    /// Copies into the region, page by page.
-    fn write_pages(&self, dma: &dyn Dma, offset: u64, data: Payload<'_>) -> Result<(), DmaFault> {
-        if matches!(self, Region::Void) {
-            return Ok(());
-        }
-        self.fault_in(dma, offset, data.len() as u64, true)?;
-        let mut done = 0;
-        while done < data.len() {
-            let (addr, run) = self.span(offset + done as u64, (data.len() - done) as u64, true)?;
-            let end = done + run as usize;
-            data.part(done, end).write(dma, addr)?;
-            done = end;
-        }
-        Ok(())
+/// Bus address of `offset`, and the number of bytes that follow it contiguously, at most `len`.
+/// `write` also requires a writable page.
+fn span(region: &Region, offset: u64, len: u64, write: bool) -> Result<(u64, u64), DmaFault> {
+    let fault = DmaFault { addr: offset, len };
+    if offset.checked_add(len).is_none_or(|end| end > region.len()) {
+        return Err(fault);
     }
+    match region {
+        Region::Flat { addr, .. } | Region::OnDemand { addr, .. } => {
+            Ok((addr.checked_add(offset).ok_or(fault)?, len))
+        }
+        Region::Pages { page_shift, offset: first, pages, .. } => {
+            let at = first.checked_add(offset).ok_or(fault)?;
+            let size = 1u64 << page_shift;
+            let page = usize::try_from(at >> page_shift).map_err(|_| fault)?;
+            let inside = at & (size - 1);
+            let mut base = *pages.get(page).ok_or(fault)?;
+            if base & READ_ONLY != 0 {
+                base = if may(base, write) { base & !READ_ONLY } else { return Err(fault) };
+            }
+            Ok((base.checked_add(inside).ok_or(fault)?, len.min(size - inside)))
+        }
+        Region::Void => Err(fault),
+    }
+}
+
+/// Copies from the region, page by page.
+fn read_pages(region: &Region, dma: &dyn Dma, offset: u64, buf: &mut [u8]) -> Result<(), DmaFault> {
+    if matches!(region, Region::Void) {
+        buf.fill(0);
+        return Ok(());
+    }
+    region.fault_in(dma, offset, buf.len() as u64, false)?;
+    let mut done = 0;
+    while done < buf.len() {
+        let (addr, run) = span(region, offset + done as u64, (buf.len() - done) as u64, false)?;
+        let end = done + run as usize;
+        dma.read(addr, &mut buf[done..end])?;
+        done = end;
+    }
+    Ok(())
+}
+
+/// Copies into the region, page by page.
+fn write_pages(
+    region: &Region,
+    dma: &dyn Dma,
+    offset: u64,
+    data: Payload<'_>,
+) -> Result<(), DmaFault> {
+    if matches!(region, Region::Void) {
+        return Ok(());
+    }
+    region.fault_in(dma, offset, data.len() as u64, true)?;
+    let mut done = 0;
+    while done < data.len() {
+        let (addr, run) = span(region, offset + done as u64, (data.len() - done) as u64, true)?;
+        let end = done + run as usize;
+        data.part(done, end).write(dma, addr)?;
+        done = end;
+    }
+    Ok(())
 }
 
 /// True if a page of the list is present and, with `write`, writable.

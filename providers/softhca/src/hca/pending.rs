@@ -2,6 +2,7 @@
 
 use super::device::Hca;
 use super::dma::{Dma, Region};
+use crate::hca::dma::RegionAccess;
 
 /// Rings and doorbell record of a queue pair.
 #[derive(Clone, Debug, PartialEq, Eq)]

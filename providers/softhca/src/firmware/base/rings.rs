@@ -82,6 +82,7 @@ impl<'a> Pages<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hca::dma::RegionAccess;
 
     fn pas(pages: &[u64]) -> Vec<u8> {
         pages.iter().flat_map(|page| page.to_be_bytes()).collect()

@@ -17,6 +17,7 @@ use crate::firmware::base::call::{Call, Refusal};
 use crate::firmware::base::numbers::Numbers;
 use crate::firmware::base::owner::User;
 use crate::firmware::base::rings::Pages;
+use crate::hca::dma::RegionAccess;
 use crate::hca::{Dma, Region};
 
 /// Maximum waiting events of all queues together. Waiting events are distinct, but may name

@@ -1,6 +1,7 @@
 //! Copies bytes through memory keys. Each range is checked, and indirect keys are followed.
 
 use crate::hca::context::Access;
+use crate::hca::dma::RegionAccess;
 use crate::hca::dma::{Dma, DmaFault, Region};
 use crate::hca::indirect::Indirect;
 use crate::hca::number::Key;

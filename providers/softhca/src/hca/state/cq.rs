@@ -7,6 +7,7 @@ use uverbs_mlx5_prm::cqe::{MINI_CQES, OpOwn, SopDropQpn, mlx5_cqe64};
 use zerocopy::transmute_ref;
 
 use crate::hca::context::{CqContext, MiniCqe, Moderation};
+use crate::hca::dma::RegionAccess;
 use crate::hca::dma::{Dma, DmaFault};
 use crate::hca::error::{HcaError, HcaEvent, Noun};
 use crate::hca::number::{Cqn, Qpn, UarNumber};

@@ -7,6 +7,7 @@ use uverbs_mlx5_prm::wqe::{RecvHead, RecvKind, RecvView};
 
 use crate::hca::config::HcaConfig;
 use crate::hca::context::{STRIDE_SHIFTS, SrqContext};
+use crate::hca::dma::RegionAccess;
 use crate::hca::dma::{Dma, DmaFault};
 use crate::hca::error::{HcaError, HcaEvent, Noun};
 use crate::hca::number::{Cqn, Srqn};

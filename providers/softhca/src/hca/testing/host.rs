@@ -1,6 +1,7 @@
 //! A host of the rig: a device, its memory, and a key for it.
 
 use super::*;
+use crate::hca::dma::RegionAccess;
 
 /// One device and its memory.
 #[derive(Debug)]

@@ -1,6 +1,14 @@
 //! Memory of rings: zeroed, and accessed as a device does.
+//!
+//! # Safety
+//!
+//! Programs access the same pages at any time, so every access is atomic: of words where they are
+//! aligned, of bytes elsewhere. [`Memory`] owns the mapping, and checks each range against its
+//! length.
+#![allow(unsafe_code, reason = "atomic access through the raw pointer of a shared mapping")]
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use nix::errno::Errno;
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -8,8 +16,9 @@ use nix::unistd::ftruncate;
 use uverbs_core::memory::pages::Pages;
 
 use crate::backend::region::Region;
-use crate::hca::Dma;
-use crate::memory::ProcessDma;
+
+/// Bytes of a word.
+const WORD: usize = size_of::<u64>();
 
 fn inward(errno: uverbs_core::Errno) -> Errno {
     Errno::from_raw(errno.raw())
@@ -67,27 +76,74 @@ impl Memory {
     }
 
     pub(super) fn read(&self, at: u64, bytes: &mut [u8]) {
-        if self.has(at, bytes.len()) {
-            let _ = ProcessDma.read(self.addr(at), bytes);
+        if !self.has(at, bytes.len()) {
+            return;
+        }
+        let mut at = at;
+        for part in bytes.chunks_mut(WORD) {
+            if part.len() == WORD && at.is_multiple_of(WORD as u64) {
+                part.copy_from_slice(&self.word(at).load(Ordering::Relaxed).to_ne_bytes());
+            } else {
+                for (byte, at) in part.iter_mut().zip(at..) {
+                    *byte = self.byte(at).load(Ordering::Relaxed);
+                }
+            }
+            at += part.len() as u64;
         }
     }
 
     pub(super) fn write(&self, at: u64, bytes: &[u8]) {
-        if self.has(at, bytes.len()) {
-            let _ = ProcessDma.write(self.addr(at), bytes);
+        if !self.has(at, bytes.len()) {
+            return;
+        }
+        let mut at = at;
+        for part in bytes.chunks(WORD) {
+            match part.try_into() {
+                Ok(word) if at.is_multiple_of(WORD as u64) => {
+                    self.word(at).store(u64::from_ne_bytes(word), Ordering::Relaxed);
+                }
+                _ => {
+                    for (byte, at) in part.iter().zip(at..) {
+                        self.byte(at).store(*byte, Ordering::Relaxed);
+                    }
+                }
+            }
+            at += part.len() as u64;
         }
     }
 
-    /// Loads an aligned word, with acquire.
+    /// Loads an aligned index, with acquire.
     pub(super) fn load(&self, at: u64) -> u32 {
-        if self.has(at, 4) { ProcessDma.load_u32(self.addr(at)).unwrap_or(0) } else { 0 }
+        if self.has(at, 4) { self.index(at).load(Ordering::Acquire) } else { 0 }
     }
 
-    /// Stores an aligned word, with release.
+    /// Stores an aligned index, with release: a program that sees it sees earlier writes.
     pub(super) fn store(&self, at: u64, value: u32) {
         if self.has(at, 4) {
-            let _ = ProcessDma.store_u32(self.addr(at), value);
+            self.index(at).store(value, Ordering::Release);
         }
+    }
+
+    /// Pointer to `at`, for an access of `len` bytes at a multiple of `len`.
+    fn pointer(&self, at: u64, len: usize) -> *mut u8 {
+        assert!(self.has(at, len) && at.is_multiple_of(len as u64));
+        // SAFETY: inside the mapping, as just asserted.
+        unsafe { self.pages.as_mut_ptr().add(at as usize) }
+    }
+
+    fn byte(&self, at: u64) -> &AtomicU8 {
+        // SAFETY: mapped while `self.pages` lives.
+        unsafe { AtomicU8::from_ptr(self.pointer(at, 1)) }
+    }
+
+    fn index(&self, at: u64) -> &AtomicU32 {
+        // SAFETY: mapped while `self.pages` lives, whose first byte begins a page, and aligned.
+        unsafe { AtomicU32::from_ptr(self.pointer(at, 4).cast()) }
+    }
+
+    fn word(&self, at: u64) -> &AtomicU64 {
+        // SAFETY: as in `index`.
+        unsafe { AtomicU64::from_ptr(self.pointer(at, WORD).cast()) }
     }
 }
 

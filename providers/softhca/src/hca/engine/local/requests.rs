@@ -9,6 +9,7 @@
 //! `responses` lends READ responses.
 
 use crate::hca::context::Service;
+use crate::hca::context::route;
 use crate::hca::device::Hca;
 use crate::hca::engine::local::responses;
 use crate::hca::engine::requester::congestion;
@@ -43,7 +44,7 @@ pub(crate) fn send(qp: &mut Qp, common: &mut Common) -> bool {
     let mut bytes = common.port.spare();
     let headers = headers(qp, common, request, &place, None, true);
     let built: Result<(), EmitError> = headers.emit(&[], &mut bytes);
-    let mut route = path.route();
+    let mut route = route(path);
     if congestion::is_asked_for(qp, common) {
         route = route.capable_of_ecn();
     }

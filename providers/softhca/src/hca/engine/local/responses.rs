@@ -5,6 +5,7 @@
 //! READ, the responder sends a NAK, as for a response that was not sent yet. For a loan taken back
 //! otherwise the requester asks again, and is answered with bytes.
 
+use crate::hca::context::route;
 use crate::hca::context::{Access, Service};
 use crate::hca::engine::responder::response_tx::{code, read_headers, refuse_at};
 use crate::hca::state::common::Common;
@@ -39,7 +40,7 @@ pub(crate) fn send(qp: &mut Qp, common: &mut Common, answer: Answer) -> bool {
     let mut bytes = common.port.spare();
     let headers = read_headers(qp, common, (psn, msn), (!begun, len == left));
     let built: Result<(), EmitError> = headers.emit(&[], &mut bytes);
-    let frame = Frame { src, dst, route: qp.attrs.path.route(), bytes, loan: None };
+    let frame = Frame { src, dst, route: route(&qp.attrs.path), bytes, loan: None };
     let lent = match built {
         Ok(()) => common.port.lend(frame, &spans, packets as u16, &mut common.stats),
         Err(_) => None,

@@ -2,6 +2,7 @@
 
 use uverbs_mlx5_prm::syndrome::Syndrome as CqeSyndrome;
 
+use crate::hca::context::transport;
 use crate::hca::engine::local::requests;
 use crate::hca::engine::requester::queue::{complete_front, fail, go_back, retire};
 use crate::hca::engine::scheduler::page_faults;
@@ -26,7 +27,7 @@ pub(crate) fn receive(
     packet: &Packet<'_>,
     loan: Option<&Loan>,
 ) -> bool {
-    if !qp.sends() || packet.layout().transport != qp.ctx.service.transport() {
+    if !qp.sends() || packet.layout().transport != transport(qp.ctx.service) {
         return false;
     }
     if qp.requester.halt.is_some_and(|halt| halt.again) {

@@ -11,6 +11,7 @@
 use std::time::Duration;
 
 use crate::hca::context::Service;
+use crate::hca::context::route;
 use crate::hca::state::common::Common;
 use crate::hca::state::qp::Qp;
 use crate::wire::{Bth, Frame, Opcode, Packet, PacketBuilder, Psn};
@@ -47,7 +48,7 @@ pub(crate) fn notice(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>, fram
     // 16 reserved bytes.
     if builder.emit(&[0; 16], &mut bytes).is_ok() {
         common.stats.cnps_sent += 1;
-        let frame = Frame { src: path.src, dst: path.dst, route: path.route(), bytes, loan: None };
+        let frame = Frame { src: path.src, dst: path.dst, route: route(path), bytes, loan: None };
         common.port.send(frame, &mut common.stats);
     }
 }

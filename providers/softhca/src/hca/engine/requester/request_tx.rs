@@ -3,6 +3,7 @@
 use uverbs_mlx5_prm::syndrome::Syndrome as CqeSyndrome;
 
 use crate::hca::context::Service;
+use crate::hca::context::{route, transport};
 use crate::hca::engine::local::requests;
 use crate::hca::engine::requester::congestion;
 use crate::hca::engine::scheduler::page_faults;
@@ -58,7 +59,7 @@ pub(crate) fn send_next(qp: &mut Qp, common: &mut Common, window_ends: bool) -> 
     let path = &qp.attrs.path;
     let mut frame = match &wqe.to {
         Some(to) => Frame { src: to.src, dst: to.dst, route: to.route, bytes, loan: None },
-        None => Frame { src: path.src, dst: path.dst, route: path.route(), bytes, loan: None },
+        None => Frame { src: path.src, dst: path.dst, route: route(path), bytes, loan: None },
     };
     if congestion::is_asked_for(qp, common) {
         frame.route = frame.route.capable_of_ecn();
@@ -179,7 +180,7 @@ pub(crate) fn headers(
 ) -> PacketBuilder {
     let wqe = &request.wqe;
     let pkey = common.config.pkeys.get(usize::from(qp.attrs.pkey_index)).copied();
-    let opcode = opcode(wqe.op, place.first, place.last).of(qp.ctx.service.transport());
+    let opcode = opcode(wqe.op, place.first, place.last).of(transport(qp.ctx.service));
     let dest_qpn = wqe.to.map_or(qp.attrs.dest_qpn, |to| to.qpn);
     let mut builder = PacketBuilder::new(opcode, dest_qpn.0, place.psn)
         .pkey(pkey.unwrap_or(0xffff))

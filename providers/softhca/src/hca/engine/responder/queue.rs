@@ -9,6 +9,7 @@
 use uverbs_mlx5_prm::cqe::{CqeOpcode, FlagsRqpn};
 use uverbs_mlx5_prm::syndrome::Syndrome as CqeSyndrome;
 
+use crate::hca::context::transport;
 use crate::hca::context::{Access, QpState, Service};
 use crate::hca::engine::completion::cqe;
 use crate::hca::engine::completion::cqe::Arrival;
@@ -40,7 +41,7 @@ pub(crate) fn receive(
     packet: &Packet<'_>,
     loan: Option<&Loan>,
 ) -> bool {
-    if !qp.receives() || packet.layout().transport != qp.ctx.service.transport() {
+    if !qp.receives() || packet.layout().transport != transport(qp.ctx.service) {
         return false;
     }
     let room = SPARE_ANSWERS + 2 * usize::from(qp.attrs.max_dest_rd_atomic);

@@ -2,6 +2,7 @@
 //! packet by packet.
 
 use crate::hca::context::{Access, QpState};
+use crate::hca::context::{route, transport};
 use crate::hca::engine::local::responses;
 use crate::hca::engine::responder::queue::{refuse, report};
 use crate::hca::engine::scheduler::page_faults;
@@ -35,7 +36,7 @@ pub(crate) fn transmit(qp: &mut Qp, common: &mut Common, budget: u32) -> Turn {
             Ok((bytes, len)) => {
                 let path = &qp.attrs.path;
                 let frame =
-                    Frame { src: path.src, dst: path.dst, route: path.route(), bytes, loan: None };
+                    Frame { src: path.src, dst: path.dst, route: route(path), bytes, loan: None };
                 common.port.send(frame, &mut common.stats);
                 qp.responder.pass(1, len);
             }
@@ -109,7 +110,7 @@ pub(crate) fn refuse_at(qp: &mut Qp, common: &mut Common, psn: Psn, code: NakCod
 
 fn headers(qp: &Qp, common: &Common, opcode: Opcode, psn: Psn) -> PacketBuilder {
     let pkey = common.config.pkeys.get(usize::from(qp.attrs.pkey_index)).copied();
-    let opcode = opcode.of(qp.ctx.service.transport());
+    let opcode = opcode.of(transport(qp.ctx.service));
     let builder = PacketBuilder::new(opcode, qp.attrs.dest_qpn.0, psn);
     builder.pkey(pkey.unwrap_or(0xffff)).icrc(common.port.needs_icrc())
 }

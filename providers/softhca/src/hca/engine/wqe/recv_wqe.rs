@@ -6,6 +6,7 @@ use uverbs_mlx5_prm::wqe::{RecvKind, RecvView};
 
 use crate::hca::context::{RqContext, Service, SrqContext};
 use crate::hca::dma::Region;
+use crate::hca::dma::RegionAccess;
 use crate::hca::engine::wqe::doorbell_records::posted_receives;
 use crate::hca::failure::{Failure, Vendor};
 use crate::hca::number::{Key, Srqn};

@@ -9,6 +9,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::hca::context::{Access, LinkLayer, Service, SqContext};
 use crate::hca::dma::DmaFault;
+use crate::hca::dma::RegionAccess;
 use crate::hca::engine::ethernet::send;
 use crate::hca::engine::responder::placement;
 use crate::hca::engine::wqe::segments::Parts;

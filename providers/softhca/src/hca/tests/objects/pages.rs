@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use uverbs_mlx5_prm::opcode::Opcode;
 
 use super::windows::{Change, DST, LW, RR, RW, SRC, apply, write};
+use crate::hca::dma::RegionAccess;
 use crate::hca::number::{Key, Pdn, Qpn};
 use crate::hca::testing::*;
 use crate::hca::{Access, MkeyContext, Region, Service};

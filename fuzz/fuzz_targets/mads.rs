@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| uverbs_softhca::fuzzing::mads(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| uverbs_front::fuzzing::mads(data));

@@ -21,7 +21,7 @@ pub(crate) struct Target {
     pub(crate) soft: Option<SoftHca>,
 }
 
-/// softhca answers as this kernel does (`providers/softhca/src/kernel/mod.rs`).
+/// softhca answers as this kernel does (`providers/front/src/kernel/mod.rs`).
 const SOFT_KERNEL: Version = (6, 15);
 
 impl Target {

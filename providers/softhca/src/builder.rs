@@ -14,21 +14,21 @@ use uverbs_kernel_abi::driver_id::{RDMA_DRIVER_HFI1, RDMA_DRIVER_MLX5};
 use crate::SoftHca;
 use crate::board::card::{Card, UnknownCard};
 use crate::board::profile::{Gid, Profile};
-use crate::guard::Guard;
 use crate::handle::Handle;
 use crate::hca::tap::Tap;
 use crate::hca::{Hca, HcaConfig, LinkLayer, Mtu, Strictness};
 use crate::idle::Idle;
-use crate::kernel::Kernel;
 use crate::memory::ProcessDma;
 use crate::model;
 use crate::run::{self, Shared, Thread};
 use crate::sleep::Sleeper;
 use crate::softhca::Inner;
-use crate::uar::UarSet;
 use crate::udp::{self, Udp};
 use crate::wire::{Address, Capture, Fabric, LidWire, UdpWire, Wire};
 use crate::wire_control::WireControl;
+use uverbs_front::Kernel;
+use uverbs_front::guard::Guard;
+use uverbs_front::uar::UarSet;
 
 /// Number of the next device of this process. GUID and addresses are derived from it.
 static NUMBER: AtomicU16 = AtomicU16::new(1);
@@ -365,7 +365,9 @@ impl SoftHcaBuilder {
         }
         let record = record(&name, &profile, self.rdmavt);
         let mut device = model::device(&profile, hca);
-        device.rings = self.rdmavt.then(Box::default);
+        if self.rdmavt {
+            device.as_rdmavt();
+        }
         if network {
             device.cm.route_by_kernel(of_wire.filter(|_| infiniband));
         }

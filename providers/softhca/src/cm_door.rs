@@ -8,9 +8,9 @@ use uverbs_core::Errno;
 use uverbs_core::doors::cm::{CmCommand, CmDoor};
 use uverbs_core::memory::process::Process;
 
-use crate::cm::Bell;
 use crate::exit;
 use crate::handle::Handle;
+use uverbs_front::cm::Bell;
 
 /// One open door.
 pub(crate) struct CmFile {
@@ -28,7 +28,7 @@ impl CmFile {
     /// `ENODEV` if the device is gone; the system's error if it has no more descriptors.
     pub(crate) fn open(shared: &Handle) -> Result<Self, Errno> {
         let (file, bell) = shared.change(|kernel| {
-            if kernel.device.gone { Err(Errno::ENODEV) } else { kernel.device.cm.open() }
+            if kernel.device.is_gone() { Err(Errno::ENODEV) } else { kernel.device.cm.open() }
         })?;
         Ok(Self { shared: shared.clone(), file, bell, process: Process::current() })
     }

@@ -18,22 +18,20 @@
 //! Layers from top to bottom; each uses only the layers below it:
 //!
 //! - the top (`SoftHca`, threads and steps) assembles a device;
-//! - `kernel` is the in-process front, in the kernel's role: ioctls, handles, errnos;
-//! - `backend` is the interface between that front and a device, `model` its implementation;
+//! - `uverbs-front` is the in-process front, in the kernel's role: ioctls, handles, errnos. `model`
+//!   implements its interface to a device;
 //! - `vfio_user` and `pci` are the second front, behind the feature `pci`: a PCI function for a
 //!   virtual machine, driven by the guest's kernel;
-//! - `cm` is the device's connection manager, `cm_door` a program's door to it;
+//! - `cm_door` is a program's door to the front's connection manager;
 //! - `firmware` has the commands of the PCI function, three of which a program sends in process,
 //!   too (DEVX);
 //! - `board` is shared by both fronts: identity, capabilities, layout of the BAR;
 //! - `hca` is the device: queues, keys, transport; it knows neither ioctls nor process addresses;
 //! - [`wire`] carries packets.
 
-mod backend;
 mod board;
 mod builder;
 mod closer;
-mod cm;
 mod cm_door;
 mod copy;
 mod descriptors;
@@ -51,30 +49,26 @@ mod firmware;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
-mod guard;
 mod handle;
 pub(crate) mod hca;
 mod idle;
-mod kernel;
-mod maps;
+#[cfg(any(test, fuzzing))]
+mod kernel_tests;
 mod memory;
 mod model;
 mod name;
 #[cfg(feature = "pci")]
 pub mod pci;
-mod raw_socket;
 mod report;
 mod run;
 mod sleep;
 mod softhca;
-mod uar;
 mod udp;
 #[cfg(feature = "pci")]
 pub mod vfio_user;
 pub mod wire;
 mod wire_control;
 
-pub use backend::config::{Gid, GidType};
 pub use board::card::{Card, UnknownCard};
 pub use builder::SoftHcaBuilder;
 pub use hca::{
@@ -85,3 +79,4 @@ pub use idle::Idle;
 pub use name::names;
 pub use softhca::{Pending, PortInfo, SoftHca};
 pub use udp::{BadUdp, Carrier, Udp};
+pub use uverbs_front::backend::config::{Gid, GidType};

@@ -24,10 +24,11 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
+use crate::copy;
 use crate::hca::{Dma, DmaFault};
-use crate::kernel::user::probe;
 use crate::wire::{Loan, Span};
-use crate::{copy, guard};
+use uverbs_front::guard;
+use uverbs_front::probe;
 
 /// Lowest address of a mapping (`vm.mmap_min_addr` is a page at least). A lower address is a null
 /// pointer with an offset.

@@ -1,15 +1,10 @@
-//! Reports of the software HCA: its port, counters and objects, by the names that Linux has for a
-//! ConnectX.
+//! Reports of the software HCA: its port and counters, by the names that Linux has for a ConnectX.
 
 use uverbs_core::report::counters::{CounterSet, Counters};
 use uverbs_core::report::place::PortPlace;
-use uverbs_core::report::resources::{
-    Holder, Resource, ResourceKind, Resources, port_space, qp_state, qp_type,
-};
 
 use crate::hca::{Hca, Traffic};
-use crate::kernel::{Object, Objects};
-use crate::model::{Device, Kernel};
+use crate::model::Device;
 
 /// The only port.
 const PORT: u32 = 1;
@@ -29,7 +24,7 @@ pub(crate) fn counters(device: &Device, wires: &[(&str, Vec<(&'static str, u64)>
     let hca = &device.hca;
     let mut report = Counters::default();
     report.extend(&CounterSet::Port(PORT), of_port(hca));
-    report.extend(&CounterSet::Port(PORT), [("link_downed", device.link_downs)]);
+    report.extend(&CounterSet::Port(PORT), [("link_downed", device.link_downs())]);
     report.extend(&CounterSet::Port(PORT), NEVER.map(|name| (name, 0)));
     report.extend(&CounterSet::Hardware(PORT), of_queue_pairs(hca));
     report.extend(&CounterSet::Hardware(PORT), of_congestion(hca));
@@ -109,53 +104,4 @@ fn of_queue_pairs(hca: &Hca) -> Vec<(&'static str, u64)> {
         ("resp_cqe_flush_error", counts.resp_cqe_flush_error),
         ("req_cqe_flush_error", counts.req_cqe_flush_error),
     ]
-}
-
-/// Objects of this process: a software HCA has no other clients.
-pub(crate) fn resources(kernel: &Kernel) -> Resources {
-    let mut report = Resources::default();
-    let here = Holder::Task(std::process::id());
-    for file in kernel.contexts() {
-        let number = u32::try_from(file).ok();
-        report.held.push(Resource::new(ResourceKind::Context, number, here.clone()));
-    }
-    for (objects, object) in kernel.held() {
-        report.held.extend(resource(&kernel.device.hca, objects, object, &here));
-    }
-    for (number, space, [local, peer], qpn) in kernel.device.cm.listed() {
-        let id = Resource::new(ResourceKind::CmId, Some(number), here.clone())
-            .with("ps", Some(port_space(space.into())))
-            .with("lqpn", qpn)
-            .with("src", local)
-            .with("dst", peer);
-        report.held.push(id);
-    }
-    report.sort();
-    report
-}
-
-/// An object of the kinds that Linux lists, too.
-fn resource(hca: &Hca, objects: &Objects, object: &Object, here: &Holder) -> Option<Resource> {
-    let new = |kind, number| Resource::new(kind, Some(number), here.clone());
-    let pdn = |handle| objects.pd(handle).ok().map(|pd| pd.pdn.0);
-    Some(match object {
-        Object::Pd(pd) => new(ResourceKind::Pd, pd.pdn.0),
-        Object::Mr(mr) => new(ResourceKind::Mr, mr.key.index())
-            .with("mrlen", Some(mr.len))
-            .with("rkey", Some(format!("{:#x}", mr.key)))
-            .with("pdn", pdn(mr.pd)),
-        Object::Cq(cq) => new(ResourceKind::Cq, cq.cqn.0).with("cqe", Some(cq.entries)),
-        Object::Srq(srq) => new(ResourceKind::Srq, srq.srqn.0),
-        Object::Qp(qp) => {
-            let state = hca.query_qp(qp.qpn).ok();
-            let peer = state.as_ref().map(|(_, attrs)| attrs.dest_qpn.0).filter(|qpn| *qpn != 0);
-            new(ResourceKind::Qp, qp.qpn.0)
-                .with("port", Some(PORT))
-                .with("type", Some(qp_type(qp.kind.into())))
-                .with("state", state.map(|(state, _)| qp_state(state as u32)))
-                .with("rqpn", peer)
-                .with("pdn", qp.held.iter().find_map(|handle| pdn(*handle)))
-        }
-        _ => return None,
-    })
 }

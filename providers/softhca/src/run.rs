@@ -4,7 +4,7 @@
 //!
 //! | event | mechanism |
 //! |---|---|
-//! | a doorbell | the store faults on the write-protected page ([`crate::guard`]) |
+//! | a doorbell | the store faults on the write-protected page ([`uverbs_front::guard`]) |
 //! | a command, a mapped page, a closed door | [`Shared::change`] |
 //! | a frame of another device | the wire's waker ([`crate::wire::Wire::set_waker`]), or file |
 //! | a timer, a frame that the wire delays | the length of the sleep |
@@ -24,11 +24,11 @@ use std::time::{Duration, Instant};
 
 use crossbeam_utils::Backoff;
 
-use crate::guard::Guard;
 use crate::hca::WATCHDOG;
 use crate::idle::Idle;
 use crate::model::Kernel;
 use crate::sleep::Sleeper;
+use uverbs_front::guard::Guard;
 
 /// Slices between two tests for remaining handles.
 const BURST: usize = 256;
@@ -479,7 +479,7 @@ impl Thread {
     fn sleep(&self, shared: Arc<Shared>, look: Duration) -> bool {
         self.sleeper.lie_down();
         let mut kernel = shared.lock();
-        let protect = self.guard.is_some() && !kernel.device.gone;
+        let protect = self.guard.is_some() && !kernel.device.is_gone();
         let guarded = protect && shared.protect(&mut kernel);
         kernel.device.hca.arm();
         // Finds stores made before the protection, and work that came before the sleep.
@@ -488,7 +488,7 @@ impl Thread {
             shared.release(&mut kernel);
             return false;
         }
-        let gone = kernel.device.gone;
+        let gone = kernel.device.is_gone();
         let blind = !gone && (!guarded || !self.wire_wakes || kernel.needs_looks());
         let due = kernel.next_deadline().map(|when| when.saturating_sub(shared.now()));
         drop(kernel);

@@ -16,18 +16,17 @@ use uverbs_core::report::place::PortPlace;
 use uverbs_core::report::resources::Resources;
 
 use crate::SoftHcaBuilder;
-use crate::backend::config::Gid;
 use crate::cm_door::CmFile;
-use crate::door::{Door, outward};
+use crate::door::{self, Door};
 use crate::handle::Handle;
 use crate::hca::{
     HcaStats, LinkLayer, Mtu, PendingCq, PendingQp, PendingSrq, Placement, Qpn, Srqn,
 };
-use crate::kernel::port;
 use crate::model::{Device, Kernel};
 use crate::report;
 use crate::wire::{SharedStats, UdpStats};
 use crate::wire_control::WireControl;
+use uverbs_front::backend::config::Gid;
 
 /// A software HCA. Clones are the same device. It ends with the last clone and the last door, which
 /// frees its address.
@@ -98,16 +97,14 @@ impl SoftHca {
         if !self.inner.process.is_current() {
             return Err(Errno::ENODEV);
         }
-        let shared = self.inner.shared.clone();
-        let file = shared.change(Kernel::open).map_err(outward)?;
-        Ok(traced(&self.inner.record.name, Door::new(shared, file, &self.inner)))
+        Ok(traced(&self.inner.record.name, door::open(&self.inner)?))
     }
 
     /// Returns the device of an open door by a descriptor that [`UverbsDoor::export`] returned in
     /// this process. `None` for other descriptors, and once the door is closed.
     #[must_use]
     pub fn exported(file: BorrowedFd<'_>) -> Option<Self> {
-        Door::exported(file)?.device().map(|inner| Self { inner })
+        Door::exported(file)?.runner().device().map(|inner| Self { inner })
     }
 
     /// Runs one slice of the device's work; true if it did anything. Meant for stepped devices,
@@ -161,7 +158,7 @@ impl SoftHca {
     /// Brings the link back up (`PORT_ACTIVE`).
     pub fn link_up(&self) {
         self.inner.shared.change(|kernel| {
-            if kernel.device.gone {
+            if kernel.device.is_gone() {
                 return;
             }
             if let Some(link) = &self.inner.link {
@@ -249,9 +246,9 @@ impl SoftHca {
     pub fn port_info(&self) -> PortInfo {
         let kernel = self.inner.shared.lock();
         let device = &kernel.device;
-        let attributes = port::attributes(device);
+        let attributes = uverbs_front::port_attributes(device);
         PortInfo {
-            active: device.port_up,
+            active: device.is_up(),
             link: device.config.link,
             active_mtu: device.config.active_mtu,
             lid: attributes.lid,
@@ -279,7 +276,7 @@ impl SoftHca {
     /// Bytes of client memory that the device has pinned.
     #[must_use]
     pub fn pinned_bytes(&self) -> u64 {
-        self.inner.shared.lock().device.pinned
+        self.inner.shared.lock().device.pinned()
     }
 }
 
@@ -306,7 +303,7 @@ impl DeviceSource for SoftHca {
 
     fn import(&self, file: BorrowedFd<'_>) -> Result<Arc<dyn UverbsDoor>, Errno> {
         let door = Door::exported(file).ok_or(Errno::EINVAL)?;
-        match door.device() {
+        match door.runner().device() {
             Some(inner) if Arc::ptr_eq(&inner, &self.inner) => Ok(door),
             _ => Err(Errno::ENODEV),
         }
@@ -346,7 +343,7 @@ impl DeviceSource for SoftHca {
     }
 
     fn resources(&self) -> Resources {
-        report::resources(&self.inner.shared.lock())
+        self.inner.shared.lock().resources()
     }
 }
 

@@ -19,10 +19,11 @@ const ENUMS: [(&str, &str); 4] = [
 /// Pages with tables of another library's names in the first column, and ours in the second.
 const MIGRATIONS: [&str; 3] = ["from-c.md", "from-ibverbs.md", "from-sideway.md"];
 /// Folders of the sources that declare our names.
-const SOURCES: [&str; 5] = [
+const SOURCES: [&str; 6] = [
     "src",
     "adapters/streams/src",
     "providers/core/src",
+    "providers/front/src",
     "providers/mlx5/src",
     "providers/softhca/src",
 ];

@@ -17,10 +17,11 @@ use crate::step::{Outcome, cargo, run};
 /// Folder of the lists.
 const FOLDER: &str = "docs/api";
 /// Published library crates; first the crate that every program uses.
-const CRATES: [&str; 13] = [
+const CRATES: [&str; 14] = [
     "uverbs",
     "uverbs-core",
     "uverbs-efa",
+    "uverbs-front",
     "uverbs-kernel-rings",
     "uverbs-mlx5",
     "uverbs-mlx5-vfio",

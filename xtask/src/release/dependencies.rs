@@ -3,10 +3,11 @@
 use crate::step::{Outcome, cargo};
 
 /// Packages of the library: the root crate, and the crates that it is made of.
-pub(crate) const OURS: [&str; 12] = [
+pub(crate) const OURS: [&str; 13] = [
     "uverbs",
     "uverbs-core",
     "uverbs-efa",
+    "uverbs-front",
     "uverbs-kernel-abi",
     "uverbs-kernel-rings",
     "uverbs-mlx5",

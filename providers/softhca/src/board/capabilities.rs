@@ -3,9 +3,9 @@
 //! (`kernel/verbs/device`). Limits that a program may set are in [`HcaConfig`] and
 //! [`Profile`](super::profile::Profile).
 
-use crate::backend::config::Paging;
 use crate::hca::ethernet::MAX_SPREAD;
 use crate::hca::{HcaConfig, LinkLayer};
+use uverbs_front::backend::config::Paging;
 
 // Queues.
 
@@ -57,21 +57,19 @@ pub(crate) mod paged {
     pub(crate) const SRQ_RECEIVE: u32 = 1 << 5;
 }
 
-impl Paging {
-    /// In process the processor resolves each access.
-    pub(crate) const IN_PROCESS: Self = Self {
-        connected: paged::SEND | paged::RECEIVE | paged::WRITE | paged::READ | paged::ATOMIC,
-        uc: paged::SEND | paged::RECEIVE | paged::WRITE,
-        ud: paged::SEND | paged::RECEIVE,
-    };
-    /// In a virtual machine the guest's driver resolves page faults, which it does for connections
-    /// only. A datagram's receive needs an SRQ: the driver knows no other receive for UD.
-    pub(crate) const IN_GUEST: Self = Self {
-        connected: Self::IN_PROCESS.connected | paged::SRQ_RECEIVE,
-        uc: 0,
-        ud: paged::SEND | paged::SRQ_RECEIVE,
-    };
-}
+/// In process the processor resolves each access.
+pub(crate) const PAGED_IN_PROCESS: Paging = Paging {
+    connected: paged::SEND | paged::RECEIVE | paged::WRITE | paged::READ | paged::ATOMIC,
+    uc: paged::SEND | paged::RECEIVE | paged::WRITE,
+    ud: paged::SEND | paged::RECEIVE,
+};
+/// In a virtual machine the guest's driver resolves page faults, which it does for connections
+/// only. A datagram's receive needs an SRQ: the driver knows no other receive for UD.
+pub(crate) const PAGED_IN_GUEST: Paging = Paging {
+    connected: PAGED_IN_PROCESS.connected | paged::SRQ_RECEIVE,
+    uc: 0,
+    ud: paged::SEND | paged::SRQ_RECEIVE,
+};
 
 // Ethernet.
 

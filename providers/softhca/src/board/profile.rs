@@ -3,9 +3,9 @@
 use std::net::Ipv4Addr;
 
 use super::capabilities::LOG_MAX_NUMBER;
-pub(crate) use crate::backend::config::{Gid, GidType};
-use crate::backend::network::{Network, link_local};
 use crate::hca::{HcaConfig, LinkLayer};
+pub(crate) use uverbs_front::backend::config::{Gid, GidType};
+use uverbs_front::backend::network::{Network, link_local};
 
 /// IEEE OUI of Mellanox.
 pub(crate) const VENDOR_ID: u32 = 0x02c9;

@@ -24,11 +24,6 @@ fn any_stores_into_rings() {
 }
 
 #[test]
-fn any_mads() {
-    replay("mads", super::mads);
-}
-
-#[test]
 #[cfg(feature = "pci")]
 fn any_mailboxes() {
     replay("mailboxes", super::mailboxes);

@@ -10,7 +10,6 @@
 //! | [`ethernet`] | a sender of Ethernet frames |
 //! | [`rings`] | another process, in rings of shared memory |
 //! | [`ioctls`] | a program: commands |
-//! | [`mads`] | another host's connection manager |
 //! | [`mailboxes`] | a guest's driver: firmware commands |
 //! | [`guests`] | a guest: registers, command queue entries, rings, beside another guest |
 //! | [`clients`] | a vfio-user client: messages and descriptors |
@@ -38,12 +37,7 @@ pub fn rings(data: &[u8]) {
 
 /// Arbitrary sequences of ioctls.
 pub fn ioctls(data: &[u8]) {
-    crate::kernel::tests::sequences::ioctls(data);
-}
-
-/// Arbitrary messages between two connection managers whose programs connect and disconnect.
-pub fn mads(data: &[u8]) {
-    crate::cm::fuzz::mads(data);
+    crate::kernel_tests::sequences::ioctls(data);
 }
 
 /// Arbitrary firmware commands, after commands that create an object of each kind.

@@ -49,9 +49,6 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use crate::backend::context::{LinkLayer, Mtu};
-pub use crate::backend::number::Key;
-pub(crate) use crate::backend::{error, indirect, number};
 pub use config::{HcaConfig, Strictness};
 pub use context::Placement;
 pub(crate) use context::{
@@ -69,3 +66,6 @@ pub use pending::{PendingCq, PendingQp, PendingRing, PendingSrq};
 pub(crate) use state::port::WATCHDOG;
 pub(crate) use state::{access::DEPTH, umr::page_of};
 pub use stats::{Complaints, HcaStats};
+pub use uverbs_front::backend::context::{LinkLayer, Mtu};
+pub use uverbs_front::backend::number::Key;
+pub(crate) use uverbs_front::backend::{error, indirect, number};

@@ -1,5 +1,5 @@
-//! The model behind the front: implements [`Backend`](crate::backend::Backend) for [`Hca`], and
-//! builds the front's `Config`.
+//! The model behind the front: implements [`Backend`](uverbs_front::backend::Backend) for [`Hca`],
+//! and builds the front's `Config`.
 //!
 //! | file | contents |
 //! |---|---|
@@ -9,19 +9,18 @@
 mod objects;
 mod steering;
 
-use crate::backend::config::{Config, Gid, GidType, Paging};
 use crate::board::capabilities as caps;
 use crate::board::profile::{FW_VER, Profile, VENDOR_ID};
-use crate::cm::{Host, Manager};
 use crate::hca::ethernet::MAX_SPREAD;
 use crate::hca::{Hca, MAX_BLOCK};
-use crate::kernel;
+use uverbs_front::backend::config::{Config, Gid, GidType};
+use uverbs_front::cm::{Host, Manager};
 
 /// Front of a software HCA.
-pub(crate) type Kernel = kernel::Kernel<Hca>;
+pub(crate) type Kernel = uverbs_front::Kernel<Hca>;
 
 /// Device of the front.
-pub(crate) type Device = kernel::Device<Hca>;
+pub(crate) type Device = uverbs_front::Device<Hca>;
 
 /// Creates the device of a front.
 pub(crate) fn device(profile: &Profile, hca: Hca) -> Device {
@@ -81,7 +80,7 @@ fn config(profile: &Profile, hca: &Hca) -> Config {
         bf_reg_size: caps::BF_REG_SIZE,
         clock_khz: caps::CLOCK_KHZ,
         memlock: profile.memlock,
-        paging: Paging::IN_PROCESS,
+        paging: caps::PAGED_IN_PROCESS,
         device_memory: if limits.device_memory { caps::DEVICE_MEMORY_LEN } else { 0 },
         log_max_memic_alignment: caps::LOG_MAX_DEVICE_MEMORY_ALIGNMENT,
         relaxed_only: limits.relaxed_only,
@@ -119,8 +118,8 @@ mod tests {
     use crate::firmware::device::caps::Capabilities;
     use crate::hca::testing::Arena;
     use crate::hca::{HcaConfig, LinkLayer};
-    use crate::kernel::attributes;
     use crate::wire::Fabric;
+    use uverbs_front::device_attributes;
 
     /// Bytes of a WQE's control and remote address segments, and of a data segment.
     const SEGMENTS: u64 = 32;
@@ -141,7 +140,7 @@ mod tests {
             let cap = query_hca_cap_out::CAPABILITY.of(&output);
             let wire = Box::new(Fabric::default().attach(&[]));
             let hca = Hca::new(config.clone(), Box::new(Arena::new(4096)), wire);
-            let told = attributes(&device(&profile, hca));
+            let told = device_attributes(&device(&profile, hca));
             let value = |field: Field| field.get(cap);
             let power = |field| 1u64 << value(field);
             let rq_sge = value(MAX_WQE_SZ_RQ) / DATA_SEGMENT;

@@ -6,21 +6,21 @@ use uverbs_mlx5_prm::cmd::header::cmd_in;
 use uverbs_mlx5_prm::cmd::mkey::{create_mkey_in, create_mkey_out};
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
 
-use crate::backend::command::Refusal;
-use crate::backend::context::{
-    CqContext, DctContext, MkeyContext, Moderation, QpAttrs, QpContext, QpState, QpTransition,
-    SrqContext,
-};
-use crate::backend::error::{HcaError, HcaEvent};
-use crate::backend::number::{Cqn, Key, Qpn, Srqn, UarNumber};
-use crate::backend::region::Region;
-use crate::backend::steering::Steering;
-use crate::backend::{Backend, Mad};
 use crate::firmware::base::call::Call;
 use crate::firmware::device::caps::Capabilities;
 use crate::firmware::objects::{mkey, qp};
 use crate::hca::Hca;
 use crate::wire::Address;
+use uverbs_front::backend::command::Refusal;
+use uverbs_front::backend::context::{
+    CqContext, DctContext, MkeyContext, Moderation, QpAttrs, QpContext, QpState, QpTransition,
+    SrqContext,
+};
+use uverbs_front::backend::error::{HcaError, HcaEvent};
+use uverbs_front::backend::number::{Cqn, Key, Qpn, Srqn, UarNumber};
+use uverbs_front::backend::region::Region;
+use uverbs_front::backend::steering::Steering;
+use uverbs_front::backend::{Backend, Mad};
 
 impl Backend for Hca {
     fn create_mkey(&mut self, context: MkeyContext) -> Result<Key, HcaError> {

@@ -1,12 +1,12 @@
 //! Steering and multicast groups of a software HCA.
 
-use crate::backend::error::HcaError;
-use crate::backend::number::Qpn;
-use crate::backend::steering::{
+use crate::hca::Hca;
+use uverbs_front::backend::error::HcaError;
+use uverbs_front::backend::number::Qpn;
+use uverbs_front::backend::steering::{
     Change, Direction, EntryContext, FlowCount, GroupContext, Param, QueueOptions, Steering,
     TableContext, TirContext, Wrong,
 };
-use crate::hca::Hca;
 
 impl Steering for Hca {
     fn set_queue(&mut self, rqn: u32, options: QueueOptions) {

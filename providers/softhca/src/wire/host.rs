@@ -10,7 +10,7 @@ use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use super::shared::{Offer, SharedControl, SharedWire};
 use super::udp::{UdpControl, UdpWire};
 use super::{Address, Frame, Lending, Wire, WireFull};
-use crate::raw_socket;
+use uverbs_front::raw_socket;
 
 /// Time between two looks at the sockets while rings are busy. Sockets wake a sleeping device in
 /// any case.

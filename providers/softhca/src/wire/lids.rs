@@ -7,8 +7,8 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::{Address, Frame, Lending, Wire, WireFull};
-use crate::backend::mgid;
-use crate::backend::network::Network;
+use uverbs_front::backend::mgid;
+use uverbs_front::backend::network::Network;
 
 /// Wire whose ends have LIDs, over a wire whose ends have IP addresses. The network carries no GRH.
 #[derive(Debug)]

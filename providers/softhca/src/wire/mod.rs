@@ -37,9 +37,9 @@ pub(crate) mod syndrome;
 pub(crate) mod timers;
 pub(crate) mod udp;
 
-pub use crate::backend::address::Address;
-pub(crate) use crate::backend::network::Network;
-pub use crate::backend::psn::Psn;
+pub use uverbs_front::backend::address::Address;
+pub(crate) use uverbs_front::backend::network::Network;
+pub use uverbs_front::backend::psn::Psn;
 
 pub(crate) use self::builder::{EmitError, PacketBuilder};
 pub use self::capture::Capture;

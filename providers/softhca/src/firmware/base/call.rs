@@ -1,6 +1,6 @@
 //! A command's input and output, and the reasons to refuse a command.
 
-pub(crate) use crate::backend::command::Refusal;
+pub(crate) use uverbs_front::backend::command::Refusal;
 
 /// One command.
 #[derive(Debug)]

@@ -11,17 +11,18 @@ use uverbs_mlx5_prm::cmd::caps::{
 use uverbs_mlx5_prm::cmd::hca::{query_hca_cap_out, set_hca_cap_in};
 use uverbs_mlx5_prm::cmd::memic::{INCREMENT_SIZES, TEST_AND_SET_SIZES, device_mem_cap};
 
-use crate::backend::config::Paging;
 use crate::board::bar::{DEVICE_MEMORY as IN_BAR, OPERATION_COUNT};
 use crate::board::capabilities::{
     self, BF_REG_SIZE, CLOCK_KHZ, DEVICE_MEMORY_LEN, DEVICE_MEMORY_UNIT, LOG_MAX_COUNTER_ROW,
     LOG_MAX_DEVICE_MEMORY_ALIGNMENT, LOG_MAX_EQES, LOG_MAX_NUMBER, LOG_RESERVED_QPNS, MAX_COUNTERS,
-    MAX_ENCAP_HEADER, MAX_EQ, MAX_RQ_DESC, MAX_SQ_DESC, MAX_STEERING, MAX_UMEM, paged,
+    MAX_ENCAP_HEADER, MAX_EQ, MAX_RQ_DESC, MAX_SQ_DESC, MAX_STEERING, MAX_UMEM, PAGED_IN_GUEST,
+    paged,
 };
 use crate::firmware::Firmware;
 use crate::firmware::base::call::{Call, Refusal};
 use crate::firmware::base::general;
 use crate::hca::{DEPTH as MAX_INDIRECTION_LEVELS, HcaConfig, MAX_BLOCK, ethernet};
+use uverbs_front::backend::config::Paging;
 
 /// Capability types (Linux `include/linux/mlx5/device.h`, `mlx5_cap_type`).
 pub(crate) mod kind {
@@ -308,7 +309,7 @@ fn general_2(cap: &mut [u8], ethernet: bool) {
 /// driver may enable the capabilities; they are always on.
 fn paging(cap: &mut [u8]) {
     let scheme = odp_cap::TRANSPORT_PAGE_FAULT_SCHEME_CAP.of_mut(cap);
-    let Paging { connected, uc: _, ud } = Paging::IN_GUEST;
+    let Paging { connected, uc: _, ud } = PAGED_IN_GUEST;
     for (transport, operations) in [
         (odp_scheme_cap::RC_ODP_CAPS, connected),
         (odp_scheme_cap::XRC_ODP_CAPS, connected),

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use uverbs_mlx5_prm::cmd::opcode::CmdStatus;
 use uverbs_mlx5_prm::cmd::steering::{
     create_rqt_in, create_rqt_out, create_tir_in, create_tir_out, create_tis_in, create_tis_out,
     destroy_rqt_in, destroy_tir_in, destroy_tis_in, modify_rqt_in, modify_tir_bitmask,
@@ -61,17 +60,6 @@ impl Interfaces {
     /// Transport domain of a TIS.
     pub(crate) fn domain(&self, tisn: u32) -> Option<u32> {
         self.domains.get(&tisn).copied()
-    }
-}
-
-impl From<Wrong> for Refusal {
-    fn from(wrong: Wrong) -> Self {
-        match wrong {
-            Wrong::Missing(why) => Self::resource(why),
-            Wrong::Param(why) => Self::param(why),
-            Wrong::Busy(why) => Self::new(CmdStatus::RES_BUSY, why),
-            Wrong::Limit(why) => Self::new(CmdStatus::LIM_ERR, why),
-        }
     }
 }
 

@@ -6,11 +6,11 @@ use uverbs_mlx5_prm::cmd::dct::{
     query_dct_out,
 };
 
-use crate::backend::config::agree;
 use crate::firmware::Firmware;
 use crate::firmware::base::call::{Call, Refusal};
 use crate::hca::number::{Cqn, Pdn, Qpn, Srqn};
 use crate::hca::{Access, DctContext, Mtu};
+use uverbs_front::backend::config::agree;
 
 impl Firmware {
     pub(crate) fn create_dct(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {

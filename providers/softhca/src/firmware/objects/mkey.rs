@@ -5,7 +5,6 @@ use uverbs_mlx5_prm::cmd::mkey::{
     create_mkey_in, create_mkey_out, destroy_mkey_in, mkc, query_mkey_in, query_mkey_out,
 };
 
-use crate::backend::command::access_mode;
 use crate::board::bar::DEVICE_MEMORY as IN_BAR;
 use crate::board::memory::ON_BUS;
 use crate::firmware::Firmware;
@@ -13,12 +12,13 @@ use crate::firmware::base::call::{Call, Refusal};
 use crate::firmware::objects::memic::Memic;
 use crate::hca::number::{Key, Pdn, Qpn};
 use crate::hca::{ANY_QPN, Access, Blocks, Hca, Indirect, MkeyContext, Region, page_of};
+use uverbs_front::backend::command::access_mode;
 
 /// Address translation of a key (`MLX5_MKC_ACCESS_MODE_*`).
 mod mode {
     pub(super) const PA: u64 = 0;
     pub(super) const MTT: u64 = 1;
-    pub(super) const KLMS: u64 = crate::backend::command::KLMS;
+    pub(super) const KLMS: u64 = uverbs_front::backend::command::KLMS;
     pub(super) const KSM: u64 = 3;
     pub(super) const MEMIC: u64 = 5;
 }

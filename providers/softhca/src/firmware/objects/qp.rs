@@ -12,8 +12,6 @@ use uverbs_mlx5_prm::cmd::qp::{
 use uverbs_mlx5_prm::cmd::umem::QPC_DBR_UMEM_ID;
 use uverbs_mlx5_prm::context::{QpState as PrmState, ServiceType};
 
-use crate::backend::command::DCI_STREAM_95_32;
-use crate::backend::config::agree;
 use crate::firmware::Firmware;
 use crate::firmware::base::call::{Call, Refusal};
 use crate::firmware::base::rings::{Pages, RingMemory};
@@ -23,6 +21,8 @@ use crate::hca::{
     QpTransition, RqContext, Service, SqContext,
 };
 use crate::wire::{Address, Psn};
+use uverbs_front::backend::command::DCI_STREAM_95_32;
+use uverbs_front::backend::config::agree;
 
 /// Bytes of a WQEBB.
 const WQEBB: u64 = 64;

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::matching::Mask;
-use crate::backend::steering::{EntryContext, GroupContext, Param, TableContext, Wrong};
+use uverbs_front::backend::steering::{EntryContext, GroupContext, Param, TableContext, Wrong};
 
 /// Log2 of the maximum entries of a table.
 pub(crate) const LOG_MAX_SIZE: u8 = 20;

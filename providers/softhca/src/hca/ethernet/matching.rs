@@ -6,7 +6,7 @@ use uverbs_mlx5_prm::cmd::Field;
 use uverbs_mlx5_prm::cmd::flow::{fte_match_param, fte_match_set_lyr_2_4, fte_match_set_misc};
 
 use super::headers::{Headers, Tag};
-use crate::backend::steering::{MATCH_LEN, Param};
+use uverbs_front::backend::steering::{MATCH_LEN, Param};
 
 /// Mask of the bits that this device compares.
 static KNOWN: LazyLock<Param> = LazyLock::new(|| {

@@ -6,7 +6,7 @@ use uverbs_mlx5_prm::cmd::Field;
 use super::checksum;
 use super::headers::{Headers, TAG};
 use super::{ADDRESSES, HEADER};
-use crate::backend::steering::Wrong;
+use uverbs_front::backend::steering::Wrong;
 
 /// Maximum changes of one entry.
 pub(crate) const MAX_REWRITES: usize = 16;

@@ -8,7 +8,7 @@ use super::rss::{self, Hash};
 use super::steering::Steering;
 use super::tir;
 use super::{reformat, rewrite};
-use crate::backend::steering::{Direction, Edits, FlowDestination, Miss, Param, Spread};
+use uverbs_front::backend::steering::{Direction, Edits, FlowDestination, Miss, Param, Spread};
 
 /// Maximum table lookups for a frame and its copies, and maximum copies that arrive. An entry may
 /// send a frame to several tables, and these to more, so without a limit the number would explode.

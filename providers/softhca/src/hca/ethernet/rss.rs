@@ -1,8 +1,8 @@
 //! Receive side scaling: a hash of a packet's addresses and ports.
 
 use super::headers::{Headers, Ip};
-use crate::backend::steering::hash_field::{DST_IP, DST_PORT, IPSEC_SPI, SRC_IP, SRC_PORT};
-use crate::backend::steering::{HashContext, HashFunction};
+use uverbs_front::backend::steering::hash_field::{DST_IP, DST_PORT, IPSEC_SPI, SRC_IP, SRC_PORT};
+use uverbs_front::backend::steering::{HashContext, HashFunction};
 
 /// All the fields that this device can hash.
 pub(crate) const FIELDS: u32 = SRC_IP | DST_IP | SRC_PORT | DST_PORT | IPSEC_SPI;
@@ -100,8 +100,8 @@ pub(crate) mod fuzz;
 mod tests {
     use super::super::tests::frame::Packet;
     use super::*;
-    use crate::backend::steering::Selector;
     use std::net::{Ipv4Addr, Ipv6Addr};
+    use uverbs_front::backend::steering::Selector;
 
     /// Key of the examples in Microsoft's "Verifying the RSS Hash Calculation".
     const KEY: [u8; 40] = [

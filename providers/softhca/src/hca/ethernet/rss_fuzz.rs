@@ -1,9 +1,9 @@
 //! Fuzz target: headers and hash of an arbitrary frame.
 
 use super::*;
-use crate::backend::steering::Selector;
 use crate::feed::Feed;
 use crate::hca::ethernet::headers::L4;
+use uverbs_front::backend::steering::Selector;
 
 /// Headers of any frame lie within it. Its hash equals the definition's, in both directions if it
 /// is symmetric.

@@ -6,7 +6,7 @@ use super::flow::Table;
 use super::reformat::Reformat;
 use super::rewrite::{MAX_REWRITES, Rewrite};
 use super::tir;
-use crate::backend::steering::{
+use uverbs_front::backend::steering::{
     Change, Direction, Edits, EntryContext, FlowCount, FlowDestination, GroupContext, Miss, Param,
     QueueOptions, Spread, TableContext, TirContext, Wrong,
 };

@@ -3,7 +3,7 @@
 
 use super::headers::Headers;
 use super::rss::FIELDS;
-use crate::backend::steering::{TirContext, Wrong};
+use uverbs_front::backend::steering::{TirContext, Wrong};
 
 /// Checks a TIR.
 ///

@@ -3,8 +3,8 @@
 
 use std::collections::VecDeque;
 
-pub(crate) use crate::backend::Mad;
 use crate::wire::{Address, Frame};
+pub(crate) use uverbs_front::backend::Mad;
 
 /// Maximum waiting datagrams; more are dropped, and their senders repeat them.
 const ROOM: usize = 1024;

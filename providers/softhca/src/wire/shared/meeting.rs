@@ -30,7 +30,7 @@ use super::memory::Memory;
 use super::ring::Writer;
 use crate::closer::{Closer, Connection, Foreign};
 use crate::descriptors::{self, Received};
-use crate::raw_socket;
+use uverbs_front::raw_socket;
 
 /// Maximum addresses of a device that packets may come from.
 pub(super) const SOURCES: usize = 16;

@@ -34,7 +34,7 @@ use super::spare::Spare;
 use super::udp::{LONGEST, sixteen};
 use super::{Address, Frame};
 use crate::closer::{Closer, Foreign};
-use crate::raw_socket;
+use uverbs_front::raw_socket;
 
 pub(crate) mod area;
 mod borrowed;

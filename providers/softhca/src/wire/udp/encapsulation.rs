@@ -6,9 +6,9 @@
 
 use std::net::IpAddr;
 
-use crate::backend::network::sixteen;
 use crate::wire::crc::{POLYNOMIAL, icrc_behind, update};
 use crate::wire::packet::ICRC_LEN;
+use uverbs_front::backend::network::sixteen;
 
 /// Bytes of the two headers.
 const IPV4: usize = 28;

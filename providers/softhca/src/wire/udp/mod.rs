@@ -33,8 +33,8 @@ use super::counts::add;
 use super::packet::{BTH_LEN, ICRC_LEN, MAX_PAYLOAD};
 use super::spare::Spare;
 use super::{Address, Frame, Opcode, Route, Wire, WireFull};
-pub(crate) use crate::backend::network::sixteen;
-use crate::raw_socket;
+pub(crate) use uverbs_front::backend::network::sixteen;
+use uverbs_front::raw_socket;
 
 mod batch;
 mod encapsulation;

@@ -11,8 +11,8 @@ use nix::sys::socket::{
 };
 
 use super::options::{MtuDiscover, MtuDiscover6, MulticastAll, NoCheck6};
-use crate::raw_socket;
 use crate::wire::Route;
+use uverbs_front::raw_socket;
 
 /// Receive buffer asked for; `net.core.rmem_max` limits it.
 const RECEIVE_BUFFER: usize = 4 << 20;

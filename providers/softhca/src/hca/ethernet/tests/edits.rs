@@ -6,7 +6,7 @@ use super::super::reformat::Reformat;
 use super::super::rewrite::{Bits, HeaderField, Rewrite};
 use super::super::{Wrong, checksum};
 use super::*;
-use crate::backend::steering::Edits;
+use uverbs_front::backend::steering::Edits;
 
 /// Numbers of the egress and the ingress table.
 const OUT: u32 = 1;

@@ -11,7 +11,7 @@ use frame::Packet;
 
 use super::headers::Headers;
 use super::steering::Steering;
-use crate::backend::steering::{
+use uverbs_front::backend::steering::{
     Direction, EntryContext, FlowDestination, GroupContext, HashContext, HashFunction, MATCH_LEN,
     Miss, QueueOptions, Selector, Spread, TableContext, TirContext,
 };

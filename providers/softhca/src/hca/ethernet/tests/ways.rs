@@ -6,7 +6,7 @@ use super::super::Wrong;
 use super::super::rss::FIELDS;
 use super::super::steering::MAX_SPREAD;
 use super::*;
-use crate::backend::steering::Change;
+use uverbs_front::backend::steering::Change;
 
 fn criteria(field: uverbs_mlx5_prm::cmd::Field, value: u64) -> [u8; MATCH_LEN] {
     let mut criteria = [0; MATCH_LEN];

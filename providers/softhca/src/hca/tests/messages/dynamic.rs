@@ -7,7 +7,6 @@ use uverbs_mlx5_prm::opcode::Opcode;
 use zerocopy::IntoBytes;
 use zerocopy::byteorder::big_endian::U32;
 
-use crate::backend::error::Noun;
 use crate::hca::context::DctState;
 use crate::hca::number::{Cqn, Key, Qpn, Srqn};
 use crate::hca::testing::*;
@@ -15,6 +14,7 @@ use crate::hca::{
     Access, DctContext, HcaConfig, HcaError, HcaEvent, Mtu, QpState, QpTransition, Service, XrcSrq,
 };
 use crate::wire::Faults;
+use uverbs_front::backend::error::Noun;
 
 pub(super) const SRC: u64 = 0x1000;
 pub(super) const DST: u64 = 0x30_0000;

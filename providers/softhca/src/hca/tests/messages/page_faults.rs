@@ -6,7 +6,6 @@ use proptest::prelude::*;
 use uverbs_mlx5_prm::eqe::PageFaultType;
 use uverbs_mlx5_prm::opcode::Opcode;
 
-use crate::backend::error::Noun;
 use crate::hca::dma::{ABSENT, READ_ONLY};
 use crate::hca::number::Key;
 use crate::hca::testing::*;
@@ -15,6 +14,7 @@ use crate::hca::{
     QpTransition, Region,
 };
 use crate::wire::Faults;
+use uverbs_front::backend::error::Noun;
 
 const PAGE: u64 = 4096;
 pub(super) const SRC: u64 = 0x1f00;

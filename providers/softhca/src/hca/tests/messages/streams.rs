@@ -4,10 +4,10 @@ use uverbs_mlx5_prm::opcode::Opcode;
 
 use super::dynamic::{Target, initiator_with};
 use super::page_faults::Pager;
-use crate::backend::error::Noun;
 use crate::hca::number::Key;
 use crate::hca::testing::*;
 use crate::hca::{Access, DciStreams, HcaError, QpContext, QpState, QpTransition, Service};
+use uverbs_front::backend::error::Noun;
 
 const SRC: u64 = 0x1000;
 const DST: u64 = 0x30_0000;

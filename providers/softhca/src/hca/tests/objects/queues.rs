@@ -5,13 +5,13 @@ use std::time::Duration;
 use uverbs_mlx5_prm::ctrl::FmCeSe;
 use uverbs_mlx5_prm::opcode::Opcode;
 
-use crate::backend::error::Noun;
 use crate::hca::context::{CqContext, QpAttrs, QpState, QpTransition};
 use crate::hca::dma::Dma;
 use crate::hca::number::{Cqn, UarNumber};
 use crate::hca::testing::*;
 use crate::hca::{HcaConfig, HcaError, HcaEvent, Region, Strictness};
 use crate::wire::{Faults, Psn};
+use uverbs_front::backend::error::Noun;
 
 const DST: u64 = 0x30_0000;
 

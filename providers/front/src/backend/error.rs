@@ -1,0 +1,217 @@
+//! Errors of control verbs, and async events.
+
+use std::fmt;
+
+use uverbs_mlx5_prm::eqe::PageFaultType;
+
+use crate::backend::context::{DctState, QpState, QpTransition};
+use crate::backend::number::{Cqn, Key, Qpn, Srqn};
+
+/// Kind of object that a number names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Noun {
+    /// Memory key.
+    Mkey,
+    /// Completion queue.
+    Cq,
+    /// Queue pair.
+    Qp,
+    /// Shared receive queue.
+    Srq,
+    /// Target of dynamic connections.
+    Dct,
+    /// Page fault that is not answered yet.
+    PageFault,
+}
+
+/// Reason why a control verb was refused. It had no effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HcaError {
+    /// No such object.
+    BadHandle {
+        /// Kind of the object.
+        noun: Noun,
+        /// The number given.
+        number: u32,
+    },
+    /// Other objects still use the object.
+    Busy {
+        /// Kind of the object.
+        noun: Noun,
+        /// Number of the object.
+        number: u32,
+        /// Number of users.
+        users: u32,
+    },
+    /// The QP is not in the state that this transition starts from.
+    BadState {
+        /// State of the QP.
+        state: QpState,
+        /// Requested transition.
+        transition: QpTransition,
+    },
+    /// The target is not in the state that the verb needs.
+    DctState {
+        /// State of the target.
+        state: DctState,
+    },
+    /// A limit of the device is exceeded.
+    Limit {
+        /// Name of the limit.
+        what: &'static str,
+        /// The limit.
+        limit: u64,
+    },
+    /// An invalid value.
+    BadParam {
+        /// Name of the field, as in the context.
+        what: &'static str,
+        /// The value given.
+        value: u64,
+    },
+}
+
+impl fmt::Display for HcaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            HcaError::BadHandle { noun, number } => write!(f, "no {noun:?} {number:#x}"),
+            HcaError::Busy { noun, number, users } => {
+                write!(f, "{noun:?} {number:#x} has {users} users")
+            }
+            HcaError::BadState { state, transition } => {
+                write!(f, "{transition:?} from state {state:?}")
+            }
+            HcaError::DctState { state } => write!(f, "not for a target that is {state:?}"),
+            HcaError::Limit { what, limit } => write!(f, "{what}: the device has {limit}"),
+            HcaError::BadParam { what, value } => write!(f, "{what} = {value:#x} is not valid"),
+        }
+    }
+}
+
+impl std::error::Error for HcaError {}
+
+/// Async events, as an event queue carries them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HcaEvent {
+    /// An armed CQ got a CQE. Raised once for each arm.
+    CqCompletion {
+        /// The CQ.
+        cqn: Cqn,
+    },
+    /// A CQ overran; it takes no more CQEs.
+    CqError {
+        /// The CQ.
+        cqn: Cqn,
+    },
+    /// Local work queue catastrophic error: the rings or records cannot be used.
+    QpFatal {
+        /// The QP.
+        qpn: Qpn,
+    },
+    /// Invalid request local work queue error.
+    QpRequestError {
+        /// The QP.
+        qpn: Qpn,
+    },
+    /// Local access violation work queue error.
+    QpAccessError {
+        /// The QP.
+        qpn: Qpn,
+    },
+    /// First packet while in RTR.
+    CommEstablished {
+        /// The QP.
+        qpn: Qpn,
+    },
+    /// The send queue is drained (requested by RTS2SQD).
+    SqDrained {
+        /// The QP.
+        qpn: Qpn,
+    },
+    /// Fewer WQEs are left in an SRQ than its limit. Raised once each time the limit is set.
+    SrqLimit {
+        /// The SRQ.
+        srqn: Srqn,
+    },
+    /// An SRQ's ring could not be read; it gives no more receives.
+    SrqError {
+        /// The SRQ.
+        srqn: Srqn,
+    },
+    /// A QP in error completed its last WQE from its SRQ (IBTA 11.6.3.1).
+    LastWqeReached {
+        /// The QP.
+        qpn: Qpn,
+    },
+    /// A draining target of dynamic connections has sent all answers.
+    DctDrained {
+        /// The target.
+        dctn: Qpn,
+    },
+    /// A packet carried a wrong DC key. Raised once for each arm.
+    DctKeyViolation {
+        /// The target.
+        dctn: Qpn,
+    },
+    /// A missing page stopped a queue, which waits for the fault's end.
+    PageFault {
+        /// The QP or target.
+        qpn: Qpn,
+        /// The missing memory.
+        fault: PageFault,
+    },
+}
+
+/// Memory that a queue waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PageFault {
+    /// Memory of a work request.
+    Wqe {
+        /// Queue and operation of the work request.
+        kind: PageFaultType,
+        /// Token that ends the fault, 24 bits.
+        token: u32,
+        /// Number of the queue pair, or of the shared receive queue.
+        queue: u32,
+        /// Index of the work request, or its slot in a shared receive queue.
+        index: u16,
+        /// Bytes of the packet that arrived for a receive.
+        packet: u16,
+    },
+    /// Memory that a peer's request names.
+    Rdma {
+        /// True: the memory is to be written.
+        write: bool,
+        /// Token that ends the fault, 24 bits.
+        token: u32,
+        /// The key.
+        rkey: Key,
+        /// First address.
+        va: u64,
+        /// Bytes that the request still needs.
+        len: u32,
+        /// Bytes that the request's next packet needs.
+        packet: u16,
+    },
+}
+
+impl HcaEvent {
+    /// Number of the QP that the event concerns, if any.
+    pub fn qpn(&self) -> Option<u32> {
+        match *self {
+            HcaEvent::CqCompletion { .. }
+            | HcaEvent::CqError { .. }
+            | HcaEvent::SrqLimit { .. }
+            | HcaEvent::SrqError { .. }
+            | HcaEvent::DctDrained { .. }
+            | HcaEvent::DctKeyViolation { .. } => None,
+            HcaEvent::QpFatal { qpn }
+            | HcaEvent::QpRequestError { qpn }
+            | HcaEvent::QpAccessError { qpn }
+            | HcaEvent::CommEstablished { qpn }
+            | HcaEvent::SqDrained { qpn }
+            | HcaEvent::LastWqeReached { qpn }
+            | HcaEvent::PageFault { qpn, .. } => Some(qpn.0),
+        }
+    }
+}

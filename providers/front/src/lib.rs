@@ -1,0 +1,35 @@
+//! Front of a device: ib_uverbs, mlx5_ib and rdma_cm in user space.
+//!
+//! A front answers a program's ioctls with the bytes and errnos of Linux, keeps handles and states,
+//! and hands out events. The device behind it is a [`Backend`](backend::Backend): a software HCA,
+//! or the firmware of a ConnectX.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`door`] | an open device file, over a device and who runs it |
+//! | `kernel` | [`Kernel`]: commands, handles, errnos |
+//! | [`cm`] | the connection manager |
+//! | [`backend`] | the interface to the device |
+//! | [`uar`], [`guard`] | doorbell pages, and their write protection while a device sleeps |
+//! | [`raw_socket`] | sockets by raw system calls |
+//!
+//! Each row uses only the rows below it.
+//!
+//! The crate is internal to uverbs: its interface may change in each version.
+
+pub mod backend;
+pub mod cm;
+pub mod door;
+#[cfg(any(test, fuzzing))]
+#[path = "../../../fuzz/feed.rs"]
+#[allow(dead_code, reason = "the targets of other crates use more of it")]
+mod feed;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
+pub mod guard;
+mod kernel;
+mod maps;
+pub mod raw_socket;
+pub mod uar;
+
+pub use kernel::{Device, Kernel, device_attributes, port_attributes, probe};

@@ -1,0 +1,444 @@
+//! UAR pages: the client stores doorbells there, and the device reads them.
+//!
+//! On silicon a store into the mapped BAR page is an event. Here the page belongs to a memfd,
+//! mapped by the device and by the client. The device polls it and swaps each doorbell word with 0.
+//! If the machine's pages are larger than a UAR, several UARs share a page and are allocated
+//! together, as in mlx5_ib (`uar_index2pfn`). Two stores into a register between two looks
+//! coalesce, so the HCA also reads the doorbell records. While the device's thread sleeps, a
+//! [`Guard`] makes stores into the clients' mappings wake it.
+//!
+//! # Safety
+//!
+//! The client stores into these pages at any time. They are accessed by `AtomicU64` only, within
+//! the mapping.
+#![allow(unsafe_code, reason = "atomic access through the raw pointer of a shared mapping")]
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use nix::errno::Errno;
+use nix::fcntl::{FallocateFlags, fallocate};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::unistd::ftruncate;
+use uverbs_core::memory::pages::{Pages, page_size};
+use uverbs_core::memory::process::Process;
+
+use crate::guard::{self, Guard, Guarded};
+use crate::maps;
+
+/// Bytes of a UAR (`MLX5_ADAPTER_PAGE_SIZE`), independent of the machine's page size.
+pub const UAR_SIZE: usize = 4096;
+
+/// Doorbell words of a UAR: the CQ doorbell (`MLX5_CQ_DOORBELL`, 0x20), and two BlueFlame
+/// registers of 512 bytes from 0x800 on (`MLX5_BF_OFFSET`), each with two halves that the client
+/// uses in turn.
+const DOORBELLS: [u32; 5] = [0x20, 0x800, 0x900, 0xa00, 0xb00];
+
+/// A page of the machine, with as many UARs as fit.
+#[derive(Debug)]
+pub struct UarPage {
+    /// Index of its first UAR; the next indexes follow.
+    index: u32,
+    /// The device's memfd, and the page's offset in it.
+    file: Arc<OwnedFd>,
+    offset: u64,
+    map: Pages,
+    process: Process,
+    guard: Option<Arc<Guard>>,
+    clients: Mutex<Clients>,
+}
+
+/// Mappings of a page by clients.
+#[derive(Debug, Default)]
+struct Clients {
+    guarded: Vec<Guarded>,
+    /// A mapping could not be registered: stores through it wake no thread.
+    unguarded: bool,
+}
+
+impl UarPage {
+    fn new(
+        index: u32,
+        file: Arc<OwnedFd>,
+        offset: u64,
+        len: usize,
+        guard: Option<Arc<Guard>>,
+    ) -> Result<Self, Errno> {
+        let end = offset.checked_add(len as u64).and_then(|end| i64::try_from(end).ok());
+        ftruncate(&file, end.ok_or(Errno::ENOMEM)?)?;
+        let map = map_page(&file, offset, len)?;
+        let process = Process::current();
+        Ok(Self { index, file, offset, map, process, guard, clients: Mutex::default() })
+    }
+
+    fn clients(&self) -> MutexGuard<'_, Clients> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Index of the first UAR, as in CREATE_CQ, CREATE_QP and the HCA.
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Returns `true` if the page contains the UAR of this number.
+    pub fn has(&self, index: u32) -> bool {
+        index.checked_sub(self.index).is_some_and(|uar| (uar as usize) < self.len() / UAR_SIZE)
+    }
+
+    /// Size in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// Maps the page for the client.
+    pub fn map(&self) -> Result<Pages, Errno> {
+        let map = map_page(&self.file, self.offset, self.len())?;
+        if let Some(guard) = &self.guard {
+            let mut clients = self.clients();
+            match guard.register(map.as_mut_ptr().addr(), map.len()) {
+                Ok(guarded) => clients.guarded.push(guarded),
+                Err(_) => clients.unguarded = true,
+            }
+        }
+        Ok(map)
+    }
+
+    /// Makes client stores wake the device. False if a mapping could not be registered.
+    fn protect(&self) -> bool {
+        let Some(guard) = &self.guard else { return false };
+        let mut clients = self.clients();
+        let before = clients.guarded.len();
+        let mut failed = false;
+        clients.guarded.retain_mut(|one| match guard.protect(one) {
+            Ok(()) => true,
+            // The client unmapped or moved it.
+            Err(Errno::ENOENT) => false,
+            Err(_) => {
+                failed = true;
+                true
+            }
+        });
+        if clients.guarded.len() < before {
+            failed |= !self.guard_moved(guard, &mut clients.guarded);
+        }
+        !failed && !clients.unguarded
+    }
+
+    /// Guards mappings that clients have moved; false if one cannot be.
+    fn guard_moved(&self, guard: &Guard, guarded: &mut Vec<Guarded>) -> bool {
+        let own = self.map.as_mut_ptr().addr();
+        let mut all = true;
+        for at in maps::addresses(&self.file, self.offset, self.len() as u64) {
+            if at == own || guarded.iter().any(|one| one.address() == at) {
+                continue;
+            }
+            let found = guard.register(at, self.len()).and_then(|mut one| {
+                guard.protect(&mut one)?;
+                Ok(one)
+            });
+            match found {
+                Ok(one) => guarded.push(one),
+                Err(_) => all = false,
+            }
+        }
+        all
+    }
+
+    /// Lets stores pass.
+    fn release(&self) {
+        if let Some(guard) = &self.guard {
+            self.clients().guarded.iter_mut().for_each(|one| guard.release(one));
+        }
+    }
+
+    /// UARs of the page: offset and index of each.
+    fn uars(&self) -> impl Iterator<Item = (usize, u32)> {
+        (0..self.len()).step_by(UAR_SIZE).zip(self.index..)
+    }
+
+    /// Takes each doorbell since the last look: UAR, offset in it, and the 8 bytes as a big-endian
+    /// number.
+    pub fn scan(&self, mut ring: impl FnMut(u32, u32, u64)) {
+        for (start, uar) in self.uars() {
+            for offset in DOORBELLS {
+                let word = self.word(start + offset as usize);
+                // Loaded before the swap, so that the cache line stays shared while no doorbell is
+                // rung.
+                if word.load(Ordering::Relaxed) != 0 {
+                    // Acquire pairs with the client's release of the WQE and of the doorbell record
+                    // before its store.
+                    let value = word.swap(0, Ordering::Acquire);
+                    if value != 0 {
+                        ring(uar, offset, u64::from_be(value));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Bytes of the UAR at offset `start`.
+    fn contents(&self, start: usize) -> Vec<u8> {
+        let words = (start..start + UAR_SIZE).step_by(8);
+        words.flat_map(|at| self.word(at).load(Ordering::Acquire).to_ne_bytes()).collect()
+    }
+
+    /// Zeroes the page.
+    fn clear(&self) {
+        for at in (0..self.len()).step_by(8) {
+            self.word(at).store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// `offset` is a multiple of 8 below [`UarPage::len`].
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        let start = self.map.as_mut_ptr();
+        // SAFETY: all callers' offsets are inside the mapping, which consists of whole UARs.
+        let word = unsafe { start.add(offset) }.cast::<u64>();
+        // SAFETY: the mapping starts at a page boundary and offsets are multiples of 8, so the word
+        // is aligned. It lives as long as `self.map`, and is accessed by atomics only on this side.
+        unsafe { AtomicU64::from_ptr(word) }
+    }
+}
+
+impl Drop for UarPage {
+    /// Returns the memory; the range of the file stays a hole. If that fails, the memory stays
+    /// allocated until the device ends.
+    fn drop(&mut self) {
+        // A forked child shares the file with the parent, which still uses it.
+        if !self.process.is_current() {
+            return;
+        }
+        self.release();
+        let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        let _ = fallocate(&self.file, hole, self.offset.cast_signed(), self.len() as i64);
+    }
+}
+
+fn map_page(file: &OwnedFd, offset: u64, len: usize) -> Result<Pages, Errno> {
+    Pages::shared(file.as_fd(), len, offset).map_err(|errno| Errno::from_raw(errno.raw()))
+}
+
+/// UAR pages of a device.
+///
+/// A page lives while an uverbs object, a QP or a CQ uses it; mlx5_ib also keeps it until the last
+/// mapping is gone (`mlx5_ib_mmap_free`). All pages are in one memfd, so that a page costs no
+/// descriptor. Indexes are reused, offsets in the file are not: a client may still have a freed
+/// page mapped, and its stores there must not ring for the next owner of the index. The file is
+/// sparse, so unused ranges cost nothing.
+#[derive(Debug)]
+pub struct UarSet {
+    file: Option<Arc<OwnedFd>>,
+    /// Bytes of a page.
+    page: usize,
+    /// Number of ranges of the file used so far.
+    places: u64,
+    pages: BTreeMap<u32, Weak<UarPage>>,
+    guard: Option<Arc<Guard>>,
+}
+
+impl Default for UarSet {
+    fn default() -> Self {
+        Self::of_pages(page_size().next_multiple_of(UAR_SIZE))
+    }
+}
+
+/// Number of UARs in each page that the client maps (`num_uars_per_page`).
+pub fn uars_in_page() -> u32 {
+    (page_size() / UAR_SIZE).max(1) as u32
+}
+
+impl UarSet {
+    /// Set with pages of `page` bytes: a multiple of a UAR and of the machine's page.
+    fn of_pages(page: usize) -> Self {
+        Self { file: None, page, places: 0, pages: BTreeMap::new(), guard: None }
+    }
+
+    /// Set whose client stores can wake the device.
+    pub fn guarded(guard: Arc<Guard>) -> Self {
+        Self { guard: Some(guard), ..Self::default() }
+    }
+
+    /// Makes stores into any page wake the device; false if some cannot.
+    pub fn protect(&self) -> bool {
+        let pages = self.pages.values().filter_map(Weak::upgrade);
+        pages.filter(|page| !page.protect()).count() == 0
+    }
+
+    /// Lets stores pass.
+    pub fn release(&self) {
+        self.pages.values().filter_map(Weak::upgrade).for_each(|page| page.release());
+    }
+
+    /// Allocates a page with the lowest free indexes from `start` on. The first is a multiple of
+    /// their number, since mlx5_ib finds the page in the BAR by a division (`uar_index2pfn`).
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if `limit` UARs exist (firmware's ALLOC_UAR returns LIM_ERR); the errors of memfd
+    /// and mmap.
+    pub fn alloc(&mut self, start: u32, limit: u32) -> Result<Arc<UarPage>, Errno> {
+        self.pages.retain(|_, page| page.strong_count() > 0);
+        let in_page = self.page / UAR_SIZE;
+        if (self.pages.len() + 1) * in_page > limit as usize {
+            return Err(Errno::ENOMEM);
+        }
+        let mut firsts = (start.next_multiple_of(in_page as u32)..).step_by(in_page);
+        let index = firsts.find(|index| !self.pages.contains_key(index)).ok_or(Errno::ENOMEM)?;
+        let file = match &self.file {
+            Some(file) => Arc::clone(file),
+            None => Arc::new(memfd_create(guard::FILE, MFdFlags::MFD_CLOEXEC)?),
+        };
+        self.file = Some(Arc::clone(&file));
+        let offset = self.places * self.page as u64;
+        let page = UarPage::new(index, file, offset, self.page, self.guard.clone())?;
+        let page = Arc::new(page);
+        self.places += 1;
+        self.pages.insert(index, Arc::downgrade(&page));
+        Ok(page)
+    }
+
+    /// Bytes of each UAR, by index.
+    pub fn contents(&self) -> Vec<(u32, Vec<u8>)> {
+        let mut all = Vec::new();
+        for page in self.pages.values().filter_map(Weak::upgrade) {
+            all.extend(page.uars().map(|(start, uar)| (uar, page.contents(start))));
+        }
+        all
+    }
+
+    /// Zeroes all pages.
+    pub fn clear(&self) {
+        self.pages.values().filter_map(Weak::upgrade).for_each(|page| page.clear());
+    }
+
+    /// Takes the doorbells of all pages.
+    pub fn scan(&mut self, mut ring: impl FnMut(u32, u32, u64)) {
+        for page in self.pages.values() {
+            if let Some(page) = page.upgrade() {
+                page.scan(&mut ring);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIRST_INDEX: u32 = 0x10;
+
+    fn store(map: &Pages, offset: usize, value: u64) {
+        assert!(offset + 8 <= map.len());
+        // SAFETY: the assertion above checked the offset.
+        let word = unsafe { map.as_mut_ptr().add(offset) }.cast::<u64>();
+        // SAFETY: the tests' offsets are aligned; mapped while `map` lives.
+        unsafe { word.write_volatile(value.to_be()) };
+    }
+
+    fn rung(set: &mut UarSet) -> Vec<(u32, u32, u64)> {
+        let mut all = Vec::new();
+        set.scan(|uar, offset, value| all.push((uar, offset, value)));
+        all
+    }
+
+    #[test]
+    fn a_client_store_is_seen_once() {
+        let mut set = UarSet::default();
+        let page = set.alloc(FIRST_INDEX, 4).unwrap();
+        let client = page.map().unwrap();
+        store(&client, 0x900, 0x0102_0304_0506_0708);
+        store(&client, 0x20, 5);
+        // Bytes outside the registers, such as the rest of a BlueFlame write, are no doorbells.
+        store(&client, 0x808, 77);
+        assert_eq!(rung(&mut set), [(0x10, 0x20, 5), (0x10, 0x900, 0x0102_0304_0506_0708)]);
+        assert_eq!(rung(&mut set), []);
+    }
+
+    #[test]
+    fn contents_show_all_that_was_stored_until_it_is_cleared() {
+        let mut set = UarSet::default();
+        let page = set.alloc(FIRST_INDEX, 4).unwrap();
+        let client = page.map().unwrap();
+        store(&client, 0xa00, 1);
+        store(&client, 0xa38, 2);
+        let contents = set.contents();
+        let in_page = page_size() / UAR_SIZE;
+        assert_eq!((contents.len(), contents[0].0, contents[0].1.len()), (in_page, 0x10, UAR_SIZE));
+        let set_bytes = (0..UAR_SIZE).filter(|&at| contents[0].1[at] != 0).collect::<Vec<_>>();
+        assert_eq!(set_bytes, [0xa07, 0xa3f]);
+        // The copy changed nothing: the doorbell can still be taken.
+        assert_eq!(rung(&mut set), [(0x10, 0xa00, 1)]);
+        set.clear();
+        assert!(set.contents()[0].1.iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn indices_are_reused_and_limited() {
+        let mut set = UarSet::default();
+        let in_page = uars_in_page();
+        let most = 2 * in_page;
+        let first = set.alloc(FIRST_INDEX, most).unwrap();
+        let second = set.alloc(FIRST_INDEX, most).unwrap();
+        assert_eq!((first.index(), second.index()), (0x10, 0x10 + in_page));
+        assert_eq!(set.alloc(FIRST_INDEX, most).unwrap_err(), Errno::ENOMEM);
+        let client = first.map().unwrap();
+        drop(first);
+        let again = set.alloc(FIRST_INDEX, most).unwrap();
+        assert_eq!(again.index(), 0x10);
+        // The client's mapping outlives the page, and does not belong to the next page.
+        store(&client, 0x800, 1);
+        assert_eq!(rung(&mut set), []);
+        store(&again.map().unwrap(), 0x800, 2);
+        assert_eq!(rung(&mut set), [(0x10, 0x800, 2)]);
+    }
+
+    #[test]
+    fn pages_share_a_file_and_give_their_memory_back() {
+        let mut set = UarSet::default();
+        let in_page = uars_in_page();
+        let pages =
+            (0..20).map(|_| set.alloc(FIRST_INDEX, 20 * in_page).unwrap()).collect::<Vec<_>>();
+        let file = Arc::clone(set.file.as_ref().unwrap());
+        assert!(pages.iter().all(|page| Arc::ptr_eq(&page.file, &file)));
+        for (page, value) in pages.iter().zip(1..) {
+            store(&page.map().unwrap(), 0x20, value);
+        }
+        let all =
+            (0u32..20).map(|n| (0x10 + n * in_page, 0x20, u64::from(n) + 1)).collect::<Vec<_>>();
+        assert_eq!(rung(&mut set), all);
+        let held = || nix::sys::stat::fstat(&*file).unwrap().st_blocks * 512;
+        assert_eq!(held(), 20 * page_size() as i64);
+        drop(pages);
+        assert_eq!(held(), 0);
+    }
+
+    /// A machine whose pages are four times as large.
+    #[test]
+    fn a_larger_page_has_several_uars() {
+        let page = 4 * page_size();
+        let in_page = (page / UAR_SIZE) as u32;
+        let mut set = UarSet::of_pages(page);
+        let [first, second] = [(); 2].map(|()| set.alloc(FIRST_INDEX, 2 * in_page).unwrap());
+        assert_eq!(set.alloc(FIRST_INDEX, 3 * in_page - 1).unwrap_err(), Errno::ENOMEM);
+        let start = 0x10u32.next_multiple_of(in_page);
+        assert_eq!((first.index(), second.index()), (start, start + in_page));
+        assert!(!first.has(start - 1) && first.has(start) && first.has(start + in_page - 1));
+        assert!(!first.has(start + in_page));
+        let client = second.map().unwrap();
+        assert_eq!(client.len(), page);
+        let last = page - UAR_SIZE;
+        store(&client, last + 0x800, 7);
+        store(&client, UAR_SIZE + 0x20, 8);
+        store(&client, UAR_SIZE - 8, 9);
+        let contents = set.contents();
+        assert_eq!(contents.len(), 2 * in_page as usize);
+        let used = contents.iter().filter(|(_, bytes)| bytes.iter().any(|byte| *byte != 0));
+        let used: Vec<u32> = used.map(|&(uar, _)| uar - start - in_page).collect();
+        assert_eq!(used, [0, 1, in_page - 1]);
+        let uar = |n| start + in_page + n;
+        assert_eq!(rung(&mut set), [(uar(1), 0x20, 8), (uar(in_page - 1), 0x800, 7)]);
+        assert_eq!(rung(&mut set), []);
+    }
+}

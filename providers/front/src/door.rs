@@ -101,8 +101,10 @@ impl<R: Runner> Door<R> {
     ///
     /// The device uses memory only by the regions and addresses that the front gives it. It stops
     /// using an object's memory before the call returns that destroys, moves or replaces the
-    /// object; if that call fails, the memory stays in use. [`Runner::change`] and [`Runner::look`]
-    /// use the same front at every call.
+    /// object. If that call fails, the memory may stay in use; but a device that refuses while the
+    /// door is dropped, or after [`HcaEvent::Dead`](crate::backend::error::HcaEvent::Dead), uses no
+    /// address of the program any more. [`Runner::change`] and [`Runner::look`] use the same front
+    /// at every call.
     pub unsafe fn open(runner: R) -> Result<Arc<Self>, Errno> {
         let file = runner.change(Kernel::open).map_err(outward)?;
         Ok(Arc::new_cyclic(|myself| Self {

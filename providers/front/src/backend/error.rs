@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use nix::errno::Errno;
 use uverbs_mlx5_prm::eqe::PageFaultType;
 
 use crate::backend::context::{DctState, QpState, QpTransition};
@@ -69,6 +70,13 @@ pub enum HcaError {
         /// The value given.
         value: u64,
     },
+    /// The device, or the way to it, lacks the operation.
+    Unsupported {
+        /// Name of the operation.
+        what: &'static str,
+    },
+    /// The device failed and answers no more.
+    Dead,
 }
 
 impl fmt::Display for HcaError {
@@ -84,11 +92,26 @@ impl fmt::Display for HcaError {
             HcaError::DctState { state } => write!(f, "not for a target that is {state:?}"),
             HcaError::Limit { what, limit } => write!(f, "{what}: the device has {limit}"),
             HcaError::BadParam { what, value } => write!(f, "{what} = {value:#x} is not valid"),
+            HcaError::Unsupported { what } => write!(f, "{what} is not supported"),
+            HcaError::Dead => f.write_str("the device failed"),
         }
     }
 }
 
 impl std::error::Error for HcaError {}
+
+/// Converts a failed firmware command into an errno (`mlx5_cmd_check`, `cmd_status_to_err`):
+/// LIM_ERR is `ENOMEM`, RES_BUSY `EBUSY`, INT_ERR `EIO`, all others `EINVAL`. An operation that the
+/// device lacks is `EOPNOTSUPP`, as mlx5_ib answers without asking the firmware.
+pub(crate) fn errno(error: HcaError) -> Errno {
+    match error {
+        HcaError::Limit { .. } => Errno::ENOMEM,
+        HcaError::Busy { .. } => Errno::EBUSY,
+        HcaError::Unsupported { .. } => Errno::EOPNOTSUPP,
+        HcaError::Dead => Errno::EIO,
+        _ => Errno::EINVAL,
+    }
+}
 
 /// Async events, as an event queue carries them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -160,6 +183,8 @@ pub enum HcaEvent {
         /// The missing memory.
         fault: PageFault,
     },
+    /// The device failed, and uses no memory any more: the front removes it.
+    Dead,
 }
 
 /// Memory that a queue waits for.
@@ -204,7 +229,8 @@ impl HcaEvent {
             | HcaEvent::SrqLimit { .. }
             | HcaEvent::SrqError { .. }
             | HcaEvent::DctDrained { .. }
-            | HcaEvent::DctKeyViolation { .. } => None,
+            | HcaEvent::DctKeyViolation { .. }
+            | HcaEvent::Dead => None,
             HcaEvent::QpFatal { qpn }
             | HcaEvent::QpRequestError { qpn }
             | HcaEvent::QpAccessError { qpn }

@@ -79,7 +79,7 @@ impl<H: Backend + 'static> Kernel<H> {
     }
 
     /// Numbers of the open files that have a context.
-    pub(crate) fn contexts(&self) -> impl Iterator<Item = u64> {
+    pub fn contexts(&self) -> impl Iterator<Item = u64> {
         self.files.iter().filter(|(_, file)| file.context.is_some()).map(|(id, _)| *id)
     }
 
@@ -247,6 +247,10 @@ impl<H: Backend + 'static> Kernel<H> {
         let mut any = false;
         while let Some(event) = self.device.hca.next_event() {
             any = true;
+            if event == HcaEvent::Dead {
+                self.unplug();
+                break;
+            }
             let (owners, event_type) = told(&self.device, &event);
             for &(id, handle) in owners {
                 let Some(file) = self.files.get_mut(&id) else {
@@ -340,6 +344,8 @@ fn told<'d>(device: &'d Device, event: &HcaEvent) -> (&'d [Owner], Option<u32>) 
         HcaEvent::DctDrained { .. }
         | HcaEvent::DctKeyViolation { .. }
         // The in-process device pages in on demand, so no page is ever missing.
-        | HcaEvent::PageFault { .. } => (&[], None),
+        | HcaEvent::PageFault { .. }
+        // `deliver` removes the device.
+        | HcaEvent::Dead => (&[], None),
     }
 }

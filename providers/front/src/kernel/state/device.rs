@@ -10,7 +10,7 @@ use uverbs_kernel_abi::driver_id::{RDMA_DRIVER_HFI1, RDMA_DRIVER_MLX5};
 use crate::backend::Backend;
 use crate::backend::config::Config;
 use crate::backend::context::QpContext;
-use crate::backend::error::HcaError;
+use crate::backend::error::errno;
 use crate::backend::number::{Cqn, Qpn, Srqn};
 use crate::cm::Manager;
 use crate::guard;
@@ -236,14 +236,4 @@ impl Device {
 fn time_of_day() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// Converts a failed firmware command into an errno (`mlx5_cmd_check`, `cmd_status_to_err`):
-/// LIM_ERR is `ENOMEM`, RES_BUSY `EBUSY`, all others `EINVAL`.
-pub(crate) fn errno(error: HcaError) -> Errno {
-    match error {
-        HcaError::Limit { .. } => Errno::ENOMEM,
-        HcaError::Busy { .. } => Errno::EBUSY,
-        _ => Errno::EINVAL,
-    }
 }

@@ -8,7 +8,8 @@ use uverbs_kernel_abi::event::ib_uverbs_comp_event_desc;
 use uverbs_kernel_abi::qp::IB_UVERBS_QPT_XRC_TGT;
 
 use crate::backend::error::HcaError;
-use crate::kernel::state::device::{Device, errno};
+use crate::backend::error::errno;
+use crate::kernel::state::device::Device;
 use crate::kernel::state::events::{EventFiles, async_event};
 use crate::kernel::state::objects::{Backing, Cq, Destroyed, Object, Objects, Qp, Srq, Wq};
 

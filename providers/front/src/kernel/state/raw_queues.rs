@@ -4,8 +4,9 @@
 use nix::errno::Errno;
 
 use crate::backend::context::{QpAttrs, QpState, QpTransition};
+use crate::backend::error::errno;
 use crate::backend::number::Qpn;
-use crate::kernel::state::device::{Device, errno};
+use crate::kernel::state::device::Device;
 
 /// The device's send queue and receive queue of a raw packet QP, and the TIR.
 #[derive(Debug)]

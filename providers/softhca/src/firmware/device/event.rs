@@ -48,6 +48,8 @@ impl Firmware {
                 HcaEvent::DctKeyViolation { dctn } => queue(EventType::DCT_KEY_VIOLATION, dctn.0),
                 HcaEvent::LastWqeReached { qpn } => queue(EventType::SRQ_LAST_WQE, qpn.0),
                 HcaEvent::PageFault { fault, .. } => (None, page_fault(fault)),
+                // Raised by other backends alone.
+                HcaEvent::Dead => continue,
             };
             // Dropped if no event queue takes this type.
             if let Some(eqn) = eqn.or_else(|| self.eqs.of(EventType(eqe.type_))) {

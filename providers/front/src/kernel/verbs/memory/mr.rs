@@ -24,10 +24,11 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::backend::config::Config;
 use crate::backend::context::{Access, MkeyContext};
+use crate::backend::error::errno;
 use crate::backend::number::{Key, Pdn};
 use crate::backend::region::Region;
 use crate::kernel::call::{Call, Write};
-use crate::kernel::state::device::{Device, errno};
+use crate::kernel::state::device::Device;
 use crate::kernel::state::objects::{Backing, Mr, Object};
 use crate::kernel::user::{copy_from_user, page_size, probe};
 

@@ -9,9 +9,9 @@ use uverbs_kernel_abi::objects::UVERBS_OBJECT_MW;
 use uverbs_kernel_abi::write::IB_USER_VERBS_CMD_ALLOC_MW;
 
 use crate::backend::context::MkeyContext;
+use crate::backend::error::errno;
 use crate::backend::indirect::Indirect;
 use crate::kernel::call::{Call, Write, zero_extended};
-use crate::kernel::state::device::errno;
 use crate::kernel::state::objects::{Mw, Object};
 
 /// ALLOC_MW.

@@ -7,9 +7,9 @@ use uverbs_kernel_abi::qp::IB_UVERBS_QPT_UD;
 use uverbs_kernel_abi::write::{IB_USER_VERBS_CMD_ATTACH_MCAST, IB_USER_VERBS_CMD_DETACH_MCAST};
 
 use crate::backend::address::Address;
+use crate::backend::error::errno;
 use crate::backend::number::Qpn;
 use crate::kernel::call::{Call, Write};
-use crate::kernel::state::device::errno;
 use crate::kernel::state::objects::{Object, Qp};
 
 /// ATTACH_MCAST.

@@ -27,10 +27,10 @@ use uverbs_kernel_abi::write::{
 use zerocopy::IntoBytes;
 
 use crate::backend::context::{CqContext, MiniCqe, Moderation};
+use crate::backend::error::errno;
 use crate::backend::number::{Cqn, UarNumber};
 use crate::backend::region::Region;
 use crate::kernel::call::{Call, Write, zero_extended};
-use crate::kernel::state::device::errno;
 use crate::kernel::state::objects::{Cq, Object};
 use crate::kernel::verbs::device::context::MAX_CQ_PERIOD;
 

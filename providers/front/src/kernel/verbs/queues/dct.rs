@@ -13,8 +13,8 @@ use zerocopy::IntoBytes;
 
 use crate::backend::config::agree;
 use crate::backend::context::{Access, DctContext, Mtu, QpState};
+use crate::backend::error::errno;
 use crate::kernel::call::Call;
-use crate::kernel::state::device::errno;
 use crate::kernel::state::objects::{Dct, Object};
 use crate::kernel::transition;
 use crate::kernel::verbs::memory::mr::{access_flags, queue_rights};

@@ -28,10 +28,10 @@ use uverbs_kernel_abi::qp::{
 use zerocopy::IntoBytes;
 
 use crate::backend::context::{CqeScatter, DciStreams, QpContext, RqContext, Service, SqContext};
+use crate::backend::error::errno;
 use crate::backend::number::{Cqn, Qpn, UarNumber};
 use crate::backend::region::Region;
 use crate::kernel::call::Call;
-use crate::kernel::state::device::errno;
 use crate::kernel::state::objects::{Object, Qp};
 use crate::kernel::state::raw_queues::RawQueues;
 use crate::kernel::verbs::queues::dct;

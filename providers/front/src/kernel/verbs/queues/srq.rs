@@ -24,9 +24,10 @@ use uverbs_kernel_abi::write::{IB_USER_VERBS_CMD_MODIFY_SRQ, IB_USER_VERBS_CMD_Q
 use zerocopy::IntoBytes;
 
 use crate::backend::context::{SrqContext, TagSrq, XrcSrq};
+use crate::backend::error::errno;
 use crate::backend::region::Region;
 use crate::kernel::call::{Call, Write, zero_extended};
-use crate::kernel::state::device::{Device, errno};
+use crate::kernel::state::device::Device;
 use crate::kernel::state::objects::{Object, Srq};
 use crate::kernel::verbs::queues::qp_request::fits;
 

@@ -22,11 +22,11 @@ use uverbs_kernel_abi::write::{IB_USER_VERBS_CMD_FLAG_EXTENDED, IB_USER_VERBS_EX
 use zerocopy::IntoBytes;
 
 use crate::backend::context::{QpAttrs, QpContext, QpState, QpTransition, RqContext, Service};
+use crate::backend::error::errno;
 use crate::backend::number::Qpn;
 use crate::backend::region::Region;
 use crate::backend::steering::QueueOptions;
 use crate::kernel::call::{Call, Write, zero_extended};
-use crate::kernel::state::device::errno;
 use crate::kernel::state::objects::{Object, Wq};
 use crate::kernel::verbs::queues::raw_packet::is_place;
 

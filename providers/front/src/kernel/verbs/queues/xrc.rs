@@ -15,9 +15,9 @@ use uverbs_kernel_abi::write::{IB_USER_VERBS_CMD_OPEN_QP, IB_USER_VERBS_CMD_OPEN
 use uverbs_kernel_abi::xrcd::{ib_uverbs_open_xrcd, ib_uverbs_open_xrcd_resp};
 
 use crate::backend::context::{QpContext, Service};
+use crate::backend::error::errno;
 use crate::backend::number::{Pdn, Qpn};
 use crate::kernel::call::{Call, Write};
-use crate::kernel::state::device::errno;
 use crate::kernel::state::objects::{Object, Qp, Xrcd};
 use crate::kernel::user;
 

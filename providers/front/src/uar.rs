@@ -1,7 +1,9 @@
 //! UAR pages: the client stores doorbells there, and the device reads them.
 //!
-//! On silicon a store into the mapped BAR page is an event. Here the page belongs to a memfd,
-//! mapped by the device and by the client. The device polls it and swaps each doorbell word with 0.
+//! On silicon a store into the mapped BAR page is an event: [`UarSet::of_device`] has such pages.
+//! Elsewhere the page belongs to a memfd, mapped by the device and by the client. The front polls
+//! it, swaps each doorbell word with 0, and passes the doorbell on
+//! ([`Backend::doorbell`](crate::backend::Backend::doorbell)).
 //! If the machine's pages are larger than a UAR, several UARs share a page and are allocated
 //! together, as in mlx5_ib (`uar_index2pfn`). Two stores into a register between two looks
 //! coalesce, so the HCA also reads the doorbell records. While the device's thread sleeps, a
@@ -14,6 +16,7 @@
 #![allow(unsafe_code, reason = "atomic access through the raw pointer of a shared mapping")]
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -25,26 +28,49 @@ use nix::unistd::ftruncate;
 use uverbs_core::memory::pages::{Pages, page_size};
 use uverbs_core::memory::process::Process;
 
+use crate::backend::error::{HcaError, errno};
 use crate::guard::{self, Guard, Guarded};
 use crate::maps;
 
 /// Bytes of a UAR (`MLX5_ADAPTER_PAGE_SIZE`), independent of the machine's page size.
-pub const UAR_SIZE: usize = 4096;
+pub(crate) const UAR_SIZE: usize = 4096;
 
 /// Doorbell words of a UAR: the CQ doorbell (`MLX5_CQ_DOORBELL`, 0x20), and two BlueFlame
 /// registers of 512 bytes from 0x800 on (`MLX5_BF_OFFSET`), each with two halves that the client
 /// uses in turn.
 const DOORBELLS: [u32; 5] = [0x20, 0x800, 0x900, 0xa00, 0xb00];
 
+/// Doorbell pages of a device that sees stores into them itself, such as pages of a BAR.
+pub trait UarSource: Send + fmt::Debug {
+    /// Allocates a page (ALLOC_UAR).
+    fn alloc(&mut self) -> Result<DeviceUar, HcaError>;
+
+    /// Frees a page, which no object uses any more (DEALLOC_UAR).
+    fn free(&mut self, index: u32);
+}
+
+/// Page of a [`UarSource`]: one of the machine's pages.
+#[derive(Clone, Debug)]
+pub struct DeviceUar {
+    /// Index of its first UAR.
+    pub index: u32,
+    /// File that programs map.
+    pub file: Arc<OwnedFd>,
+    /// Offset of the page in the file.
+    pub offset: u64,
+}
+
 /// A page of the machine, with as many UARs as fit.
 #[derive(Debug)]
-pub struct UarPage {
+pub(crate) struct UarPage {
     /// Index of its first UAR; the next indexes follow.
     index: u32,
-    /// The device's memfd, and the page's offset in it.
+    /// The memfd or the device's file, and the page's offset in it.
     file: Arc<OwnedFd>,
     offset: u64,
-    map: Pages,
+    len: usize,
+    /// Mapping for the front's looks; `None` if the device sees the stores.
+    map: Option<Pages>,
     process: Process,
     guard: Option<Arc<Guard>>,
     clients: Mutex<Clients>,
@@ -68,9 +94,15 @@ impl UarPage {
     ) -> Result<Self, Errno> {
         let end = offset.checked_add(len as u64).and_then(|end| i64::try_from(end).ok());
         ftruncate(&file, end.ok_or(Errno::ENOMEM)?)?;
-        let map = map_page(&file, offset, len)?;
+        let map = Some(map_page(&file, offset, len)?);
         let process = Process::current();
-        Ok(Self { index, file, offset, map, process, guard, clients: Mutex::default() })
+        Ok(Self { index, file, offset, len, map, process, guard, clients: Mutex::default() })
+    }
+
+    fn of_device(DeviceUar { index, file, offset }: DeviceUar, len: usize) -> Self {
+        let process = Process::current();
+        let (map, guard, clients) = (None, None, Mutex::default());
+        Self { index, file, offset, len, map, process, guard, clients }
     }
 
     fn clients(&self) -> MutexGuard<'_, Clients> {
@@ -78,22 +110,22 @@ impl UarPage {
     }
 
     /// Index of the first UAR, as in CREATE_CQ, CREATE_QP and the HCA.
-    pub fn index(&self) -> u32 {
+    pub(crate) fn index(&self) -> u32 {
         self.index
     }
 
     /// Returns `true` if the page contains the UAR of this number.
-    pub fn has(&self, index: u32) -> bool {
+    pub(crate) fn has(&self, index: u32) -> bool {
         index.checked_sub(self.index).is_some_and(|uar| (uar as usize) < self.len() / UAR_SIZE)
     }
 
     /// Size in bytes.
     pub(crate) fn len(&self) -> usize {
-        self.map.len()
+        self.len
     }
 
     /// Maps the page for the client.
-    pub fn map(&self) -> Result<Pages, Errno> {
+    pub(crate) fn map(&self) -> Result<Pages, Errno> {
         let map = map_page(&self.file, self.offset, self.len())?;
         if let Some(guard) = &self.guard {
             let mut clients = self.clients();
@@ -128,10 +160,10 @@ impl UarPage {
 
     /// Guards mappings that clients have moved; false if one cannot be.
     fn guard_moved(&self, guard: &Guard, guarded: &mut Vec<Guarded>) -> bool {
-        let own = self.map.as_mut_ptr().addr();
+        let own = self.map.as_ref().map(|map| map.as_mut_ptr().addr());
         let mut all = true;
         for at in maps::addresses(&self.file, self.offset, self.len() as u64) {
-            if at == own || guarded.iter().any(|one| one.address() == at) {
+            if Some(at) == own || guarded.iter().any(|one| one.address() == at) {
                 continue;
             }
             let found = guard.register(at, self.len()).and_then(|mut one| {
@@ -153,17 +185,18 @@ impl UarPage {
         }
     }
 
-    /// UARs of the page: offset and index of each.
+    /// UARs that the front looks at: offset and index of each.
     fn uars(&self) -> impl Iterator<Item = (usize, u32)> {
-        (0..self.len()).step_by(UAR_SIZE).zip(self.index..)
+        let len = self.map.as_ref().map_or(0, Pages::len);
+        (0..len).step_by(UAR_SIZE).zip(self.index..)
     }
 
     /// Takes each doorbell since the last look: UAR, offset in it, and the 8 bytes as a big-endian
     /// number.
-    pub fn scan(&self, mut ring: impl FnMut(u32, u32, u64)) {
+    pub(crate) fn scan(&self, mut ring: impl FnMut(u32, u32, u64)) {
         for (start, uar) in self.uars() {
             for offset in DOORBELLS {
-                let word = self.word(start + offset as usize);
+                let Some(word) = self.word(start + offset as usize) else { continue };
                 // Loaded before the swap, so that the cache line stays shared while no doorbell is
                 // rung.
                 if word.load(Ordering::Relaxed) != 0 {
@@ -181,24 +214,25 @@ impl UarPage {
     /// Bytes of the UAR at offset `start`.
     fn contents(&self, start: usize) -> Vec<u8> {
         let words = (start..start + UAR_SIZE).step_by(8);
-        words.flat_map(|at| self.word(at).load(Ordering::Acquire).to_ne_bytes()).collect()
+        let words = words.filter_map(|at| self.word(at));
+        words.flat_map(|word| word.load(Ordering::Acquire).to_ne_bytes()).collect()
     }
 
     /// Zeroes the page.
     fn clear(&self) {
-        for at in (0..self.len()).step_by(8) {
-            self.word(at).store(0, Ordering::Relaxed);
+        for word in (0..self.len()).step_by(8).filter_map(|at| self.word(at)) {
+            word.store(0, Ordering::Relaxed);
         }
     }
 
     /// `offset` is a multiple of 8 below [`UarPage::len`].
-    fn word(&self, offset: usize) -> &AtomicU64 {
-        let start = self.map.as_mut_ptr();
+    fn word(&self, offset: usize) -> Option<&AtomicU64> {
+        let start = self.map.as_ref()?.as_mut_ptr();
         // SAFETY: all callers' offsets are inside the mapping, which consists of whole UARs.
         let word = unsafe { start.add(offset) }.cast::<u64>();
         // SAFETY: the mapping starts at a page boundary and offsets are multiples of 8, so the word
         // is aligned. It lives as long as `self.map`, and is accessed by atomics only on this side.
-        unsafe { AtomicU64::from_ptr(word) }
+        Some(unsafe { AtomicU64::from_ptr(word) })
     }
 }
 
@@ -207,7 +241,7 @@ impl Drop for UarPage {
     /// allocated until the device ends.
     fn drop(&mut self) {
         // A forked child shares the file with the parent, which still uses it.
-        if !self.process.is_current() {
+        if self.map.is_none() || !self.process.is_current() {
             return;
         }
         self.release();
@@ -236,6 +270,8 @@ pub struct UarSet {
     places: u64,
     pages: BTreeMap<u32, Weak<UarPage>>,
     guard: Option<Arc<Guard>>,
+    /// The device's own pages, in place of the file's.
+    source: Option<Box<dyn UarSource>>,
 }
 
 impl Default for UarSet {
@@ -245,19 +281,24 @@ impl Default for UarSet {
 }
 
 /// Number of UARs in each page that the client maps (`num_uars_per_page`).
-pub fn uars_in_page() -> u32 {
+pub(crate) fn uars_in_page() -> u32 {
     (page_size() / UAR_SIZE).max(1) as u32
 }
 
 impl UarSet {
     /// Set with pages of `page` bytes: a multiple of a UAR and of the machine's page.
     fn of_pages(page: usize) -> Self {
-        Self { file: None, page, places: 0, pages: BTreeMap::new(), guard: None }
+        Self { file: None, page, places: 0, pages: BTreeMap::new(), guard: None, source: None }
     }
 
     /// Set whose client stores can wake the device.
     pub fn guarded(guard: Arc<Guard>) -> Self {
         Self { guard: Some(guard), ..Self::default() }
+    }
+
+    /// Pages of a device that sees the stores itself.
+    pub fn of_device(source: Box<dyn UarSource>) -> Self {
+        Self { source: Some(source), ..Self::default() }
     }
 
     /// Makes stores into any page wake the device; false if some cannot.
@@ -277,12 +318,17 @@ impl UarSet {
     /// # Errors
     ///
     /// `ENOMEM` if `limit` UARs exist (firmware's ALLOC_UAR returns LIM_ERR); the errors of memfd
-    /// and mmap.
-    pub fn alloc(&mut self, start: u32, limit: u32) -> Result<Arc<UarPage>, Errno> {
-        self.pages.retain(|_, page| page.strong_count() > 0);
+    /// and mmap, or of the device.
+    pub(crate) fn alloc(&mut self, start: u32, limit: u32) -> Result<Arc<UarPage>, Errno> {
+        self.free_unused();
         let in_page = self.page / UAR_SIZE;
         if (self.pages.len() + 1) * in_page > limit as usize {
             return Err(Errno::ENOMEM);
+        }
+        if let Some(source) = &mut self.source {
+            let page = Arc::new(UarPage::of_device(source.alloc().map_err(errno)?, self.page));
+            self.pages.insert(page.index, Arc::downgrade(&page));
+            return Ok(page);
         }
         let mut firsts = (start.next_multiple_of(in_page as u32)..).step_by(in_page);
         let index = firsts.find(|index| !self.pages.contains_key(index)).ok_or(Errno::ENOMEM)?;
@@ -313,8 +359,23 @@ impl UarSet {
         self.pages.values().filter_map(Weak::upgrade).for_each(|page| page.clear());
     }
 
-    /// Takes the doorbells of all pages.
-    pub fn scan(&mut self, mut ring: impl FnMut(u32, u32, u64)) {
+    /// Forgets the pages that no object uses any more.
+    fn free_unused(&mut self) {
+        let Self { pages, source, .. } = self;
+        pages.retain(|index, page| {
+            let used = page.strong_count() > 0;
+            if let Some(source) = source.as_mut().filter(|_| !used) {
+                source.free(*index);
+            }
+            used
+        });
+    }
+
+    /// Takes the doorbells of all pages that the front looks at.
+    pub(crate) fn scan(&mut self, mut ring: impl FnMut(u32, u32, u64)) {
+        if self.source.is_some() {
+            return self.free_unused();
+        }
         for page in self.pages.values() {
             if let Some(page) = page.upgrade() {
                 page.scan(&mut ring);

@@ -1,0 +1,245 @@
+//! A door over a backend of another crate: how it is opened, and what of the device reaches it.
+#![allow(unsafe_code, reason = "speaks for the device, and stores into its doorbell pages")]
+
+mod stub;
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::socket::{MsgFlags, recv};
+use uverbs_core::Errno;
+use uverbs_core::attr::AccessFlags;
+use uverbs_core::commands::Uverbs;
+use uverbs_core::doors::UverbsDoor;
+use uverbs_core::error::Error;
+use uverbs_core::memory::pages::{Pages, page_size};
+use uverbs_front::backend::config::Config;
+use uverbs_front::backend::error::{HcaError, HcaEvent, Noun};
+use uverbs_front::cm::{Host, Manager};
+use uverbs_front::door::{Door, Runner};
+use uverbs_front::uar::{DeviceUar, UarSet, UarSource};
+use uverbs_front::{Device, Kernel};
+use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
+use uverbs_kernel_abi::event::{IB_EVENT_DEVICE_FATAL, ib_uverbs_async_event_desc};
+use uverbs_kernel_abi::mlx5::*;
+use zerocopy::IntoBytes;
+
+use stub::{Stub, Talk};
+
+/// The front of a device under its lock. The test steps it; a driver would from a thread.
+#[derive(Clone)]
+struct Stepped(Arc<Mutex<Kernel<Stub>>>);
+
+impl Runner for Stepped {
+    type Device = Stub;
+
+    fn change<T>(&self, act: impl FnOnce(&mut Kernel<Stub>) -> T) -> T {
+        act(&mut self.0.lock().unwrap())
+    }
+
+    fn look<T>(&self, act: impl FnOnce(&Kernel<Stub>) -> T) -> T {
+        act(&self.0.lock().unwrap())
+    }
+
+    fn leave(&self) {
+        std::mem::forget(self.clone());
+    }
+}
+
+struct Rig {
+    runner: Stepped,
+    door: Arc<Door<Stepped>>,
+    uverbs: Uverbs,
+    talk: Arc<Mutex<Talk>>,
+}
+
+impl Rig {
+    /// An open device with a context, and doorbell pages from `source` or the front.
+    fn new(source: Option<Box<dyn UarSource>>) -> Self {
+        let error = HcaError::Dead;
+        let talk = Arc::new(Mutex::new(Talk { error, event: None, doorbells: Vec::new() }));
+        let limits = Config { max_pd: 4, max_uars: 64, first_uar: 8, ..Config::default() };
+        let config = Config { gid_table_len: 1, memlock: 1 << 20, comp_vectors: 1, ..limits };
+        let host = Host { guid: 1, gids: Vec::new(), subnet: None, mtu: 3, is_routed: false };
+        let mut device = Device::new(config, Manager::new(host), Stub(Arc::clone(&talk)));
+        if let Some(source) = source {
+            device.uars = UarSet::of_device(source);
+        }
+        let runner = Stepped(Arc::new(Mutex::new(Kernel::new(device))));
+        // SAFETY: the device uses no memory, and the runner has one front.
+        let door = unsafe { Door::open(runner.clone()) }.unwrap();
+        let uverbs = Uverbs::new(Arc::<Door<Stepped>>::clone(&door), RDMA_DRIVER_MLX5);
+        let request = mlx5_ib_alloc_ucontext_req_v2 {
+            total_num_bfregs: 16,
+            num_low_latency_bfregs: 4,
+            max_cqe_version: 1,
+            lib_caps: MLX5_LIB_CAP_4K_UAR | MLX5_LIB_CAP_DYN_UAR,
+            ..Default::default()
+        };
+        uverbs.get_context(request.as_bytes(), &mut [0; 72]).unwrap();
+        Self { runner, door, uverbs, talk }
+    }
+
+    fn step(&self) -> bool {
+        self.runner.change(|kernel| kernel.step(Duration::ZERO, false))
+    }
+
+    /// Registers `memory`, with the device's answer as errno.
+    fn reg_mr(&self, pd: u32, memory: &Pages) -> Option<Errno> {
+        let at = memory.as_mut_ptr().expose_provenance() as u64;
+        // SAFETY: the device creates nothing.
+        let made = unsafe {
+            self.uverbs.reg_mr(pd, at, memory.len() as u64, at, AccessFlags::LOCAL_WRITE)
+        };
+        errno(made.unwrap_err())
+    }
+
+    /// Allocates and maps a doorbell page: its handle, its number, and the mapping.
+    fn uar(&self) -> (u32, u32, Pages) {
+        let (mut offset, mut len, mut number) = ([0; 8], [0; 4], [0; 4]);
+        let command = self
+            .uverbs
+            .command(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC)
+            .handle_new(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE)
+            .constant(MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC.into())
+            .output(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, &mut offset)
+            .output(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, &mut len)
+            .output(MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, &mut number);
+        // SAFETY: the only input is a constant.
+        let answer = unsafe { command.send(&*self.door, "alloc_uar") }.unwrap();
+        let handle = answer.handle(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE).unwrap();
+        let (len, offset) = (u32::from_ne_bytes(len), u64::from_ne_bytes(offset));
+        let pages = self.door.mmap(len as usize, offset).unwrap();
+        (handle, u32::from_ne_bytes(number), pages)
+    }
+}
+
+fn errno(error: Error) -> Option<Errno> {
+    match error {
+        Error::Kernel { errno, .. } => Some(errno),
+        _ => None,
+    }
+}
+
+fn store(page: &Pages, offset: usize, value: u64) {
+    assert!(offset + 8 <= page.len());
+    // SAFETY: the assertion above checked the offset.
+    let word = unsafe { page.as_mut_ptr().add(offset) }.cast::<u64>();
+    // SAFETY: aligned by the callers; mapped while `page` lives.
+    unsafe { word.write_volatile(value.to_be()) };
+}
+
+#[test]
+fn refusals_of_the_device_reach_the_door_as_errnos() {
+    let rig = Rig::new(None);
+    let pd = rig.uverbs.alloc_pd(&mut [0; 4]).unwrap();
+    let memory = Pages::anonymous(page_size()).unwrap();
+    for (error, told) in [
+        (HcaError::Limit { what: "memory keys", limit: 0 }, Errno::ENOMEM),
+        (HcaError::Busy { noun: Noun::Mkey, number: 1, users: 1 }, Errno::EBUSY),
+        (HcaError::BadParam { what: "length", value: 0 }, Errno::EINVAL),
+        (HcaError::Unsupported { what: "memory" }, Errno::EOPNOTSUPP),
+        (HcaError::Dead, Errno::EIO),
+    ] {
+        rig.talk.lock().unwrap().error = error;
+        assert_eq!(rig.reg_mr(pd, &memory), Some(told), "{error}");
+        let pinned = rig.door.runner().look(|kernel| kernel.device.pinned());
+        assert_eq!(pinned, 0, "{error}");
+    }
+}
+
+#[test]
+fn a_device_that_dies_is_told_once_and_answers_eio() {
+    let rig = Rig::new(None);
+    let pd = rig.uverbs.alloc_pd(&mut [0; 4]).unwrap();
+    let file = rig.uverbs.alloc_async_fd().unwrap();
+    for _ in 0..2 {
+        rig.talk.lock().unwrap().event = Some(HcaEvent::Dead);
+        rig.step();
+    }
+    let next = || {
+        let mut event = ib_uverbs_async_event_desc::default();
+        let read = recv(file.as_raw_fd(), event.as_mut_bytes(), MsgFlags::MSG_DONTWAIT);
+        read.is_ok_and(|len| len > 0).then_some(event.event_type)
+    };
+    assert_eq!([next(), next()], [Some(IB_EVENT_DEVICE_FATAL), None]);
+    let memory = Pages::anonymous(page_size()).unwrap();
+    assert_eq!(rig.reg_mr(pd, &memory), Some(Errno::EIO));
+    // SAFETY: the only owner.
+    unsafe { rig.uverbs.dealloc_pd(pd) }.unwrap();
+    // SAFETY: as in `Rig::new`.
+    let again = unsafe { Door::open(rig.runner.clone()) };
+    assert_eq!(again.unwrap_err(), Errno::ENOENT);
+}
+
+#[test]
+fn doorbells_in_pages_of_the_front_are_passed_on() {
+    let rig = Rig::new(None);
+    let (_, number, page) = rig.uar();
+    store(&page, 0x20, 7);
+    store(&page, 0x800, 9);
+    rig.step();
+    let doorbells = std::mem::take(&mut rig.talk.lock().unwrap().doorbells);
+    assert_eq!(doorbells, [(number, 0x20, 7), (number, 0x800, 9)]);
+}
+
+/// Pages of a file, as of a BAR.
+#[derive(Debug)]
+struct Bar {
+    file: Arc<OwnedFd>,
+    freed: Arc<Mutex<Vec<u32>>>,
+}
+
+/// Number of the page that [`Bar`] gives.
+const PAGE: u32 = 3;
+
+impl UarSource for Bar {
+    fn alloc(&mut self) -> Result<DeviceUar, HcaError> {
+        let offset = u64::from(PAGE) * page_size() as u64;
+        Ok(DeviceUar { index: PAGE, file: Arc::clone(&self.file), offset })
+    }
+
+    fn free(&mut self, index: u32) {
+        self.freed.lock().unwrap().push(index);
+    }
+}
+
+#[test]
+fn a_device_with_pages_of_its_own_sees_the_stores_itself() {
+    let file = Arc::new(memfd_create("bar", MFdFlags::MFD_CLOEXEC).unwrap());
+    nix::unistd::ftruncate(&file, 8 * page_size() as i64).unwrap();
+    let freed = Arc::default();
+    let bar = Bar { file: Arc::clone(&file), freed: Arc::clone(&freed) };
+    let rig = Rig::new(Some(Box::new(bar)));
+    let (handle, number, page) = rig.uar();
+    assert_eq!(number, PAGE);
+    store(&page, 0x800, 0x0102_0304_0506_0708);
+    rig.step();
+    assert_eq!(rig.talk.lock().unwrap().doorbells, []);
+    let mut seen = [0; 8];
+    let at = PAGE as usize * page_size() + 0x800;
+    nix::sys::uio::pread(&file, &mut seen, at as i64).unwrap();
+    assert_eq!(seen, [1, 2, 3, 4, 5, 6, 7, 8]);
+    let command = rig
+        .uverbs
+        .command(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_DESTROY)
+        .handle_in(MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE, handle);
+    rig.step();
+    assert_eq!(*freed.lock().unwrap(), []);
+    // SAFETY: the only input is a handle.
+    unsafe { command.send(&*rig.door, "dealloc_uar") }.unwrap();
+    rig.step();
+    assert_eq!(*freed.lock().unwrap(), [PAGE]);
+}
+
+#[test]
+fn a_door_is_found_by_its_descriptor() {
+    let rig = Rig::new(None);
+    let file = rig.door.export().unwrap();
+    let found = Door::<Stepped>::exported(file.as_fd()).unwrap();
+    assert!(Arc::ptr_eq(&found, &rig.door));
+    let other = memfd_create("other", MFdFlags::MFD_CLOEXEC).unwrap();
+    assert!(Door::<Stepped>::exported(other.as_fd()).is_none());
+}

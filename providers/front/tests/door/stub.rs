@@ -1,0 +1,198 @@
+//! A device that creates nothing: every call returns the error that the test chose.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use uverbs_front::backend::address::Address;
+use uverbs_front::backend::context::*;
+use uverbs_front::backend::error::{HcaError, HcaEvent};
+use uverbs_front::backend::number::{Cqn, Key, Qpn, Srqn, UarNumber};
+use uverbs_front::backend::region::Region;
+use uverbs_front::backend::steering::*;
+use uverbs_front::backend::{Backend, Mad};
+
+/// Messages between test and device.
+#[derive(Debug)]
+pub(crate) struct Talk {
+    /// Error of every call.
+    pub(crate) error: HcaError,
+    /// The next event.
+    pub(crate) event: Option<HcaEvent>,
+    /// Doorbells that the front passed on: UAR, offset and value.
+    pub(crate) doorbells: Vec<(u32, u32, u64)>,
+}
+
+/// The device.
+#[derive(Debug)]
+pub(crate) struct Stub(pub(crate) Arc<Mutex<Talk>>);
+
+impl Stub {
+    fn refused<T>(&self) -> Result<T, HcaError> {
+        Err(self.0.lock().unwrap().error)
+    }
+}
+
+const WRONG: Result<(), Wrong> = Err(Wrong::Missing("nothing is created"));
+
+impl Backend for Stub {
+    fn create_mkey(&mut self, _: MkeyContext) -> Result<Key, HcaError> {
+        self.refused()
+    }
+    fn modify_mkey(&mut self, _: Key, _: MkeyContext) -> Result<(), HcaError> {
+        self.refused()
+    }
+    fn destroy_mkey(&mut self, _: Key) -> Result<(), HcaError> {
+        self.refused()
+    }
+    fn windows_on(&self, _: Key) -> usize {
+        0
+    }
+    fn create_cq(&mut self, _: CqContext) -> Result<Cqn, HcaError> {
+        self.refused()
+    }
+    fn resize_cq(&mut self, _: Cqn, _: Region, _: u8, _: u32) -> Result<(), HcaError> {
+        self.refused()
+    }
+    fn moderate_cq(&mut self, _: Cqn, _: Moderation) -> Result<(), HcaError> {
+        self.refused()
+    }
+    fn cqe_size(&self, _: Cqn) -> Result<u32, HcaError> {
+        self.refused()
+    }
+    fn destroy_cq(&mut self, _: Cqn) -> Result<(), HcaError> {
+        self.refused()
+    }
+    fn create_qp(&mut self, _: QpContext) -> Result<Qpn, HcaError> {
+        self.refused()
+    }
+    fn modify_qp(&mut self, _: Qpn, _: QpTransition, _: &QpAttrs) -> Result<(), HcaError> {
+        self.refused()
+    }
+    fn query_qp(&self, _: Qpn) -> Result<(QpState, QpAttrs), HcaError> {
+        self.refused()
+    }
+    fn destroy_qp(&mut self, _: Qpn) -> Result<(), HcaError> {
+        self.refused()
+    }
+    fn create_srq(&mut self, _: SrqContext) -> Result<Srqn, HcaError> {
+        self.refused()
+    }
+    fn modify_srq(&mut self, _: Srqn, _: u16) -> Result<(), HcaError> {
+        self.refused()
+    }
+    fn query_srq(&self, _: Srqn) -> Result<u16, HcaError> {
+        self.refused()
+    }
+    fn destroy_srq(&mut self, _: Srqn) -> Result<(), HcaError> {
+        self.refused()
+    }
+    fn create_dct(&mut self, _: DctContext) -> Result<Qpn, HcaError> {
+        self.refused()
+    }
+    fn abandon_dct(&mut self, _: Qpn) -> Result<(), HcaError> {
+        self.refused()
+    }
+    fn command(&mut self, _: &[u8], output: &mut [u8]) {
+        output.fill(0);
+    }
+    fn steering(&mut self) -> &mut dyn Steering {
+        self
+    }
+    fn doorbell(&mut self, uar: UarNumber, offset: u32, value: u64) {
+        self.0.lock().unwrap().doorbells.push((uar.0, offset, value));
+    }
+    fn next_event(&mut self) -> Option<HcaEvent> {
+        self.0.lock().unwrap().event.take()
+    }
+    fn resolve(&self, gid: [u8; 16]) -> [u8; 16] {
+        gid
+    }
+    fn next_mad(&mut self) -> Option<Mad> {
+        None
+    }
+    fn next_left(&mut self) -> Option<Address> {
+        None
+    }
+    fn send_mad(&mut self, _: Address, _: Address, _: &[u8]) {}
+    fn flush_mads(&mut self) {}
+    fn set_helped(&mut self, _: bool) {}
+    fn step(&mut self, _: Duration) -> bool {
+        false
+    }
+    fn needs_looks(&self) -> bool {
+        false
+    }
+    fn next_deadline(&self) -> Option<Duration> {
+        None
+    }
+    fn leave(&mut self) {}
+    fn produced(&self, _: Cqn) -> u32 {
+        0
+    }
+    fn may_send(&self, _: Qpn, _: Key, _: (u64, u64), _: bool) -> bool {
+        false
+    }
+}
+
+impl Steering for Stub {
+    fn set_queue(&mut self, _: u32, _: QueueOptions) {}
+    fn remove_queue(&mut self, _: u32) {}
+    fn add_sender(&mut self, _: u32, _: u32) {}
+    fn remove_sender(&mut self, _: u32) {}
+    fn set_spread(&mut self, _: u32, _: Vec<u32>) -> Result<(), Wrong> {
+        WRONG
+    }
+    fn remove_spread(&mut self, _: u32) -> Result<(), Wrong> {
+        WRONG
+    }
+    fn set_tir(&mut self, _: u32, _: TirContext) -> Result<(), Wrong> {
+        WRONG
+    }
+    fn remove_tir(&mut self, _: u32) -> Result<(), Wrong> {
+        WRONG
+    }
+    fn add_sniffer(&mut self, _: u32) -> Result<(), Wrong> {
+        WRONG
+    }
+    fn remove_sniffer(&mut self, _: u32) {}
+    fn add_counter(&mut self, _: u32) {}
+    fn counter(&mut self, _: u32) -> Result<FlowCount, Wrong> {
+        Ok(FlowCount::default())
+    }
+    fn remove_counter(&mut self, _: u32) -> Result<(), Wrong> {
+        WRONG
+    }
+    fn add_table(&mut self, _: u32, _: TableContext) -> Result<(), Wrong> {
+        WRONG
+    }
+    fn set_root(&mut self, _: Direction, _: Option<u32>) -> Result<(), Wrong> {
+        WRONG
+    }
+    fn add_group(&mut self, _: u32, _: u32, _: GroupContext<'_>) -> Result<(), Wrong> {
+        WRONG
+    }
+    fn remove_group(&mut self, _: u32, _: u32) -> Result<(), Wrong> {
+        WRONG
+    }
+    fn add_entry(
+        &mut self,
+        _: u32,
+        _: (u32, u32),
+        _: &Param,
+        _: EntryContext,
+    ) -> Result<(), Wrong> {
+        WRONG
+    }
+    fn change_entry(&mut self, _: u32, _: u32, _: Change, _: EntryContext) -> Result<(), Wrong> {
+        WRONG
+    }
+    fn remove_entry(&mut self, _: u32, _: u32) -> Result<(), Wrong> {
+        WRONG
+    }
+    fn attach_mcast(&mut self, _: Qpn, _: [u8; 16]) -> Result<(), HcaError> {
+        self.refused()
+    }
+    fn detach_mcast(&mut self, _: Qpn, _: [u8; 16]) -> Result<(), HcaError> {
+        self.refused()
+    }
+}

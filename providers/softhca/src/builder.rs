@@ -16,7 +16,7 @@ use crate::board::card::{Card, UnknownCard};
 use crate::board::profile::{Gid, Profile};
 use crate::handle::Handle;
 use crate::hca::tap::Tap;
-use crate::hca::{Hca, HcaConfig, LinkLayer, Mtu, Strictness};
+use crate::hca::{Hca, HcaConfig, Strictness};
 use crate::idle::Idle;
 use crate::memory::ProcessDma;
 use crate::model;
@@ -27,6 +27,7 @@ use crate::udp::{self, Udp};
 use crate::wire::{Address, Capture, Fabric, LidWire, UdpWire, Wire};
 use crate::wire_control::WireControl;
 use uverbs_front::Kernel;
+use uverbs_front::backend::context::{LinkLayer, Mtu};
 use uverbs_front::guard::Guard;
 use uverbs_front::uar::UarSet;
 

@@ -5,12 +5,12 @@ use std::io;
 use std::sync::{Arc, Weak};
 
 use crate::SoftHcaBuilder;
-use crate::hca::LinkLayer;
 use crate::name::NetworkName;
 use crate::softhca::{Inner, SoftHca};
 use crate::udp::{Carrier, Udp};
 use crate::wire::Fabric;
 use uverbs_core::memory::per_process::PerProcess;
+use uverbs_front::backend::context::LinkLayer;
 
 /// Names of the devices that this process alone reaches.
 const NAMES: [&str; 4] = ["softhca0", "softhca1", "softhfi0", "softhfi1"];

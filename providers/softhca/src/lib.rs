@@ -72,11 +72,13 @@ mod wire_control;
 pub use board::card::{Card, UnknownCard};
 pub use builder::SoftHcaBuilder;
 pub use hca::{
-    Complaints, HcaConfig, HcaStats, Key, LinkLayer, Mtu, PendingCq, PendingQp, PendingRing,
-    PendingSrq, Placement, Strictness,
+    Complaints, HcaConfig, HcaStats, PendingCq, PendingQp, PendingRing, PendingSrq, Placement,
+    Strictness,
 };
 pub use idle::Idle;
 pub use name::names;
 pub use softhca::{Pending, PortInfo, SoftHca};
 pub use udp::{BadUdp, Carrier, Udp};
 pub use uverbs_front::backend::config::{Gid, GidType};
+pub use uverbs_front::backend::context::{LinkLayer, Mtu};
+pub use uverbs_front::backend::number::Key;

@@ -2,8 +2,8 @@
 
 use std::io;
 
-use crate::hca::LinkLayer;
 use crate::udp::Udp;
+use uverbs_front::backend::context::LinkLayer;
 
 /// Prefix of the name of a device on the network; its address follows.
 const PREFIX: &str = "softhca@";

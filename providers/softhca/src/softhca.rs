@@ -19,14 +19,14 @@ use crate::SoftHcaBuilder;
 use crate::cm_door::CmFile;
 use crate::door::{self, Door};
 use crate::handle::Handle;
-use crate::hca::{
-    HcaStats, LinkLayer, Mtu, PendingCq, PendingQp, PendingSrq, Placement, Qpn, Srqn,
-};
+use crate::hca::{HcaStats, PendingCq, PendingQp, PendingSrq, Placement};
 use crate::model::{Device, Kernel};
 use crate::report;
 use crate::wire::{SharedStats, UdpStats};
 use crate::wire_control::WireControl;
 use uverbs_front::backend::config::Gid;
+use uverbs_front::backend::context::{LinkLayer, Mtu};
+use uverbs_front::backend::number::{Qpn, Srqn};
 
 /// A software HCA. Clones are the same device. It ends with the last clone and the last door, which
 /// frees its address.

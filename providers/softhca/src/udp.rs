@@ -5,10 +5,10 @@ use std::str::FromStr;
 use std::{fmt, io};
 
 use crate::board::profile::{Gid, GidType};
-use crate::hca::Mtu;
 use crate::wire::udp::{OVERHEAD, PORT, sixteen};
 use crate::wire::{Network, UdpWire, Wire};
 use crate::wire_control::WireControl;
+use uverbs_front::backend::context::Mtu;
 use uverbs_front::backend::network::link_local;
 
 /// Addresses of a device on the network, whose wire is RoCEv2 over UDP

@@ -3,9 +3,10 @@
 //! (`kernel/verbs/device`). Limits that a program may set are in [`HcaConfig`] and
 //! [`Profile`](super::profile::Profile).
 
+use crate::hca::HcaConfig;
 use crate::hca::ethernet::MAX_SPREAD;
-use crate::hca::{HcaConfig, LinkLayer};
 use uverbs_front::backend::config::Paging;
+use uverbs_front::backend::context::LinkLayer;
 
 // Queues.
 

@@ -3,8 +3,9 @@
 use std::net::Ipv4Addr;
 
 use super::capabilities::LOG_MAX_NUMBER;
-use crate::hca::{HcaConfig, LinkLayer};
+use crate::hca::HcaConfig;
 pub(crate) use uverbs_front::backend::config::{Gid, GidType};
+use uverbs_front::backend::context::LinkLayer;
 use uverbs_front::backend::network::{Network, link_local};
 
 /// IEEE OUI of Mellanox.

@@ -12,10 +12,11 @@ use crate::board::memory::DeviceMemory;
 use crate::board::profile::Profile;
 use crate::feed::Feed;
 use crate::firmware::base::table::TABLE;
-use crate::hca::number::UarNumber;
 use crate::hca::testing::Arena;
-use crate::hca::{Hca, HcaConfig, LinkLayer};
+use crate::hca::{Hca, HcaConfig};
 use crate::wire::Fabric;
+use uverbs_front::backend::context::LinkLayer;
+use uverbs_front::backend::number::UarNumber;
 
 /// Commands of one run.
 const STEPS: usize = 64;

@@ -2,14 +2,14 @@
 
 use super::scene::{DC_KEY, GRANTED, GRANTED_LEN, Keys, QKEY, SERVICES, Scene};
 use crate::feed::Feed;
-use crate::hca::Service;
 use crate::hca::context::transport;
-use crate::hca::number::Key;
 use crate::hca::testing::IOVA;
 use crate::wire::{
     Address, Bth, DcEth, Extensions, Feth, Frame, Opcode, PacketBuilder, Psn, Route, Syndrome, U24,
     Wire,
 };
+use uverbs_front::backend::context::Service;
+use uverbs_front::backend::number::Key;
 
 /// Number of packets and posts per run.
 const STEPS: usize = 64;

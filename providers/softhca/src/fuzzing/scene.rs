@@ -7,9 +7,9 @@ use uverbs_mlx5_prm::opcode::Opcode;
 use zerocopy::IntoBytes;
 use zerocopy::byteorder::big_endian::U32;
 
-use crate::hca::number::Key;
 use crate::hca::testing::*;
-use crate::hca::{Access, DctContext, Mtu, QpTransition, Service, XrcSrq};
+use uverbs_front::backend::context::{Access, DctContext, Mtu, QpTransition, Service, XrcSrq};
+use uverbs_front::backend::number::Key;
 
 pub(super) const QKEY: u32 = 0x1122_3344;
 pub(super) const DC_KEY: u64 = 0x0123_4567_89ab_cdef;
@@ -65,7 +65,7 @@ impl Scene {
             host.hca.destroy_mkey(host.key).unwrap();
             let mut key = |iova: u64, from: u64, len: u64, access: Access| {
                 let region = host.buf.part(from, len).unwrap();
-                let ctx = crate::hca::MkeyContext {
+                let ctx = uverbs_front::backend::context::MkeyContext {
                     pd: PD,
                     iova,
                     len,

@@ -6,8 +6,8 @@ use super::frames::near_edge;
 use super::scene::{GRANTED, OWN, SERVICES, Scene};
 use crate::feed::Feed;
 use crate::hca::dma::Dma;
-use crate::hca::number::UarNumber;
 use crate::hca::testing::{IOVA, UAR, Wr};
+use uverbs_front::backend::number::UarNumber;
 
 /// Number of steps per run.
 const STEPS: usize = 48;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-pub(crate) use super::context::{LinkLayer, Mtu};
+use uverbs_front::backend::context::{LinkLayer, Mtu};
 
 /// Reaction to driver errors that silicon ignores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]

@@ -1,12 +1,8 @@
 //! Contexts of objects, what the data path derives from them, and work requests that mlx5 lacks.
 
-use crate::hca::number::Key;
 use crate::wire::{Feth, Route, Transport};
-pub(crate) use uverbs_front::backend::context::{
-    ANY_QPN, Access, AddressVector, CqContext, CqeScatter, DciStreams, DctContext, DctState,
-    LinkLayer, MiniCqe, MkeyContext, Moderation, Mtu, QpAttrs, QpContext, QpState, QpTransition,
-    RqContext, STRIDE_SHIFTS, Service, SqContext, SrqContext, TagSrq, XrcSrq,
-};
+use uverbs_front::backend::context::{AddressVector, Service};
+use uverbs_front::backend::number::Key;
 
 /// An operation of IBTA's memory placement extensions (vol 1, annex A19), for
 /// [`SoftHca::place`](crate::SoftHca::place).

@@ -4,12 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::hca::config::HcaConfig;
-use crate::hca::context::QpState;
 use crate::hca::counters::{PortCounters, QCounters, Sets};
 use crate::hca::dma::Dma;
-use crate::hca::error::HcaEvent;
 use crate::hca::ethernet::Steering;
-use crate::hca::number::Qpn;
 use crate::hca::state::common::Common;
 use crate::hca::state::cq::CqTable;
 use crate::hca::state::dct::Targets;
@@ -27,6 +24,9 @@ use crate::hca::stats::HcaStats;
 use crate::hca::tap::Tap;
 use crate::wire::spare::Spare;
 use crate::wire::{Address, Network, Wire};
+use uverbs_front::backend::context::QpState;
+use uverbs_front::backend::error::HcaEvent;
+use uverbs_front::backend::number::Qpn;
 
 /// One software HCA with one port.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::hca::payload::Payload;
 use crate::wire::{Loan, Span};
-pub(crate) use uverbs_front::backend::region::{ABSENT, READ_ONLY, Region};
+use uverbs_front::backend::region::{ABSENT, READ_ONLY, Region};
 
 /// An access that the host refused: unmapped, out of bounds, or misaligned for an atomic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

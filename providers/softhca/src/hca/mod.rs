@@ -14,14 +14,16 @@
 //! | `device` | [`Hca`]: the parts put together |
 //! | `state` | state of a queue pair, a key table, a completion queue |
 //! | `ethernet` | frames: headers, checksums, flow tables, receive side scaling |
-//! | `config`, `context`, `error`, `dma`, `indirect`, `number` | types that the front sees |
+//! | `config` | limits and options |
+//! | `context` | work requests that mlx5 lacks, and what packets take from contexts |
+//! | `dma` | access to memory and regions |
 //! | `stats`, `counters` | counts, for the front to read |
 //! | `failure` | syndromes of failed work |
 //! | `pending` | copies of posted work, for tests and tools |
 //! | `tap` | traces doorbells, WQEs, packets and CQEs |
 //!
-//! `control` and `engine` use `device`; `device` uses `state`; all of them use the front's types.
-//! No module uses one in the opposite direction.
+//! `control` and `engine` use `device`; `device` uses `state`; all of them use the front's types
+//! (`uverbs_front::backend`). No module uses one in the opposite direction.
 
 pub(crate) mod config;
 pub(crate) mod context;
@@ -51,21 +53,10 @@ mod tests;
 
 pub use config::{HcaConfig, Strictness};
 pub use context::Placement;
-pub(crate) use context::{
-    ANY_QPN, Access, AddressVector, CqContext, CqeScatter, DciStreams, DctContext, MiniCqe,
-    MkeyContext, Moderation, QpAttrs, QpContext, QpState, QpTransition, RqContext, Service,
-    SqContext, SrqContext, TagSrq, XrcSrq,
-};
 pub(crate) use counters::Traffic;
 pub(crate) use device::Hca;
-pub(crate) use dma::{Dma, DmaFault, Region};
-pub(crate) use error::{HcaError, HcaEvent, PageFault};
-pub(crate) use indirect::{Blocks, Indirect};
-pub(crate) use number::{Qpn, Srqn};
+pub(crate) use dma::{Dma, DmaFault};
 pub use pending::{PendingCq, PendingQp, PendingRing, PendingSrq};
 pub(crate) use state::port::WATCHDOG;
 pub(crate) use state::{access::DEPTH, umr::page_of};
 pub use stats::{Complaints, HcaStats};
-pub use uverbs_front::backend::context::{LinkLayer, Mtu};
-pub use uverbs_front::backend::number::Key;
-pub(crate) use uverbs_front::backend::{error, indirect, number};

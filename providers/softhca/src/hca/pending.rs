@@ -1,8 +1,8 @@
 //! Copies of work that drivers have posted and the device is yet to fetch.
 
 use super::device::Hca;
-use super::dma::{Dma, Region};
-use crate::hca::dma::RegionAccess;
+use super::dma::{Dma, RegionAccess};
+use uverbs_front::backend::region::Region;
 
 /// Rings and doorbell record of a queue pair.
 #[derive(Clone, Debug, PartialEq, Eq)]

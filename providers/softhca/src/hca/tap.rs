@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use uverbs_core::trace::{Hex, Trace};
 
-use crate::hca::number::{Cqn, Qpn, UarNumber};
 use crate::wire::{Address, Frame};
+use uverbs_front::backend::number::{Cqn, Qpn, UarNumber};
 
 /// A device's connection to the trace, if there is one.
 #[derive(Clone, Debug, Default)]

@@ -116,9 +116,10 @@ mod tests {
     use super::*;
     use crate::firmware::base::call::Call;
     use crate::firmware::device::caps::Capabilities;
+    use crate::hca::HcaConfig;
     use crate::hca::testing::Arena;
-    use crate::hca::{HcaConfig, LinkLayer};
     use crate::wire::Fabric;
+    use uverbs_front::backend::context::LinkLayer;
     use uverbs_front::device_attributes;
 
     /// Bytes of a WQE's control and remote address segments, and of a data segment.

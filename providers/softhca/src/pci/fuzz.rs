@@ -18,9 +18,9 @@ use super::{PciHca, PciOptions};
 use crate::feed::Feed;
 use crate::firmware::fuzz::{Objects, bring_up, command, number, template};
 use crate::hca::Dma;
-use crate::hca::number::{Key, Qpn};
 use crate::hca::testing::{Arena, IOVA, Wr};
 use crate::wire::Fabric;
+use uverbs_front::backend::number::{Key, Qpn};
 
 /// Actions of one run.
 const STEPS: usize = 64;

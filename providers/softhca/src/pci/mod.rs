@@ -35,9 +35,10 @@ use crate::board::card::Card;
 use crate::board::memory::{DeviceMemory, WithDeviceMemory};
 use crate::board::profile::Profile;
 use crate::firmware::Firmware;
-use crate::hca::number::UarNumber;
-use crate::hca::{Dma, Hca, HcaConfig, LinkLayer, Mtu};
+use crate::hca::{Dma, Hca, HcaConfig};
 use crate::wire::{Fabric, Wire};
+use uverbs_front::backend::context::{LinkLayer, Mtu};
+use uverbs_front::backend::number::UarNumber;
 
 /// Bytes of BAR 0.
 pub(crate) const BAR0_LEN: u64 = bar::BAR0_LEN;

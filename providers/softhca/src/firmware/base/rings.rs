@@ -4,7 +4,7 @@
 use uverbs_mlx5_prm::cmd::rq::wq;
 
 use crate::firmware::base::call::Refusal;
-use crate::hca::Region;
+use uverbs_front::backend::region::Region;
 
 /// Log2 of the smallest page.
 const PAGE_SHIFT: u64 = 12;

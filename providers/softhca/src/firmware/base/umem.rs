@@ -17,8 +17,8 @@ use crate::firmware::Firmware;
 use crate::firmware::base::call::{Call, Refusal};
 use crate::firmware::base::owner::User;
 use crate::firmware::objects::cq::RESIZE;
-use crate::hca::Region;
 use crate::hca::dma::RegionAccess;
+use uverbs_front::backend::region::Region;
 
 /// Log2 of the smallest page, and base of `log_page_size`.
 const PAGE_SHIFT: u64 = 12;

@@ -17,8 +17,9 @@ use crate::firmware::base::call::{Call, Refusal};
 use crate::firmware::base::numbers::Numbers;
 use crate::firmware::base::owner::User;
 use crate::firmware::base::rings::Pages;
+use crate::hca::Dma;
 use crate::hca::dma::RegionAccess;
-use crate::hca::{Dma, Region};
+use uverbs_front::backend::region::Region;
 
 /// Maximum waiting events of all queues together. Waiting events are distinct, but may name
 /// destroyed objects. More events are lost, as in a queue that overruns: its driver has taken no

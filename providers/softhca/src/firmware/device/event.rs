@@ -3,7 +3,7 @@
 use uverbs_mlx5_prm::eqe::{EventType, PageFaultType, mlx5_eqe};
 
 use crate::firmware::Firmware;
-use crate::hca::{HcaEvent, PageFault};
+use uverbs_front::backend::error::{HcaEvent, PageFault};
 
 /// Queue kind in an event (Linux `include/linux/mlx5/driver.h`, `MLX5_RES_QP`).
 const RES_QP: u8 = 0;

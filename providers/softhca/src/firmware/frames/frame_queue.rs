@@ -12,9 +12,9 @@ use uverbs_mlx5_prm::cmd::sq::{
 use crate::firmware::Firmware;
 use crate::firmware::base::call::{Call, Refusal};
 use crate::firmware::base::rings::Pages;
-use crate::hca::ethernet::QueueOptions;
-use crate::hca::number::{Cqn, Pdn, Qpn, Srqn, UarNumber};
-use crate::hca::{QpContext, QpTransition, RqContext, Service, SqContext};
+use uverbs_front::backend::context::{QpContext, QpTransition, RqContext, Service, SqContext};
+use uverbs_front::backend::number::{Cqn, Pdn, Qpn, Srqn, UarNumber};
+use uverbs_front::backend::steering::QueueOptions;
 
 /// Bytes of a WQEBB.
 const WQEBB: u64 = 64;
@@ -34,7 +34,9 @@ const MODIFY_COUNTER: u64 = 1 << 3;
 /// States of both kinds of queue (`MLX5_SQC_STATE_*`, `MLX5_RQC_STATE_*`).
 mod state {
     use super::Refusal;
-    use crate::hca::{Hca, QpAttrs, QpState, QpTransition, Qpn};
+    use crate::hca::Hca;
+    use uverbs_front::backend::context::{QpAttrs, QpState, QpTransition};
+    use uverbs_front::backend::number::Qpn;
 
     pub(super) const RST: u64 = 0;
     pub(super) const RDY: u64 = 1;

@@ -13,7 +13,9 @@ use crate::board::capabilities::{LOG_MAX_RQT_SIZE, MAX_STEERING};
 use crate::firmware::Firmware;
 use crate::firmware::base::call::{Call, Refusal};
 use crate::firmware::base::numbers::Numbers;
-use crate::hca::ethernet::{HashContext, HashFunction, Selector, Spread, TirContext, Wrong};
+use uverbs_front::backend::steering::{
+    HashContext, HashFunction, Selector, Spread, TirContext, Wrong,
+};
 
 /// `disp_type` (`MLX5_TIRC_DISP_TYPE_*`).
 const DIRECT: u64 = 0;

@@ -14,9 +14,10 @@ use crate::board::capabilities::LOG_MAX_COUNTER_ROW;
 use crate::firmware::Firmware;
 use crate::firmware::base::call::{Call, Refusal};
 use crate::firmware::frames::interfaces::numbered;
-use crate::hca::ethernet::{
-    Change, Direction, Edits, EntryContext, FlowDestination, GroupContext, MATCH_LEN,
-    MAX_DESTINATIONS, Miss, TableContext,
+use crate::hca::ethernet::MAX_DESTINATIONS;
+use uverbs_front::backend::steering::{
+    Change, Direction, Edits, EntryContext, FlowDestination, GroupContext, MATCH_LEN, Miss,
+    TableContext,
 };
 
 /// Types of flow table that this device has (`fs_core.h`, `FS_FT_NIC_RX`, `FS_FT_NIC_TX`).

@@ -12,8 +12,10 @@ use uverbs_mlx5_prm::cmd::umem::{CQ_UMEM_ID, CQ_UMEM_OFFSET, CQC_DBR_UMEM_ID};
 use crate::firmware::Firmware;
 use crate::firmware::base::call::{Call, Refusal};
 use crate::firmware::base::rings::{Pages, RingMemory};
-use crate::hca::number::{Cqn, UarNumber};
-use crate::hca::{CqContext, HcaError, MiniCqe, Moderation, Region};
+use uverbs_front::backend::context::{CqContext, MiniCqe, Moderation};
+use uverbs_front::backend::error::HcaError;
+use uverbs_front::backend::number::{Cqn, UarNumber};
+use uverbs_front::backend::region::Region;
 
 /// `op_mod` of MODIFY_CQ (`MLX5_MODIFY_CQ_IN_OP_MOD_RESIZE_CQ`).
 pub(crate) const RESIZE: u16 = 1;

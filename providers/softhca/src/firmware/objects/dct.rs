@@ -8,9 +8,9 @@ use uverbs_mlx5_prm::cmd::dct::{
 
 use crate::firmware::Firmware;
 use crate::firmware::base::call::{Call, Refusal};
-use crate::hca::number::{Cqn, Pdn, Qpn, Srqn};
-use crate::hca::{Access, DctContext, Mtu};
 use uverbs_front::backend::config::agree;
+use uverbs_front::backend::context::{Access, DctContext, Mtu};
+use uverbs_front::backend::number::{Cqn, Pdn, Qpn, Srqn};
 
 impl Firmware {
     pub(crate) fn create_dct(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {

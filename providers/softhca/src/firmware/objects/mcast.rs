@@ -4,7 +4,7 @@ use uverbs_mlx5_prm::cmd::mcast::{attach_to_mcg_in, detach_from_mcg_in};
 
 use crate::firmware::Firmware;
 use crate::firmware::base::call::{Call, Refusal};
-use crate::hca::number::Qpn;
+use uverbs_front::backend::number::Qpn;
 
 impl Firmware {
     pub(crate) fn attach(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {

@@ -10,9 +10,12 @@ use crate::board::memory::ON_BUS;
 use crate::firmware::Firmware;
 use crate::firmware::base::call::{Call, Refusal};
 use crate::firmware::objects::memic::Memic;
-use crate::hca::number::{Key, Pdn, Qpn};
-use crate::hca::{ANY_QPN, Access, Blocks, Hca, Indirect, MkeyContext, Region, page_of};
+use crate::hca::{Hca, page_of};
 use uverbs_front::backend::command::access_mode;
+use uverbs_front::backend::context::{ANY_QPN, Access, MkeyContext};
+use uverbs_front::backend::indirect::{Blocks, Indirect};
+use uverbs_front::backend::number::{Key, Pdn, Qpn};
+use uverbs_front::backend::region::Region;
 
 /// Address translation of a key (`MLX5_MKC_ACCESS_MODE_*`).
 mod mode {

@@ -15,14 +15,15 @@ use uverbs_mlx5_prm::context::{QpState as PrmState, ServiceType};
 use crate::firmware::Firmware;
 use crate::firmware::base::call::{Call, Refusal};
 use crate::firmware::base::rings::{Pages, RingMemory};
-use crate::hca::number::{Cqn, Pdn, Qpn, Srqn, UarNumber};
-use crate::hca::{
-    Access, AddressVector, CqeScatter, DciStreams, Hca, Mtu, QpAttrs, QpContext, QpState,
-    QpTransition, RqContext, Service, SqContext,
-};
+use crate::hca::Hca;
 use crate::wire::{Address, Psn};
 use uverbs_front::backend::command::DCI_STREAM_95_32;
 use uverbs_front::backend::config::agree;
+use uverbs_front::backend::context::{
+    Access, AddressVector, CqeScatter, DciStreams, Mtu, QpAttrs, QpContext, QpState, QpTransition,
+    RqContext, Service, SqContext,
+};
+use uverbs_front::backend::number::{Cqn, Pdn, Qpn, Srqn, UarNumber};
 
 /// Bytes of a WQEBB.
 const WQEBB: u64 = 64;

@@ -12,8 +12,8 @@ use uverbs_mlx5_prm::cmd::rq::{
 use crate::firmware::Firmware;
 use crate::firmware::base::call::{Call, Refusal};
 use crate::firmware::base::rings::Pages;
-use crate::hca::number::{Cqn, Pdn, Srqn};
-use crate::hca::{SrqContext, TagSrq, XrcSrq};
+use uverbs_front::backend::context::{SrqContext, TagSrq, XrcSrq};
+use uverbs_front::backend::number::{Cqn, Pdn, Srqn};
 
 /// Log2 of the unit of `log_rq_stride`, 16 bytes.
 const STRIDE_SHIFT: u64 = 4;

@@ -1,12 +1,12 @@
 //! Completion queues.
 
-use crate::hca::context::{CqContext, Moderation};
 use crate::hca::device::Hca;
-use crate::hca::dma::Region;
 use crate::hca::engine::completion::cqe;
-use crate::hca::error::{HcaError, HcaEvent};
-use crate::hca::number::Cqn;
 use crate::hca::state::common::Common;
+use uverbs_front::backend::context::{CqContext, Moderation};
+use uverbs_front::backend::error::{HcaError, HcaEvent};
+use uverbs_front::backend::number::Cqn;
+use uverbs_front::backend::region::Region;
 
 impl Hca {
     /// Creates a CQ. Returns the CQN, from 1.

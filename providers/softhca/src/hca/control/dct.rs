@@ -1,9 +1,9 @@
 //! Targets of dynamic connections.
 
-use crate::hca::context::{DctContext, DctState};
 use crate::hca::device::Hca;
-use crate::hca::error::HcaError;
-use crate::hca::number::Qpn;
+use uverbs_front::backend::context::{DctContext, DctState};
+use uverbs_front::backend::error::HcaError;
+use uverbs_front::backend::number::Qpn;
 
 impl Hca {
     /// Creates a target of dynamic connections, which takes messages at once. Returns the DCTN, a

@@ -1,11 +1,11 @@
 //! Membership in multicast groups.
 
-use crate::hca::context::Service;
 use crate::hca::control::qp::no_qp;
 use crate::hca::device::Hca;
-use crate::hca::error::HcaError;
-use crate::hca::number::Qpn;
 use crate::wire::Address;
+use uverbs_front::backend::context::Service;
+use uverbs_front::backend::error::HcaError;
+use uverbs_front::backend::number::Qpn;
 
 impl Hca {
     /// Joins a datagram QP to a multicast group (ATTACH_TO_MCG). No effect if the QP is a member.

@@ -1,9 +1,9 @@
 //! Memory keys.
 
-use crate::hca::context::MkeyContext;
 use crate::hca::device::Hca;
-use crate::hca::error::{HcaError, Noun};
-use crate::hca::number::Key;
+use uverbs_front::backend::context::MkeyContext;
+use uverbs_front::backend::error::{HcaError, Noun};
+use uverbs_front::backend::number::Key;
 
 impl Hca {
     /// Creates a key. lkey and rkey are the same number, `index << 8 | variant`.

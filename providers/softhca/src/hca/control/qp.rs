@@ -1,11 +1,11 @@
 //! Queue pairs.
 
-use crate::hca::context::{Access, QpAttrs, QpContext, QpState, QpTransition, Service};
 use crate::hca::device::Hca;
-use crate::hca::error::{HcaError, Noun};
-use crate::hca::number::{Key, Qpn};
 use crate::hca::state::keys::Segment;
 use crate::hca::state::qp::{FIRST_QPN, LAST_QPN, Qp, check_context};
+use uverbs_front::backend::context::{Access, QpAttrs, QpContext, QpState, QpTransition, Service};
+use uverbs_front::backend::error::{HcaError, Noun};
+use uverbs_front::backend::number::{Key, Qpn};
 
 impl Hca {
     /// Creates a QP in RESET. Returns the QPN, from 0x40.

@@ -1,11 +1,11 @@
 //! Shared receive queues.
 
-use crate::hca::context::{Service, SrqContext};
 use crate::hca::device::Hca;
-use crate::hca::error::{HcaError, HcaEvent};
-use crate::hca::number::Srqn;
 use crate::hca::state::common::Common;
 use crate::hca::state::receive::Source;
+use uverbs_front::backend::context::{Service, SrqContext};
+use uverbs_front::backend::error::{HcaError, HcaEvent};
+use uverbs_front::backend::number::Srqn;
 
 impl Hca {
     /// Creates an SRQ. Returns the SRQN, from 1.

@@ -37,10 +37,6 @@ pub(crate) use flow::{LOG_MAX_SIZE, MAX_DESTINATIONS, MAX_LEVEL};
 pub(crate) use reformat::Reformat;
 pub(crate) use rewrite::{Bits, HeaderField, MAX_REWRITES, Rewrite};
 pub(crate) use steering::{MAX_ENTRIES, MAX_SPREAD, Steering};
-pub(crate) use uverbs_front::backend::steering::{
-    Change, Direction, Edits, EntryContext, FlowDestination, GroupContext, HashContext,
-    HashFunction, MATCH_LEN, Miss, QueueOptions, Selector, Spread, TableContext, TirContext, Wrong,
-};
 
 /// Bytes of the shortest frame without FCS (IEEE 802.3, 4A.4.2); shorter frames are padded.
 pub(crate) const SHORTEST: usize = 60;

@@ -1,13 +1,14 @@
 //! Copies bytes through memory keys. Each range is checked, and indirect keys are followed.
 
-use crate::hca::context::Access;
 use crate::hca::dma::RegionAccess;
-use crate::hca::dma::{Dma, DmaFault, Region};
-use crate::hca::indirect::Indirect;
-use crate::hca::number::Key;
+use crate::hca::dma::{Dma, DmaFault};
 use crate::hca::payload::Payload;
 use crate::hca::state::keys::{KeyFault, KeyTable, Segment, Who};
 use crate::wire::Span;
+use uverbs_front::backend::context::Access;
+use uverbs_front::backend::indirect::Indirect;
+use uverbs_front::backend::number::Key;
+use uverbs_front::backend::region::Region;
 
 /// Longest chain of keys that is followed: windows on regions, lists of windows.
 pub(crate) const DEPTH: u32 = 4;
@@ -231,9 +232,9 @@ fn walk(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hca::context::MkeyContext;
-    use crate::hca::number::{Pdn, Qpn};
     use crate::hca::testing::Arena;
+    use uverbs_front::backend::context::MkeyContext;
+    use uverbs_front::backend::number::{Pdn, Qpn};
 
     #[test]
     fn lists_are_walked_from_any_offset() {

@@ -9,8 +9,8 @@ use uverbs_mlx5_prm::cqe::{
 };
 use zerocopy::{FromZeros, IntoBytes, transmute, transmute_ref};
 
-use crate::hca::context::MiniCqe;
 use crate::hca::state::cq::CQE_LEN;
+use uverbs_front::backend::context::MiniCqe;
 
 /// Maximum completions in a block (`cqe_compression_max_num`).
 pub(crate) const MAX_BLOCK: usize = 64;

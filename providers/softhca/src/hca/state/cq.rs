@@ -6,15 +6,15 @@ use std::time::Duration;
 use uverbs_mlx5_prm::cqe::{MINI_CQES, OpOwn, SopDropQpn, mlx5_cqe64};
 use zerocopy::transmute_ref;
 
-use crate::hca::context::{CqContext, MiniCqe, Moderation};
 use crate::hca::dma::RegionAccess;
 use crate::hca::dma::{Dma, DmaFault};
-use crate::hca::error::{HcaError, HcaEvent, Noun};
-use crate::hca::number::{Cqn, Qpn, UarNumber};
 use crate::hca::state::block::{self, Block};
 use crate::hca::state::doorbells::Doorbells;
 use crate::hca::state::events::Events;
 use crate::hca::stats::HcaStats;
+use uverbs_front::backend::context::{CqContext, MiniCqe, Moderation};
+use uverbs_front::backend::error::{HcaError, HcaEvent, Noun};
+use uverbs_front::backend::number::{Cqn, Qpn, UarNumber};
 
 mod arms;
 

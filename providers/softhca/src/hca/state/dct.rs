@@ -4,15 +4,15 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use crate::hca::context::{
-    AddressVector, DctContext, DctState, QpAttrs, QpContext, QpState, Service,
-};
-use crate::hca::error::{HcaError, HcaEvent, Noun};
-use crate::hca::number::{Cqn, Qpn};
 use crate::hca::state::common::Common;
 use crate::hca::state::qp::Qp;
 use crate::hca::state::responder::Responder;
 use crate::wire::{DcEth, Frame, Packet};
+use uverbs_front::backend::context::{
+    AddressVector, DctContext, DctState, QpAttrs, QpContext, QpState, Service,
+};
+use uverbs_front::backend::error::{HcaError, HcaEvent, Noun};
+use uverbs_front::backend::number::{Cqn, Qpn};
 
 /// An initiator: LID, GID and QPN.
 pub(crate) type Peer = (u16, [u8; 16], Qpn);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use crate::hca::dma::Dma;
-use crate::hca::number::UarNumber;
+use uverbs_front::backend::number::UarNumber;
 
 /// Records looked at in one step: a page may have thousands.
 const AT_ONCE: usize = 256;
@@ -124,7 +124,7 @@ impl<N: Copy + Ord> Doorbells<N> {
 mod tests {
     use super::*;
     use crate::hca::arena::Arena;
-    use crate::hca::number::Qpn;
+    use uverbs_front::backend::number::Qpn;
 
     const UAR: UarNumber = UarNumber(3);
 

@@ -2,8 +2,8 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use crate::hca::error::HcaEvent;
 use crate::hca::stats::HcaStats;
+use uverbs_front::backend::error::HcaEvent;
 
 /// Async events that the front has yet to take. Each is queued once, so the objects limit their
 /// number.

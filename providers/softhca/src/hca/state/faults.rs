@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::hca::number::Qpn;
 use crate::wire::{Frame, Psn};
+use uverbs_front::backend::number::Qpn;
 
 /// Maximum open page faults. Beyond it an access fails at once.
 const MAX_OPEN: usize = 1 << 16;

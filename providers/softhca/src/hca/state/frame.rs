@@ -3,7 +3,7 @@
 use uverbs_mlx5_prm::eth::{CsFlags, InlineHdrSz, mlx5_wqe_eth_seg_min};
 use uverbs_mlx5_prm::opcode::Opcode;
 
-use crate::hca::number::Qpn;
+use uverbs_front::backend::number::Qpn;
 
 /// A frame that left its send queue and waits to be delivered.
 #[derive(Debug)]

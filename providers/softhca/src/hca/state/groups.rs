@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::hca::error::HcaError;
-use crate::hca::number::Qpn;
+use uverbs_front::backend::error::HcaError;
+use uverbs_front::backend::number::Qpn;
 
 /// QPNs by multicast GID.
 #[derive(Debug, Default)]

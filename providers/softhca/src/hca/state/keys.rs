@@ -4,12 +4,13 @@ use std::collections::VecDeque;
 
 use uverbs_mlx5_prm::data::mlx5_wqe_data_seg;
 
-use crate::hca::context::{Access, MkeyContext};
-use crate::hca::dma::{ABSENT, DmaFault, Region};
-use crate::hca::error::{HcaError, Noun};
+use crate::hca::dma::DmaFault;
 use crate::hca::failure::Vendor;
-use crate::hca::indirect::Indirect;
-use crate::hca::number::{Key, Pdn, Qpn};
+use uverbs_front::backend::context::{Access, MkeyContext};
+use uverbs_front::backend::error::{HcaError, Noun};
+use uverbs_front::backend::indirect::Indirect;
+use uverbs_front::backend::number::{Key, Pdn, Qpn};
+use uverbs_front::backend::region::{ABSENT, Region};
 
 /// First index handed out. Index 1 with variant 0 would be 0x100, the lkey that ends a receive list
 /// (mlx5dv.h, `MLX5_INVALID_LKEY`). Silicon reserves the low indexes, too.
@@ -440,7 +441,7 @@ mod tests {
 
     #[test]
     fn translations_have_a_bound_together() {
-        use crate::hca::indirect::{List, Part};
+        use uverbs_front::backend::indirect::{List, Part};
         const QUARTER: u64 = MAX_ENTRIES / 4;
         let arena = Arena::new(0x1000);
         let mut table = KeyTable::default();

@@ -4,15 +4,17 @@ use std::ops::Range;
 use std::time::Duration;
 
 use crate::hca::config::HcaConfig;
-use crate::hca::context::{QpAttrs, QpContext, QpState, QpTransition, STRIDE_SHIFTS, Service};
 use crate::hca::counters::{QCounters, Sets};
-use crate::hca::error::HcaError;
-use crate::hca::number::Qpn;
 use crate::hca::state::keys::Who;
 use crate::hca::state::requester::{Request, Requester};
 use crate::hca::state::responder::Responder;
 use crate::hca::state::wqe::Op;
 use crate::wire::Psn;
+use uverbs_front::backend::context::{
+    QpAttrs, QpContext, QpState, QpTransition, STRIDE_SHIFTS, Service,
+};
+use uverbs_front::backend::error::HcaError;
+use uverbs_front::backend::number::Qpn;
 
 /// Lowest QPN handed out: 0 and 1 are the management QPs, and silicon reserves the next ones.
 pub(crate) const FIRST_QPN: u32 = 0x40;

@@ -1,7 +1,7 @@
 //! A receive WQE that was taken, and its source.
 
-use crate::hca::number::{Cqn, Pdn, Srqn};
 use crate::hca::state::keys::Segment;
+use uverbs_front::backend::number::{Cqn, Pdn, Srqn};
 
 /// Ring that a message takes its receive from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

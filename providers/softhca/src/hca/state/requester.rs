@@ -9,9 +9,8 @@ use std::time::Duration;
 
 use uverbs_mlx5_prm::opcode::Opcode;
 
-use crate::hca::context::{Placement, QpAttrs};
+use crate::hca::context::Placement;
 use crate::hca::failure::Failure;
-use crate::hca::number::Srqn;
 use crate::hca::state::congestion::Congestion;
 use crate::hca::state::faults::Halt;
 use crate::hca::state::tags::TagWork;
@@ -19,6 +18,8 @@ use crate::hca::state::wqe::{Destination, Wqe};
 use crate::wire::spare::Spare;
 use crate::wire::timers::ack_timeout;
 use crate::wire::{Address, Lent, Psn};
+use uverbs_front::backend::context::QpAttrs;
+use uverbs_front::backend::number::Srqn;
 
 /// Maximum requests fetched and not completed.
 pub(crate) const MAX_REQUESTS: usize = 128;

@@ -4,11 +4,11 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::hca::number::Key;
 use crate::hca::state::faults::Stop;
 use crate::hca::state::keys::{Segment, Who};
 use crate::hca::state::receive::{Receive, Source};
 use crate::wire::{Lent, Psn, Syndrome};
+use uverbs_front::backend::number::Key;
 
 /// Time within which a polling program replies to a message.
 const REPLY: Duration = Duration::from_micros(20);

@@ -3,9 +3,9 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use crate::hca::context::QpState;
-use crate::hca::number::Qpn;
 use crate::hca::state::qp::Qp;
+use uverbs_front::backend::context::QpState;
+use uverbs_front::backend::number::Qpn;
 
 /// Turns and timers. Timers are of queue pairs; turns are of queue pairs and of targets of dynamic
 /// connections.

@@ -6,15 +6,15 @@ use std::collections::BTreeMap;
 use uverbs_mlx5_prm::wqe::{RecvHead, RecvKind, RecvView};
 
 use crate::hca::config::HcaConfig;
-use crate::hca::context::{STRIDE_SHIFTS, SrqContext};
 use crate::hca::dma::RegionAccess;
 use crate::hca::dma::{Dma, DmaFault};
-use crate::hca::error::{HcaError, HcaEvent, Noun};
-use crate::hca::number::{Cqn, Srqn};
 use crate::hca::state::cq::CqTable;
 use crate::hca::state::events::Events;
 use crate::hca::state::tags::TagList;
 use crate::hca::stats::HcaStats;
+use uverbs_front::backend::context::{STRIDE_SHIFTS, SrqContext};
+use uverbs_front::backend::error::{HcaError, HcaEvent, Noun};
+use uverbs_front::backend::number::{Cqn, Srqn};
 
 /// SRQNs have 24 bits.
 const NUMBER_MASK: u32 = 0x00ff_ffff;

@@ -17,11 +17,12 @@ use uverbs_mlx5_prm::umr::{
 use uverbs_mlx5_prm::wqe::{Segment as Seg, WqeView};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::hca::context::{ANY_QPN, Access, MkeyContext, QpContext, Service};
-use crate::hca::dma::{ABSENT, Dma, READ_ONLY, Region};
-use crate::hca::indirect::{Indirect, List as PartList, Part};
-use crate::hca::number::{Key, Pdn, Qpn};
+use crate::hca::dma::Dma;
 use crate::hca::state::keys::{KeyFault, KeyTable, Segment, Who};
+use uverbs_front::backend::context::{ANY_QPN, Access, MkeyContext, QpContext, Service};
+use uverbs_front::backend::indirect::{Indirect, List as PartList, Part};
+use uverbs_front::backend::number::{Key, Pdn, Qpn};
+use uverbs_front::backend::region::{ABSENT, READ_ONLY, Region};
 
 /// Bytes of an octoword: one part of an indirect key, or two page addresses.
 const OCTOWORD: usize = 16;

@@ -2,8 +2,6 @@
 
 use uverbs_mlx5_prm::opcode::Opcode;
 
-use crate::hca::context::Access;
-use crate::hca::number::{Key, Qpn};
 use crate::hca::payload::Payload;
 use crate::hca::state::common::Common;
 use crate::hca::state::frame::EthernetSend;
@@ -11,6 +9,8 @@ use crate::hca::state::keys::{KeyFault, Segment, Who};
 use crate::hca::state::tags::TagWork;
 use crate::hca::state::umr::Umr;
 use crate::wire::{Address, Feth, Route, Span};
+use uverbs_front::backend::context::Access;
+use uverbs_front::backend::number::{Key, Qpn};
 
 /// Bytes that are copied in one step.
 const COPY_STEP: usize = 1 << 16;

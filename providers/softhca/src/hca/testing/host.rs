@@ -2,6 +2,9 @@
 
 use super::*;
 use crate::hca::dma::RegionAccess;
+use uverbs_front::backend::context::{Access, MkeyContext};
+use uverbs_front::backend::error::HcaEvent;
+use uverbs_front::backend::region::Region;
 
 /// One device and its memory.
 #[derive(Debug)]

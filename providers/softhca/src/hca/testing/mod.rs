@@ -3,6 +3,11 @@
 #![cfg_attr(fuzzing, allow(dead_code, reason = "fuzzers use some of it"))]
 
 use std::time::Duration;
+use uverbs_front::backend::context::{
+    Access, AddressVector, CqContext, CqeScatter, DciStreams, Mtu, QpAttrs, QpContext, QpState,
+    QpTransition, RqContext, Service, SqContext, SrqContext, XrcSrq,
+};
+use uverbs_front::backend::region::Region;
 
 use uverbs_mlx5_prm::cqe::mlx5_cqe64;
 use uverbs_mlx5_prm::ctrl::{FmCeSe, OpmodIdxOpcode, QpnDs, mlx5_wqe_ctrl_seg};
@@ -19,8 +24,8 @@ pub(crate) use self::wr::Wr;
 pub(crate) use super::arena::Arena;
 use super::arena::BASE;
 use super::*;
-use crate::hca::number::{Cqn, Key, Pdn, Qpn, Srqn, UarNumber};
 use crate::wire::{Address, Fabric, Faults, Faulty, LinkControl, Psn, Wire};
+use uverbs_front::backend::number::{Cqn, Key, Pdn, Qpn, Srqn, UarNumber};
 
 /// Bytes of each host's registered buffer, and the address of its first byte under the keys.
 ///

@@ -11,11 +11,11 @@ use uverbs_mlx5_prm::tag::{MLX5_CQE_APP_TAG_MATCHING, TmAppOp, ibv_tmh};
 use zerocopy::{FromZeros, IntoBytes, transmute, transmute_ref};
 
 use crate::hca::failure::Failure;
-use crate::hca::number::Cqn;
 use crate::hca::state::common::Common;
 use crate::hca::state::cq::{CQE_LEN, Cqe};
 use crate::hca::state::qp::Qp;
 use crate::hca::state::receive::{Found, Landing, Receive, Source};
+use uverbs_front::backend::number::Cqn;
 
 /// Bytes of a tag header at the start of a message, and of the result that a CQE has there.
 pub(crate) const TAG_HEADER: usize = size_of::<ibv_tmh>();

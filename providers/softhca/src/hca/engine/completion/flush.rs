@@ -1,7 +1,6 @@
 //! Flushes a queue pair after an error: each outstanding WQE completes as flushed (IBTA vol 1,
 //! 10.3.1, "Error state").
 
-use crate::hca::context::QpState;
 use crate::hca::engine::completion::cqe;
 use crate::hca::engine::requester::queue::unfinished;
 use crate::hca::engine::scheduler::turn::Turn;
@@ -11,6 +10,7 @@ use crate::hca::failure::Failure;
 use crate::hca::state::common::Common;
 use crate::hca::state::qp::Qp;
 use crate::hca::state::receive::Source;
+use uverbs_front::backend::context::QpState;
 
 /// WQEs flushed in one turn.
 const WQES_PER_TURN: usize = 64;

@@ -14,16 +14,16 @@
 
 use std::time::Duration;
 
-use crate::hca::context::{DctState, QpState};
 use crate::hca::engine::completion::flush;
 use crate::hca::engine::responder::{queue, response_tx};
 use crate::hca::engine::scheduler::resume;
 use crate::hca::engine::scheduler::turn::{PACKETS_PER_TURN, Turn, has_pkey};
-use crate::hca::error::{HcaError, HcaEvent};
-use crate::hca::number::Qpn;
 use crate::hca::state::common::Common;
 use crate::hca::state::dct::{Connection, Targets};
 use crate::wire::{DcEth, Frame, Packet};
+use uverbs_front::backend::context::{DctState, QpState};
+use uverbs_front::backend::error::{HcaError, HcaEvent};
+use uverbs_front::backend::number::Qpn;
 
 /// Connections that all targets keep together. One more replaces the connection that was quiet
 /// longest.

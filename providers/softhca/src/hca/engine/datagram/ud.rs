@@ -4,7 +4,6 @@
 use uverbs_mlx5_prm::cqe::{CqeOpcode, FlagsRqpn};
 use uverbs_mlx5_prm::syndrome::Syndrome;
 
-use crate::hca::context::{LinkLayer, QpState};
 use crate::hca::engine::completion::cqe;
 use crate::hca::engine::completion::cqe::Arrival;
 use crate::hca::engine::scheduler::page_faults;
@@ -16,6 +15,7 @@ use crate::hca::state::keys::{KeyFault, Who};
 use crate::hca::state::qp::Qp;
 use crate::hca::state::receive::Source;
 use crate::wire::{Address, Frame, Packet, Route, Transport};
+use uverbs_front::backend::context::{LinkLayer, QpState};
 
 /// Bytes in front of each message, whether there was a GRH or not (IBTA 11.4.1.2).
 pub(crate) const GRH_BYTES: usize = 40;

@@ -6,7 +6,7 @@ use crate::hca::engine::ethernet::receive;
 use crate::hca::ethernet::headers::Headers;
 use crate::hca::ethernet::route::Delivery;
 use crate::hca::ethernet::{HEADER, SHORTEST};
-use crate::hca::number::Qpn;
+use uverbs_front::backend::number::Qpn;
 
 impl Hca {
     /// Delivers the frames that left their send queues: to the wire, and to this device's own

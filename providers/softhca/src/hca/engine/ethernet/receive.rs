@@ -6,7 +6,6 @@ use uverbs_mlx5_prm::cqe::{
 };
 use uverbs_mlx5_prm::syndrome::Syndrome;
 
-use crate::hca::context::QpState;
 use crate::hca::engine::completion::cqe;
 use crate::hca::engine::wqe::recv_wqe;
 use crate::hca::ethernet::headers::{Headers, Ip, TAG};
@@ -17,6 +16,7 @@ use crate::hca::state::common::Common;
 use crate::hca::state::keys::Who;
 use crate::hca::state::qp::Qp;
 use crate::hca::state::receive::Source;
+use uverbs_front::backend::context::QpState;
 
 /// Kind of L4 header (Linux `include/linux/mlx5/device.h`, `CQE_L4_HDR_TYPE_*`).
 mod l4 {

@@ -8,7 +8,6 @@
 //!
 //! `responses` lends READ responses.
 
-use crate::hca::context::Service;
 use crate::hca::context::route;
 use crate::hca::device::Hca;
 use crate::hca::engine::local::responses;
@@ -20,6 +19,7 @@ use crate::hca::state::requester::QueuedRequest;
 use crate::hca::state::wqe::Op;
 use crate::wire::shared::{LONGEST_LOAN, SHORTEST_LOAN, SPANS};
 use crate::wire::{EmitError, Frame};
+use uverbs_front::backend::context::Service;
 
 /// Lends the next one or more packets of the request at the cursor. False if none was lent.
 pub(crate) fn send(qp: &mut Qp, common: &mut Common) -> bool {

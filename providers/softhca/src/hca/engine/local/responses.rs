@@ -6,7 +6,6 @@
 //! otherwise the requester asks again, and is answered with bytes.
 
 use crate::hca::context::route;
-use crate::hca::context::{Access, Service};
 use crate::hca::engine::responder::response_tx::{code, read_headers, refuse_at};
 use crate::hca::state::common::Common;
 use crate::hca::state::keys::{Segment, Who};
@@ -14,6 +13,7 @@ use crate::hca::state::qp::Qp;
 use crate::hca::state::responder::{Answer, LentAnswer};
 use crate::wire::shared::{LONGEST_LOAN, SHORTEST_LOAN, SPANS};
 use crate::wire::{EmitError, Frame, Span};
+use uverbs_front::backend::context::{Access, Service};
 
 /// Open loans at most: more than a ring has room for.
 const MOST: usize = 1 << 13;

@@ -10,11 +10,11 @@
 
 use std::time::Duration;
 
-use crate::hca::context::Service;
 use crate::hca::context::route;
 use crate::hca::state::common::Common;
 use crate::hca::state::qp::Qp;
 use crate::wire::{Bth, Frame, Opcode, Packet, PacketBuilder, Psn};
+use uverbs_front::backend::context::Service;
 
 /// Shortest time between two notifications of one queue pair.
 const QUIET: Duration = Duration::from_micros(50);

@@ -6,7 +6,6 @@
 
 use uverbs_mlx5_prm::syndrome::Syndrome as CqeSyndrome;
 
-use crate::hca::context::{QpState, Service};
 use crate::hca::engine::completion::cqe;
 use crate::hca::engine::ethernet::send;
 use crate::hca::engine::requester::request_tx::send_next;
@@ -15,7 +14,6 @@ use crate::hca::engine::scheduler::turn::Turn;
 use crate::hca::engine::wqe::send_wqe;
 use crate::hca::engine::wqe::send_wqe::BadWqe;
 use crate::hca::engine::wqe::{streams, tags};
-use crate::hca::error::HcaEvent;
 use crate::hca::failure::{Failure, Vendor};
 use crate::hca::state::common::Common;
 use crate::hca::state::keys::KeyFault;
@@ -23,6 +21,8 @@ use crate::hca::state::qp::Qp;
 use crate::hca::state::requester::{MAX_REQUESTS, QueuedRequest, Request, Unfinished};
 use crate::hca::state::tags::TagWork;
 use crate::hca::state::wqe::Op;
+use uverbs_front::backend::context::{QpState, Service};
+use uverbs_front::backend::error::HcaEvent;
 
 /// Runs the timers that are due.
 pub(crate) fn expire(qp: &mut Qp, common: &mut Common) {

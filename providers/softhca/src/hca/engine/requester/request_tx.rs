@@ -2,7 +2,6 @@
 
 use uverbs_mlx5_prm::syndrome::Syndrome as CqeSyndrome;
 
-use crate::hca::context::Service;
 use crate::hca::context::{route, transport};
 use crate::hca::engine::local::requests;
 use crate::hca::engine::requester::congestion;
@@ -14,6 +13,7 @@ use crate::hca::state::qp::Qp;
 use crate::hca::state::requester::{DcConnection, QueuedRequest, Request, Requester};
 use crate::hca::state::wqe::Op;
 use crate::wire::{Bth, DcEth, EmitError, Frame, Opcode, PacketBuilder, Psn, U24};
+use uverbs_front::backend::context::Service;
 
 /// Sends the packet at the cursor. False if the request failed, or waits for a page.
 pub(crate) fn send_next(qp: &mut Qp, common: &mut Common, window_ends: bool) -> bool {

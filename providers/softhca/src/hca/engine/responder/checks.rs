@@ -1,14 +1,14 @@
 //! Checks of each request (domain, key, range), and the reasons to refuse it.
 
-use crate::hca::context::{Access, Service};
 use crate::hca::engine::scheduler::page_faults::Wanted;
 use crate::hca::engine::wqe::recv_wqe;
-use crate::hca::number::Key;
 use crate::hca::state::common::Common;
 use crate::hca::state::keys::{KeyFault, Segment, Who};
 use crate::hca::state::qp::Qp;
 use crate::hca::state::receive::Source;
 use crate::wire::{NakCode, Packet};
+use uverbs_front::backend::context::{Access, Service};
+use uverbs_front::backend::number::Key;
 
 /// Reason why a request was not executed.
 #[derive(Clone, Copy, Debug)]

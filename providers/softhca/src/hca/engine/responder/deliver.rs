@@ -1,15 +1,15 @@
 //! Finds the queue pair or target of a packet from the wire.
 
-use crate::hca::context::Service;
 use crate::hca::device::Hca;
 use crate::hca::engine::datagram::ud;
 use crate::hca::engine::requester::{ack_rx, congestion};
 use crate::hca::engine::responder::queue;
 use crate::hca::engine::scheduler::turn::has_pkey;
-use crate::hca::number::Qpn;
 use crate::hca::state::common::Common;
 use crate::hca::state::qp::Qp;
 use crate::wire::{Address, Frame, Operation, Packet};
+use uverbs_front::backend::context::Service;
+use uverbs_front::backend::number::Qpn;
 
 /// Destination of every multicast packet (IBTA 9.2.5).
 const MULTICAST_QPN: u32 = 0x00ff_ffff;

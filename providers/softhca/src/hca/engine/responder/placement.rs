@@ -7,18 +7,19 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use crate::hca::context::{Access, Placement, Service};
+use crate::hca::context::Placement;
 use crate::hca::device::Hca;
 use crate::hca::engine::responder::checks::{INVALID, Refusal, refusal_of, refusal_or};
 use crate::hca::engine::scheduler::page_faults::Wanted;
-use crate::hca::error::{HcaError, Noun};
-use crate::hca::number::{Key, Qpn, Srqn};
 use crate::hca::state::common::Common;
 use crate::hca::state::keys::{Segment, Who};
 use crate::hca::state::qp::Qp;
 use crate::hca::state::responder::Answer;
 use crate::hca::state::wqe::{Op, Wqe};
 use crate::wire::{Feth, Packet};
+use uverbs_front::backend::context::{Access, Service};
+use uverbs_front::backend::error::{HcaError, Noun};
+use uverbs_front::backend::number::{Key, Qpn, Srqn};
 
 /// Bytes of an ATOMIC WRITE.
 const LEN: u32 = 8;

@@ -10,7 +10,6 @@ use uverbs_mlx5_prm::cqe::{CqeOpcode, FlagsRqpn};
 use uverbs_mlx5_prm::syndrome::Syndrome as CqeSyndrome;
 
 use crate::hca::context::transport;
-use crate::hca::context::{Access, QpState, Service};
 use crate::hca::engine::completion::cqe;
 use crate::hca::engine::completion::cqe::Arrival;
 use crate::hca::engine::responder::checks::{
@@ -20,9 +19,7 @@ use crate::hca::engine::responder::{placement, read_atomic};
 use crate::hca::engine::scheduler::page_faults;
 use crate::hca::engine::scheduler::page_faults::Wanted;
 use crate::hca::engine::wqe::{recv_wqe, tags};
-use crate::hca::error::HcaEvent;
 use crate::hca::failure::{Failure, Vendor};
-use crate::hca::number::Key;
 use crate::hca::payload::Payload;
 use crate::hca::state::common::Common;
 use crate::hca::state::keys::{KeyFault, Who};
@@ -30,6 +27,9 @@ use crate::hca::state::qp::Qp;
 use crate::hca::state::receive::{Found, Receive, Source};
 use crate::hca::state::responder::{Answer, Message};
 use crate::wire::{Loan, NakCode, Operation, Packet, Syndrome};
+use uverbs_front::backend::context::{Access, QpState, Service};
+use uverbs_front::backend::error::HcaEvent;
+use uverbs_front::backend::number::Key;
 
 /// Queued answers, READs and atomics not counted, from which on requests are dropped.
 const SPARE_ANSWERS: usize = 32;

@@ -1,15 +1,15 @@
 //! Executes READs and atomics, whose responses carry data, and answers duplicate requests (IBTA vol
 //! 1, 9.7.5.1.5).
 
-use crate::hca::context::Access;
 use crate::hca::engine::responder::checks::{INVALID, Refusal, check, owner, refusal_or};
 use crate::hca::engine::responder::placement;
 use crate::hca::engine::scheduler::page_faults::Wanted;
-use crate::hca::number::Key;
 use crate::hca::state::common::Common;
 use crate::hca::state::qp::Qp;
 use crate::hca::state::responder::Answer;
 use crate::wire::{Operation, Packet};
+use uverbs_front::backend::context::Access;
+use uverbs_front::backend::number::Key;
 
 pub(crate) fn read(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Result<u32, Refusal> {
     if qp.responder.fetching() >= usize::from(qp.attrs.max_dest_rd_atomic) {

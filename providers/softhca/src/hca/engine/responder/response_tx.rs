@@ -1,7 +1,6 @@
 //! Sends a responder's answers in order, as the port has room. A long READ is read from memory
 //! packet by packet.
 
-use crate::hca::context::{Access, QpState};
 use crate::hca::context::{route, transport};
 use crate::hca::engine::local::responses;
 use crate::hca::engine::responder::queue::{refuse, report};
@@ -12,6 +11,7 @@ use crate::hca::state::keys::KeyFault;
 use crate::hca::state::qp::Qp;
 use crate::hca::state::responder::Answer;
 use crate::wire::{EmitError, Frame, NakCode, Opcode, PacketBuilder, Psn, Syndrome};
+use uverbs_front::backend::context::{Access, QpState};
 
 /// Sends answers, up to `budget` packets. Also in ERR: a NAK must get out.
 pub(crate) fn transmit(qp: &mut Qp, common: &mut Common, budget: u32) -> Turn {

@@ -9,15 +9,15 @@
 
 use uverbs_mlx5_prm::eqe::PageFaultType;
 
-use crate::hca::context::QpState;
-use crate::hca::error::{HcaEvent, PageFault};
-use crate::hca::number::{Key, Qpn};
 use crate::hca::state::common::Common;
 use crate::hca::state::faults::{Halt, Stop};
 use crate::hca::state::qp::Qp;
 use crate::hca::state::receive::{Receive, Source};
 use crate::hca::state::responder::Answer;
 use crate::wire::{Frame, Packet, Psn, Syndrome};
+use uverbs_front::backend::context::QpState;
+use uverbs_front::backend::error::{HcaEvent, PageFault};
+use uverbs_front::backend::number::{Key, Qpn};
 
 /// Datagrams kept for one queue pair.
 const MAX_HELD: usize = 16;

@@ -2,21 +2,21 @@
 
 use uverbs_mlx5_prm::syndrome::Syndrome as CqeSyndrome;
 
-use crate::hca::context::QpState;
 use crate::hca::device::Hca;
 use crate::hca::engine::completion::cqe;
 use crate::hca::engine::datagram::ud;
 use crate::hca::engine::requester::queue::retire;
 use crate::hca::engine::responder::queue;
-use crate::hca::error::{HcaError, Noun};
 use crate::hca::failure::{Failure, Vendor};
-use crate::hca::number::Qpn;
 use crate::hca::state::common::Common;
 use crate::hca::state::faults::{Halt, Stop};
 use crate::hca::state::qp::Qp;
 use crate::hca::state::requester::QueuedRequest;
 use crate::hca::state::responder::Answer;
 use crate::wire::{Frame, NakCode, Packet};
+use uverbs_front::backend::context::QpState;
+use uverbs_front::backend::error::{HcaError, Noun};
+use uverbs_front::backend::number::Qpn;
 
 const FAILED: Failure = Failure::new(CqeSyndrome::LOCAL_PROT_ERR, Vendor::PAGE_FAULT);
 

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::hca::context::QpState;
 use crate::hca::device::Hca;
 use crate::hca::engine::completion::flush;
 use crate::hca::engine::local::requests;
@@ -10,9 +9,10 @@ use crate::hca::engine::requester::queue;
 use crate::hca::engine::responder::response_tx;
 use crate::hca::engine::scheduler::patience;
 use crate::hca::engine::scheduler::turn::PACKETS_PER_TURN;
-use crate::hca::error::HcaEvent;
-use crate::hca::number::Qpn;
 use crate::hca::state::common::Common;
+use uverbs_front::backend::context::QpState;
+use uverbs_front::backend::error::HcaEvent;
+use uverbs_front::backend::number::Qpn;
 
 /// Frames taken from the wire in one step.
 const FRAMES_PER_STEP: usize = 64;

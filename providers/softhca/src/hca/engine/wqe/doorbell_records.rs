@@ -1,8 +1,8 @@
 //! Doorbell records: producer indexes of a queue pair's rings.
 
-use crate::hca::context::QpState;
 use crate::hca::state::common::Common;
 use crate::hca::state::qp::Qp;
+use uverbs_front::backend::context::QpState;
 
 /// Reads the SND record. False if it is unreadable, or further ahead than the ring is long.
 pub(crate) fn take_record(qp: &mut Qp, common: &mut Common) -> bool {

@@ -4,17 +4,17 @@ use uverbs_mlx5_prm::data::MLX5_INVALID_LKEY;
 use uverbs_mlx5_prm::syndrome::Syndrome;
 use uverbs_mlx5_prm::wqe::{RecvKind, RecvView};
 
-use crate::hca::context::{RqContext, Service, SrqContext};
-use crate::hca::dma::Region;
 use crate::hca::dma::RegionAccess;
 use crate::hca::engine::wqe::doorbell_records::posted_receives;
 use crate::hca::failure::{Failure, Vendor};
-use crate::hca::number::{Key, Srqn};
 use crate::hca::state::common::Common;
 use crate::hca::state::keys::Segment;
 use crate::hca::state::qp::Qp;
 use crate::hca::state::receive::{Landing, Receive, Source};
 use crate::wire::Packet;
+use uverbs_front::backend::context::{RqContext, Service, SrqContext};
+use uverbs_front::backend::number::{Key, Srqn};
+use uverbs_front::backend::region::Region;
 
 /// Bytes of the longest receive WQE (qp.rs limits the stride).
 const RECV_MAX: usize = 1 << 10;

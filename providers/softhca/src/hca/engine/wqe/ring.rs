@@ -6,11 +6,11 @@ use uverbs_mlx5_prm::doorbell::{
 };
 
 use crate::hca::config::Strictness;
-use crate::hca::context::QpState;
 use crate::hca::device::Hca;
 use crate::hca::engine::wqe::doorbell_records::take_record;
-use crate::hca::number::{Cqn, Qpn, UarNumber};
 use crate::hca::state::common::Common;
+use uverbs_front::backend::context::QpState;
+use uverbs_front::backend::number::{Cqn, Qpn, UarNumber};
 
 /// Bytes between BlueFlame registers (mlx5_ib reports `bf_reg_size` of 512; the doorbells of a
 /// 4 KiB UAR are at 0x800, 0x900, ... as both halves of a register ring).

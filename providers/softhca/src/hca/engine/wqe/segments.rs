@@ -3,9 +3,9 @@
 use uverbs_mlx5_prm::eth::mlx5_wqe_eth_seg_min;
 use uverbs_mlx5_prm::wqe::{Segment as Seg, Service, WqeError, WqeView};
 
-use crate::hca::number::Key;
 use crate::hca::state::keys::Segment;
 use crate::hca::state::wqe::{Op, Pieces};
+use uverbs_front::backend::number::Key;
 
 #[derive(Debug)]
 pub(crate) struct Parts<'a, 'p> {

@@ -7,20 +7,20 @@ use uverbs_mlx5_prm::syndrome::Syndrome;
 use uverbs_mlx5_prm::wqe::{Segment as Seg, Service as PrmService, WqeView};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use crate::hca::context::{Access, LinkLayer, Service, SqContext};
 use crate::hca::dma::DmaFault;
 use crate::hca::dma::RegionAccess;
 use crate::hca::engine::ethernet::send;
 use crate::hca::engine::responder::placement;
 use crate::hca::engine::wqe::segments::Parts;
 use crate::hca::failure::{Failure, Vendor};
-use crate::hca::number::{Key, Qpn};
 use crate::hca::state::common::Common;
 use crate::hca::state::frame::EthernetSend;
 use crate::hca::state::qp::Qp;
 use crate::hca::state::wqe::{Destination, Op, Piece, Wqe};
 use crate::hca::state::{tags, umr};
 use crate::wire::{Address, Route};
+use uverbs_front::backend::context::{Access, LinkLayer, Service, SqContext};
+use uverbs_front::backend::number::{Key, Qpn};
 
 /// Bytes of the longest send WQE.
 const WQE_MAX: usize = DS_MAX as usize * DS_BYTES;

@@ -7,13 +7,13 @@
 use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::syndrome::Syndrome;
 
-use crate::hca::context::QpState;
 use crate::hca::device::Hca;
-use crate::hca::error::{HcaError, Noun};
 use crate::hca::failure::{Failure, Vendor};
-use crate::hca::number::Qpn;
 use crate::hca::state::qp::Qp;
 use crate::hca::state::requester::{QueuedRequest, Requester};
+use uverbs_front::backend::context::QpState;
+use uverbs_front::backend::error::{HcaError, Noun};
+use uverbs_front::backend::number::Qpn;
 
 impl Hca {
     /// Resets a stopped stream, so that it goes on. A running stream is unchanged.

@@ -11,13 +11,11 @@ use uverbs_mlx5_prm::syndrome::Syndrome;
 use uverbs_mlx5_prm::tag::{TmAppOp, TmhOp, ibv_rvh, ibv_tmh};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::hca::context::{Access, QpState};
 use crate::hca::engine::completion::cqe::{self, Arrival, TAG_HEADER};
 use crate::hca::engine::responder::checks::{ACCESS, INVALID, OPERATIONAL, Refusal};
 use crate::hca::engine::responder::queue::{arrival, ready};
 use crate::hca::engine::wqe::recv_wqe;
 use crate::hca::failure::{Failure, Vendor};
-use crate::hca::number::Key;
 use crate::hca::state::common::Common;
 use crate::hca::state::keys::{Segment, Who};
 use crate::hca::state::qp::Qp;
@@ -27,6 +25,8 @@ use crate::hca::state::responder::Message;
 use crate::hca::state::tags::{Change, TagList, TagWork, Tagged};
 use crate::hca::state::wqe::{Op, Pieces, Wqe};
 use crate::wire::Packet;
+use uverbs_front::backend::context::{Access, QpState};
+use uverbs_front::backend::number::Key;
 
 fn list<'a>(qp: &Qp, common: &'a mut Common) -> Option<&'a mut TagList> {
     common.srqs.get_mut(qp.ctx.srq?).ok()?.tags.as_deref_mut()

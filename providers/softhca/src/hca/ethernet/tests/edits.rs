@@ -2,11 +2,11 @@
 
 use uverbs_mlx5_prm::cmd::flow::{fte_match_param, fte_match_set_misc as misc};
 
+use super::super::checksum;
 use super::super::reformat::Reformat;
 use super::super::rewrite::{Bits, HeaderField, Rewrite};
-use super::super::{Wrong, checksum};
 use super::*;
-use uverbs_front::backend::steering::Edits;
+use uverbs_front::backend::steering::{Edits, Wrong};
 
 /// Numbers of the egress and the ingress table.
 const OUT: u32 = 1;

@@ -2,11 +2,10 @@
 
 use uverbs_mlx5_prm::cmd::flow::{fte_match_param, fte_match_set_lyr_2_4 as outer};
 
-use super::super::Wrong;
 use super::super::rss::FIELDS;
 use super::super::steering::MAX_SPREAD;
 use super::*;
-use uverbs_front::backend::steering::Change;
+use uverbs_front::backend::steering::{Change, Wrong};
 
 fn criteria(field: uverbs_mlx5_prm::cmd::Field, value: u64) -> [u8; MATCH_LEN] {
     let mut criteria = [0; MATCH_LEN];

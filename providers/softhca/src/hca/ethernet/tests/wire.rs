@@ -3,8 +3,8 @@
 use uverbs_mlx5_prm::opcode::Opcode;
 
 use super::*;
-use crate::hca::Service;
 use crate::hca::testing::*;
+use uverbs_front::backend::context::Service;
 
 /// A raw packet queue pair that receives every frame; the transport domain differs on each device.
 fn station(rig: &mut Rig, host: usize) -> End {

@@ -5,10 +5,10 @@ use std::time::Duration;
 use uverbs_mlx5_prm::doorbell::CqArm;
 
 use super::{Armed, Cq, INDEX_MASK};
-use crate::hca::context::Moderation;
-use crate::hca::error::HcaEvent;
 use crate::hca::state::events::Events;
 use crate::hca::stats::HcaStats;
+use uverbs_front::backend::context::Moderation;
+use uverbs_front::backend::error::HcaEvent;
 
 impl Cq {
     #[inline]

@@ -5,10 +5,11 @@ use std::time::Duration;
 use uverbs_mlx5_prm::ctrl::FmCeSe;
 use uverbs_mlx5_prm::opcode::Opcode;
 
-use crate::hca::number::{Key, Pdn};
 use crate::hca::testing::*;
-use crate::hca::{Access, Dma, HcaConfig, QpState};
+use crate::hca::{Dma, HcaConfig};
 use crate::wire::Faults;
+use uverbs_front::backend::context::{Access, QpState};
+use uverbs_front::backend::number::{Key, Pdn};
 
 const SRC: u64 = 0x1003;
 const DST: u64 = 0x30_0005;

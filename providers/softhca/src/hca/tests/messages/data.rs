@@ -4,10 +4,10 @@ use uverbs_mlx5_prm::ctrl::FmCeSe;
 use uverbs_mlx5_prm::opcode::Opcode;
 
 use crate::hca::HcaConfig;
-use crate::hca::context::Mtu;
-use crate::hca::number::Key;
 use crate::hca::testing::*;
 use crate::wire::{Faults, Psn};
+use uverbs_front::backend::context::Mtu;
+use uverbs_front::backend::number::Key;
 
 const SRC: u64 = 0x1003;
 const DST: u64 = 0x30_0005;
@@ -322,7 +322,7 @@ fn send_with_invalidate() {
     let mut rig = Rig::new(2);
     let (mut a, mut b) = rig.pair(&Setup::default());
     let key = rig.hosts[1].key;
-    let window = rig.hosts[1].key(PD, 4096, crate::hca::Access::all());
+    let window = rig.hosts[1].key(PD, 4096, uverbs_front::backend::context::Access::all());
     rig.receive(&mut b, &[(DST, 8, key)]);
     rig.post(&mut a, &Wr::new(Opcode::SEND_INVAL).imm(window).inline(b"bye"));
     rig.run();

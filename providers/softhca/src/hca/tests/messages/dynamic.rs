@@ -7,14 +7,14 @@ use uverbs_mlx5_prm::opcode::Opcode;
 use zerocopy::IntoBytes;
 use zerocopy::byteorder::big_endian::U32;
 
-use crate::hca::context::DctState;
-use crate::hca::number::{Cqn, Key, Qpn, Srqn};
+use crate::hca::HcaConfig;
 use crate::hca::testing::*;
-use crate::hca::{
-    Access, DctContext, HcaConfig, HcaError, HcaEvent, Mtu, QpState, QpTransition, Service, XrcSrq,
-};
 use crate::wire::Faults;
-use uverbs_front::backend::error::Noun;
+use uverbs_front::backend::context::{
+    Access, DctContext, DctState, Mtu, QpState, QpTransition, Service, XrcSrq,
+};
+use uverbs_front::backend::error::{HcaError, HcaEvent, Noun};
+use uverbs_front::backend::number::{Cqn, Key, Qpn, Srqn};
 
 pub(super) const SRC: u64 = 0x1000;
 pub(super) const DST: u64 = 0x30_0000;

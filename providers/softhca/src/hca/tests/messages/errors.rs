@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use uverbs_mlx5_prm::opcode::Opcode;
 
-use crate::hca::number::{Key, Pdn};
 use crate::hca::testing::*;
-use crate::hca::{Access, HcaEvent, MkeyContext, QpState, QpTransition, Region};
 use crate::wire::Faults;
+use uverbs_front::backend::context::{Access, MkeyContext, QpState, QpTransition};
+use uverbs_front::backend::error::HcaEvent;
+use uverbs_front::backend::number::{Key, Pdn};
+use uverbs_front::backend::region::Region;
 
 const SRC: u64 = 0x1000;
 const DST: u64 = 0x30_0000;

@@ -4,13 +4,12 @@ use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::syndrome::Syndrome;
 
 use super::loans::{DST, SRC, Scene, flat, setup};
-use crate::hca::context::Mtu;
 use crate::hca::testing::*;
-use crate::hca::{
-    Access, Dma, HcaConfig, HcaEvent, MkeyContext, Placement, QpState, QpTransition, Region,
-    Traffic,
-};
+use crate::hca::{Dma, HcaConfig, Placement, Traffic};
 use crate::wire::{Feth, Opcode as Packet, PacketBuilder, Span, Syndrome as Answer};
+use uverbs_front::backend::context::{Access, MkeyContext, Mtu, QpState, QpTransition};
+use uverbs_front::backend::error::HcaEvent;
+use uverbs_front::backend::region::Region;
 
 impl Scene {
     /// Fills the second device's memory, and posts a READ of it into two SGEs.

@@ -7,12 +7,8 @@ use std::time::Duration;
 use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::syndrome::Syndrome;
 
-use crate::hca::context::Mtu;
-use crate::hca::number::Key;
 use crate::hca::testing::*;
-use crate::hca::{
-    Access, Dma, HcaConfig, MkeyContext, QpState, QpTransition, Region, Service, Traffic,
-};
+use crate::hca::{Dma, HcaConfig, Traffic};
 use crate::wire::shared::SharedWire;
 use crate::wire::spare::Spare;
 use crate::wire::udp::sixteen;
@@ -20,6 +16,9 @@ use crate::wire::{
     Address, Fabric, Frame, Lending, Lent, Opcode as Packet, PacketBuilder, Route, SharedStats,
     Span, Transport, Wire, WireFull,
 };
+use uverbs_front::backend::context::{Access, MkeyContext, Mtu, QpState, QpTransition, Service};
+use uverbs_front::backend::number::Key;
+use uverbs_front::backend::region::Region;
 
 pub(super) const SRC: u64 = 0x1003;
 pub(super) const DST: u64 = 0x30_0005;

@@ -9,9 +9,10 @@ use zerocopy::byteorder::big_endian::U32;
 use super::copy;
 use super::dynamic::{Target, initiator, open};
 use super::page_faults::{DST, NO_PAGE, Pager, SRC, kinds, request, run, soon, token};
-use crate::hca::dma::ABSENT;
 use crate::hca::testing::*;
-use crate::hca::{PageFault, QpState, Service};
+use uverbs_front::backend::context::{QpState, Service};
+use uverbs_front::backend::error::PageFault;
+use uverbs_front::backend::region::ABSENT;
 
 const QKEY: u32 = 0x1122_3344;
 

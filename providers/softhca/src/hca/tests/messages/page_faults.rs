@@ -6,15 +6,14 @@ use proptest::prelude::*;
 use uverbs_mlx5_prm::eqe::PageFaultType;
 use uverbs_mlx5_prm::opcode::Opcode;
 
-use crate::hca::dma::{ABSENT, READ_ONLY};
-use crate::hca::number::Key;
+use crate::hca::HcaConfig;
 use crate::hca::testing::*;
-use crate::hca::{
-    Access, Blocks, HcaConfig, HcaError, HcaEvent, Indirect, MkeyContext, PageFault, QpState,
-    QpTransition, Region,
-};
 use crate::wire::Faults;
-use uverbs_front::backend::error::Noun;
+use uverbs_front::backend::context::{Access, MkeyContext, QpState, QpTransition};
+use uverbs_front::backend::error::{HcaError, HcaEvent, Noun, PageFault};
+use uverbs_front::backend::indirect::{Blocks, Indirect};
+use uverbs_front::backend::number::Key;
+use uverbs_front::backend::region::{ABSENT, READ_ONLY, Region};
 
 const PAGE: u64 = 4096;
 pub(super) const SRC: u64 = 0x1f00;

@@ -7,10 +7,11 @@ use zerocopy::IntoBytes;
 use super::loans;
 use super::page_faults::{NO_PAGE, Pager, token};
 use super::tags::{DST, EAGER, HEADER, NO_PACKET, REMOTE_INVALID, SEND, SRC, Scene};
-use crate::hca::number::{Key, Pdn};
 use crate::hca::testing::*;
-use crate::hca::{Access, Dma, HcaConfig, QpAttrs, QpState, QpTransition, SrqContext, TagSrq};
+use crate::hca::{Dma, HcaConfig};
 use crate::wire::Faults;
+use uverbs_front::backend::context::{Access, QpAttrs, QpState, QpTransition, SrqContext, TagSrq};
+use uverbs_front::backend::number::{Key, Pdn};
 
 fn rvh(va: u64, rkey: Key, len: u32) -> Vec<u8> {
     let mut header = ibv_rvh::default();

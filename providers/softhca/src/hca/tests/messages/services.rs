@@ -6,10 +6,12 @@ use uverbs_mlx5_prm::opcode::Opcode;
 use zerocopy::IntoBytes;
 use zerocopy::byteorder::big_endian::{U16, U32};
 
-use crate::hca::number::{Key, Qpn};
+use crate::hca::HcaConfig;
 use crate::hca::testing::*;
-use crate::hca::{HcaConfig, HcaError, LinkLayer, QpContext, QpState, QpTransition, Service};
 use crate::wire::{Fabric, Faults};
+use uverbs_front::backend::context::{LinkLayer, QpContext, QpState, QpTransition, Service};
+use uverbs_front::backend::error::HcaError;
+use uverbs_front::backend::number::{Key, Qpn};
 
 const SRC: u64 = 0x1000;
 const DST: u64 = 0x30_0000;
@@ -87,7 +89,7 @@ fn uc_without_a_receive_drops_and_with_a_short_one_fails() {
     rig.run();
     assert_eq!((rig.sent(&mut a).len(), rig.got(&mut b).len()), (1, 0));
     // A WRITE without the right to write is dropped silently.
-    let key = rig.hosts[1].key(PD, BUF_LEN, crate::hca::Access::LOCAL_WRITE);
+    let key = rig.hosts[1].key(PD, BUF_LEN, uverbs_front::backend::context::Access::LOCAL_WRITE);
     rig.post(&mut a, &Wr::new(Opcode::RDMA_WRITE).remote(DST, Key(key)).seg(SRC, 64, near));
     rig.run();
     assert_eq!((rig.sent(&mut a)[0].kind, rig.state(&b)), (0, QpState::Rts));

@@ -4,10 +4,12 @@ use uverbs_mlx5_prm::opcode::Opcode;
 
 use super::dynamic::{Target, initiator_with};
 use super::page_faults::Pager;
-use crate::hca::number::Key;
 use crate::hca::testing::*;
-use crate::hca::{Access, DciStreams, HcaError, QpContext, QpState, QpTransition, Service};
-use uverbs_front::backend::error::Noun;
+use uverbs_front::backend::context::{
+    Access, DciStreams, QpContext, QpState, QpTransition, Service,
+};
+use uverbs_front::backend::error::{HcaError, Noun};
+use uverbs_front::backend::number::Key;
 
 const SRC: u64 = 0x1000;
 const DST: u64 = 0x30_0000;
@@ -231,7 +233,7 @@ fn streams_that_are_refused() {
     let refused = HcaError::BadParam { what: "stream", value: 3 };
     assert_eq!(hca.reset_stream(plain, 3), Err(refused));
     let none = HcaError::BadHandle { noun: Noun::Qp, number: plain.0 + 1 };
-    assert_eq!(hca.reset_stream(crate::hca::Qpn(plain.0 + 1), 3), Err(none));
+    assert_eq!(hca.reset_stream(uverbs_front::backend::number::Qpn(plain.0 + 1), 3), Err(none));
 }
 
 /// An inconsistent ring fails the queue pair, although stream 0 is stopped.

@@ -10,13 +10,13 @@ use uverbs_mlx5_prm::tag::{TmAppOp, TmFlags, TmOpcode, TmhOp, ibv_tmh, mlx5_wqe_
 use zerocopy::IntoBytes;
 
 use super::page_faults::Pager;
-use crate::hca::number::{Key, Pdn};
 use crate::hca::state::keys::{Segment, Who};
 use crate::hca::testing::*;
-use crate::hca::{
-    Access, DctContext, HcaError, HcaEvent, Mtu, QpContext, QpState, QpTransition, Service,
-    SrqContext, TagSrq, XrcSrq,
+use uverbs_front::backend::context::{
+    Access, DctContext, Mtu, QpContext, QpState, QpTransition, Service, SrqContext, TagSrq, XrcSrq,
 };
+use uverbs_front::backend::error::{HcaError, HcaEvent};
+use uverbs_front::backend::number::{Key, Pdn};
 
 pub(super) const SRC: u64 = 0x1000;
 pub(super) const DST: u64 = 0x30_0000;

@@ -2,11 +2,12 @@
 
 use uverbs_mlx5_prm::opcode::Opcode;
 
+use crate::hca::HcaConfig;
 use crate::hca::counters::{PortCounters, QCounters, Traffic};
-use crate::hca::number::Key;
 use crate::hca::testing::*;
-use crate::hca::{HcaConfig, QpTransition};
 use crate::wire::Faults;
+use uverbs_front::backend::context::QpTransition;
+use uverbs_front::backend::number::Key;
 
 const SRC: u64 = 0x1000;
 const DST: u64 = 0x30_0000;

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::queues::{arm, write};
 use crate::hca::testing::*;
-use crate::hca::{HcaEvent, Moderation};
+use uverbs_front::backend::context::Moderation;
+use uverbs_front::backend::error::HcaEvent;
 
 const fn micros(count: u64) -> Duration {
     Duration::from_micros(count)

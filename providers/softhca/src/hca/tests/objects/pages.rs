@@ -6,9 +6,10 @@ use uverbs_mlx5_prm::opcode::Opcode;
 
 use super::windows::{Change, DST, LW, RR, RW, SRC, apply, write};
 use crate::hca::dma::RegionAccess;
-use crate::hca::number::{Key, Pdn, Qpn};
 use crate::hca::testing::*;
-use crate::hca::{Access, MkeyContext, Region, Service};
+use uverbs_front::backend::context::{Access, MkeyContext, Service};
+use uverbs_front::backend::number::{Key, Pdn, Qpn};
+use uverbs_front::backend::region::Region;
 
 const PAGE: u64 = 4096;
 /// Octowords of the test keys: 16 pages.

@@ -2,9 +2,9 @@
 
 use uverbs_mlx5_prm::opcode::Opcode;
 
-use crate::hca::number::{Key, Qpn};
 use crate::hca::testing::*;
 use crate::hca::{PendingQp, PendingRing};
+use uverbs_front::backend::number::{Key, Qpn};
 
 const DST: u64 = 0x30_0000;
 

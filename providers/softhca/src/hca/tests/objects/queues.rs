@@ -5,13 +5,14 @@ use std::time::Duration;
 use uverbs_mlx5_prm::ctrl::FmCeSe;
 use uverbs_mlx5_prm::opcode::Opcode;
 
-use crate::hca::context::{CqContext, QpAttrs, QpState, QpTransition};
 use crate::hca::dma::Dma;
-use crate::hca::number::{Cqn, UarNumber};
 use crate::hca::testing::*;
-use crate::hca::{HcaConfig, HcaError, HcaEvent, Region, Strictness};
+use crate::hca::{HcaConfig, Strictness};
 use crate::wire::{Faults, Psn};
-use uverbs_front::backend::error::Noun;
+use uverbs_front::backend::context::{CqContext, QpAttrs, QpState, QpTransition};
+use uverbs_front::backend::error::{HcaError, HcaEvent, Noun};
+use uverbs_front::backend::number::{Cqn, UarNumber};
+use uverbs_front::backend::region::Region;
 
 const DST: u64 = 0x30_0000;
 

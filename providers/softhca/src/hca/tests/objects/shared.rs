@@ -1,13 +1,14 @@
 //! Shared receive queues: the driver's list is followed, limits are reported, and XRC messages go
 //! to the SRQ that the packet names.
 
+use uverbs_front::backend::number::{Pdn, Srqn};
 use uverbs_mlx5_prm::address::mlx5_wqe_xrc_seg;
 use uverbs_mlx5_prm::opcode::Opcode;
 use zerocopy::IntoBytes;
 
-use crate::hca::number::{Pdn, Srqn};
 use crate::hca::testing::*;
-use crate::hca::{HcaError, HcaEvent, QpState, QpTransition, Service, XrcSrq};
+use uverbs_front::backend::context::{QpState, QpTransition, Service, XrcSrq};
+use uverbs_front::backend::error::{HcaError, HcaEvent};
 
 const SRC: u64 = 0x1000;
 const DST: u64 = 0x30_0000;

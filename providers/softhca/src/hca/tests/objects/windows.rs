@@ -9,9 +9,10 @@ use uverbs_mlx5_prm::umr::{
 use zerocopy::IntoBytes;
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 
-use crate::hca::number::{Key, Pdn, Qpn};
 use crate::hca::testing::*;
-use crate::hca::{Access, Indirect, MkeyContext, QpState, Service};
+use uverbs_front::backend::context::{Access, MkeyContext, QpState, Service};
+use uverbs_front::backend::indirect::Indirect;
+use uverbs_front::backend::number::{Key, Pdn, Qpn};
 
 pub(super) const SRC: u64 = 0x1000;
 pub(super) const DST: u64 = 0x30_0000;

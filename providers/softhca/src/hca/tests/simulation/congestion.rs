@@ -8,8 +8,9 @@ use uverbs_mlx5_prm::opcode::Opcode;
 use super::places::{far_of, near_of};
 use super::work::LONGEST;
 use super::world::World;
+use crate::hca::HcaConfig;
 use crate::hca::testing::*;
-use crate::hca::{HcaConfig, Service};
+use uverbs_front::backend::context::Service;
 
 /// Time in which a queue pair's window grows by a packet (docs/WIRE.md).
 const RECOVERY: Duration = Duration::from_micros(100);

@@ -8,10 +8,11 @@ use uverbs_mlx5_prm::opcode::Opcode;
 use super::places::{counter_of, far_of, near_of, receive_of};
 use super::work::{Kind, LONGEST, SLOT};
 use super::world::{Event, World};
-use crate::hca::number::Key;
+use crate::hca::Placement;
 use crate::hca::testing::*;
-use crate::hca::{Access, Placement, QpTransition};
 use crate::wire::Feth;
+use uverbs_front::backend::context::{Access, QpTransition};
+use uverbs_front::backend::number::Key;
 
 const PAGE: u64 = 4096;
 

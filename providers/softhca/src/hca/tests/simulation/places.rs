@@ -2,8 +2,8 @@
 
 use super::plan::Plan;
 use super::work::{Kind, SLOT, Work};
-use crate::hca::Service;
 use crate::hca::testing::pattern;
+use uverbs_front::backend::context::Service;
 
 /// Offsets in the buffers: local bytes of work requests, their remote bytes, the counters of
 /// atomics, and the buffers of receives.

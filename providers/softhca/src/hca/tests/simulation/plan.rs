@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::programs;
 use super::trouble::{self, Death, Outage, Shortage, Trouble};
 use super::work::{Connection, Kind, SETTLED, Work};
-use crate::hca::{Mtu, Service};
 use crate::wire::faulty::Dice;
 use crate::wire::{Faults, Psn};
+use uverbs_front::backend::context::{Mtu, Service};
 
 /// Maximum work requests of a plan and of one queue pair, whose rings have as many entries.
 pub(super) const WORKS: u64 = 48;

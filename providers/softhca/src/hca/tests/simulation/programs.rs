@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::work::{Connection, Kind, LONGEST, SETTLED, Work};
-use crate::hca::Service;
 use crate::wire::faulty::Dice;
+use uverbs_front::backend::context::Service;
 
 /// Bytes of the longest datagram: one packet of the port's MTU.
 const DATAGRAM: u32 = 4096;

@@ -8,9 +8,9 @@ use zerocopy::byteorder::big_endian::U32;
 
 use super::plan::Plan;
 use super::work::Connection;
-use crate::hca::number::{Cqn, Key};
 use crate::hca::testing::*;
-use crate::hca::{Access, DctContext, Service, XrcSrq};
+use uverbs_front::backend::context::{Access, DctContext, Service, XrcSrq};
+use uverbs_front::backend::number::{Cqn, Key};
 
 /// Log2 of the WQEBBs of a send ring: two for each work.
 const SQ_LOG: u8 = 7;

@@ -4,7 +4,7 @@
 use super::places::{counter_of, far_of, near_of, receive_of};
 use super::work::{Kind, LONGEST, SLOT};
 use super::world::{Done, World};
-use crate::hca::Service;
+use uverbs_front::backend::context::Service;
 
 /// Bytes in front of a datagram (IBTA 11.4.1.2).
 const HEADER: u32 = 40;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::hca::{Mtu, Service};
 use crate::wire::Psn;
+use uverbs_front::backend::context::{Mtu, Service};
 
 /// Longest message, and the distance of two messages in memory. The gap between them is checked for
 /// stray writes.

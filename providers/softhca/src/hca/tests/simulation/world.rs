@@ -8,10 +8,13 @@ use super::plan::{Plan, ROOMY};
 use super::side::{Side, setup};
 use super::verdict;
 use super::work::Kind;
-use crate::hca::number::{Cqn, Key};
+use crate::hca::HcaConfig;
 use crate::hca::testing::*;
-use crate::hca::{Access, HcaConfig, HcaEvent, QpState, Region};
 use crate::wire::faulty::Dice;
+use uverbs_front::backend::context::{Access, QpState};
+use uverbs_front::backend::error::HcaEvent;
+use uverbs_front::backend::number::{Cqn, Key};
+use uverbs_front::backend::region::Region;
 
 /// Scheduled action on a work request, a connection or a host, by its number.
 #[derive(Clone, Copy, Debug)]

@@ -5,13 +5,13 @@ use proptest::prelude::*;
 use uverbs_mlx5_prm::opcode::Opcode;
 
 use crate::hca::dma::Dma;
-use crate::hca::number::{Key, UarNumber};
 use crate::hca::testing::*;
-use crate::hca::{QpAttrs, QpState, QpTransition};
 use crate::wire::{
     Address, DcEth, Feth, Frame, Opcode as PacketOpcode, PacketBuilder, Psn, Route, Syndrome, U24,
     Wire,
 };
+use uverbs_front::backend::context::{QpAttrs, QpState, QpTransition};
+use uverbs_front::backend::number::{Key, UarNumber};
 
 const DST: u64 = 0x30_0000;
 const SAFE: u64 = 0x50_0000;

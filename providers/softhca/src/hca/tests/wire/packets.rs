@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use uverbs_mlx5_prm::opcode::Opcode;
 
-use crate::hca::number::{Key, Qpn};
 use crate::hca::testing::*;
-use crate::hca::{Access, AddressVector, MkeyContext, Mtu, QpAttrs, QpState, QpTransition, Region};
 use crate::wire::{
     Address, Frame, NakCode, Opcode as O, Packet, PacketBuilder, Psn, Route, Syndrome, Wire,
 };
+use uverbs_front::backend::context::{
+    Access, AddressVector, MkeyContext, Mtu, QpAttrs, QpState, QpTransition,
+};
+use uverbs_front::backend::number::{Key, Qpn};
+use uverbs_front::backend::region::Region;
 
 pub(super) const DST: u64 = 0x30_0000;
 pub(super) const PEER: Address = Address { gid: [9; 16], lid: 0 };

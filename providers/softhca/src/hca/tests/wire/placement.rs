@@ -4,10 +4,12 @@ use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::syndrome::Syndrome as CqeSyndrome;
 
 use super::packets::{Peer, Seen, acked, peer};
-use crate::hca::number::{Key, Srqn};
 use crate::hca::testing::*;
-use crate::hca::{Access, HcaConfig, HcaError, Placement, QpState, Service};
+use crate::hca::{HcaConfig, Placement};
 use crate::wire::{Faults, Feth, Opcode as O, Syndrome};
+use uverbs_front::backend::context::{Access, QpState, Service};
+use uverbs_front::backend::error::HcaError;
+use uverbs_front::backend::number::{Key, Srqn};
 
 const DST: u64 = 0x30_0000;
 

@@ -98,7 +98,7 @@ impl Claims {
 }
 
 /// Name of the memfds that hold doorbell pages.
-pub const FILE: &CStr = c"softhca-uar";
+pub(crate) const FILE: &CStr = c"softhca-uar";
 
 /// Tests for guarded doorbell pages, of any device of this process, in `len` bytes from `addr`.
 ///
@@ -122,7 +122,7 @@ pub struct Guard {
 
 /// A client's mapping of a doorbell page.
 #[derive(Debug)]
-pub struct Guarded {
+pub(crate) struct Guarded {
     address: usize,
     len: usize,
     claim: u64,
@@ -157,7 +157,7 @@ impl Guard {
     /// # Errors
     ///
     /// The kernel's error; the mapping is unchanged.
-    pub fn register(&self, address: usize, len: usize) -> Result<Guarded, Errno> {
+    pub(crate) fn register(&self, address: usize, len: usize) -> Result<Guarded, Errno> {
         let mut claims = CLAIMS.lock();
         let mut range = uapi::uffdio_register {
             start: address as u64,
@@ -178,7 +178,7 @@ impl Guard {
     /// # Errors
     ///
     /// `ENOENT` if the mapping is gone or replaced.
-    pub fn protect(&self, mapping: &mut Guarded) -> Result<(), Errno> {
+    pub(crate) fn protect(&self, mapping: &mut Guarded) -> Result<(), Errno> {
         if !mapping.protected {
             self.set(mapping, uapi::UFFDIO_WRITEPROTECT_MODE_WP)?;
             mapping.protected = true;
@@ -187,7 +187,7 @@ impl Guard {
     }
 
     /// Lets stores into a mapping pass, also waiting ones.
-    pub fn release(&self, mapping: &mut Guarded) {
+    pub(crate) fn release(&self, mapping: &mut Guarded) {
         if mapping.protected {
             mapping.protected = false;
             // A mapping that is gone delays no store, so the error is ignored.
@@ -209,7 +209,7 @@ impl Guard {
 
 impl Guarded {
     /// Registered address.
-    pub fn address(&self) -> usize {
+    pub(crate) fn address(&self) -> usize {
         self.address
     }
 }

@@ -49,8 +49,8 @@ enum Machine {
 const LAYOUTS: [&str; 2] = ["uverbs-kernel-abi", "uverbs-mlx5-prm"];
 /// Packages whose unit tests need no other process.
 const QUEUES: [&str; 2] = ["uverbs-core", "uverbs-mlx5"];
-/// Package of the software HCA.
-const DEVICE: [&str; 1] = ["uverbs-softhca"];
+/// Packages of the software HCA.
+const DEVICE: [&str; 2] = ["uverbs-front", "uverbs-softhca"];
 /// Packages of the library with the test tree, and of streams.
 const LIBRARY: [&str; 2] = ["uverbs", "uverbs-streams"];
 /// Reason to leave out devices on UDP.

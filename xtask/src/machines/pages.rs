@@ -35,8 +35,8 @@ const TOTAL: Duration = Duration::from_secs(3600);
 const SECONDS: u64 = 900;
 
 /// Packages whose unit tests run.
-const UNITS: [&str; 5] =
-    ["uverbs", "uverbs-core", "uverbs-mlx5", "uverbs-softhca", "uverbs-streams"];
+const UNITS: [&str; 6] =
+    ["uverbs", "uverbs-core", "uverbs-front", "uverbs-mlx5", "uverbs-softhca", "uverbs-streams"];
 /// Test program, and the modules whose tests run; an empty list means all.
 type Tests = (&'static str, &'static [&'static str]);
 

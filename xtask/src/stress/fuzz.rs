@@ -66,10 +66,11 @@ pub(crate) fn targets(options: &Options) -> Vec<(String, Duration)> {
 }
 
 /// Crates with functions that only the targets call.
-const HAS_TARGETS: [&str; 8] = [
+const HAS_TARGETS: [&str; 9] = [
     "uverbs-c-abi",
     "uverbs-core",
     "uverbs-efa",
+    "uverbs-front",
     "uverbs-mlx5",
     "uverbs-rdmavt",
     "uverbs-rxe",

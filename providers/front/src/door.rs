@@ -56,6 +56,11 @@ pub trait Runner: Send + Sync + 'static {
         None
     }
 
+    /// False if the device reaches no other memory ([`UverbsDoor::takes_any_memory`]).
+    fn takes_any_memory(&self) -> bool {
+        true
+    }
+
     /// A client polled an empty queue ([`UverbsDoor::progress`]).
     fn progress(&self) {
         std::thread::yield_now();
@@ -175,6 +180,10 @@ unsafe impl<R: Runner> UverbsDoor for Door<R> {
 
     fn memory(&self, len: usize) -> Option<Pages> {
         self.runner.memory(len)
+    }
+
+    fn takes_any_memory(&self) -> bool {
+        self.runner.takes_any_memory()
     }
 
     /// Limit of the device; RLIMIT_MEMLOCK of the process is not used.

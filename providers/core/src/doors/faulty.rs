@@ -108,6 +108,10 @@ unsafe impl UverbsDoor for Faulty {
         self.door.memory(len)
     }
 
+    fn takes_any_memory(&self) -> bool {
+        self.door.takes_any_memory()
+    }
+
     fn progress(&self) {
         self.door.progress();
     }

@@ -112,6 +112,12 @@ pub unsafe trait UverbsDoor: Send + Sync + fmt::Debug {
         None
     }
 
+    /// False if the device reaches memory from [`memory`](Self::memory) alone: a PCI function in
+    /// another process. Queues and regions elsewhere are then refused.
+    fn takes_any_memory(&self) -> bool {
+        true
+    }
+
     /// For a thread that found nothing and looks again soon: lets an in-process device do some of
     /// its work on this thread, or yields the processor to whoever has work. Never blocks. Must not
     /// be called from a signal handler, which may have interrupted this call.

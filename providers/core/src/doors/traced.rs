@@ -124,6 +124,10 @@ unsafe impl UverbsDoor for Traced {
         self.door.memory(len)
     }
 
+    fn takes_any_memory(&self) -> bool {
+        self.door.takes_any_memory()
+    }
+
     fn progress(&self) {
         self.door.progress();
     }

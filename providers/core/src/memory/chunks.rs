@@ -1,7 +1,8 @@
 //! Memory of a [`Pool`](crate::memory::pool::Pool): a few large mappings and their free ranges.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
+use crate::doors::UverbsDoor;
 use crate::error::Error;
 use crate::memory::pages::{Pages, out_of_memory, page_size, round_up};
 
@@ -12,10 +13,32 @@ const LARGEST: usize = 16 << 20;
 /// Size up to which an idle mapping is kept for later queues.
 pub(super) const IDLE: usize = 32 << 20;
 
+/// Origin of a pool's mappings.
+#[derive(Clone, Debug)]
+pub(super) enum Origin {
+    Process,
+    /// Door of a device that reaches no other memory.
+    Door(Weak<dyn UverbsDoor>),
+}
+
+impl Origin {
+    /// Maps `len` zeroed bytes, whole pages.
+    pub(super) fn map(&self, len: usize) -> Result<Pages, Error> {
+        match self {
+            Self::Process => Pages::zeroed(len),
+            Self::Door(door) => {
+                let pages = door.upgrade().and_then(|door| door.memory(len));
+                pages.ok_or_else(out_of_memory)
+            }
+        }
+    }
+}
+
 /// The mappings of a pool.
 #[derive(Debug)]
 pub(super) struct Chunks {
     pub(super) all: Vec<Chunk>,
+    origin: Origin,
     /// Bytes of the next mapping.
     next: usize,
 }
@@ -40,9 +63,9 @@ pub(super) struct Taken {
 
 impl Chunks {
     /// Creates the first mapping.
-    pub(super) fn new() -> Result<Self, Error> {
-        let first = Chunk::new(round_up(FIRST, page_size())?)?;
-        Ok(Self { all: vec![first], next: 2 * FIRST })
+    pub(super) fn new(origin: Origin) -> Result<Self, Error> {
+        let first = Chunk::new(&origin, round_up(FIRST, page_size())?)?;
+        Ok(Self { all: vec![first], origin, next: 2 * FIRST })
     }
 
     /// Takes `len` bytes, if necessary from a new mapping. `len` is a multiple of the page size.
@@ -50,7 +73,7 @@ impl Chunks {
         if let Some(taken) = self.all.iter_mut().find_map(|chunk| chunk.take(len)) {
             return Ok(taken);
         }
-        let mut chunk = Chunk::new(round_up(self.next.max(len), page_size())?)?;
+        let mut chunk = Chunk::new(&self.origin, round_up(self.next.max(len), page_size())?)?;
         let taken = chunk.take(len).ok_or_else(out_of_memory)?;
         self.all.push(chunk);
         self.next = (2 * self.next).min(LARGEST);
@@ -71,8 +94,8 @@ impl Chunks {
 }
 
 impl Chunk {
-    fn new(len: usize) -> Result<Self, Error> {
-        Ok(Self { pages: Arc::new(Pages::zeroed(len)?), free: vec![(0, len)], fresh: 0 })
+    fn new(origin: &Origin, len: usize) -> Result<Self, Error> {
+        Ok(Self { pages: Arc::new(origin.map(len)?), free: vec![(0, len)], fresh: 0 })
     }
 
     fn take(&mut self, len: usize) -> Option<Taken> {

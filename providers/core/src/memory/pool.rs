@@ -11,9 +11,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::doors::UverbsDoor;
 use crate::error::Error;
 use crate::memory::allocator::{Given, QueueAllocator, QueueMemory};
-use crate::memory::chunks::{Chunks, Taken};
+use crate::memory::chunks::{Chunks, Origin, Taken};
 use crate::memory::mapping::Mapping;
 use crate::memory::pages::{page_size, round_up};
 use crate::memory::process::Process;
@@ -25,6 +26,7 @@ const ALONE: usize = 1 << 20;
 #[derive(Clone, Debug)]
 pub struct Pool {
     chunks: Arc<Mutex<Chunks>>,
+    origin: Origin,
     /// Process that mapped the pages; forked children don't inherit them.
     process: Process,
 }
@@ -36,8 +38,24 @@ impl Pool {
     ///
     /// [`Error::System`]: `ENOMEM`.
     pub fn new() -> Result<Self, Error> {
-        let chunks = Arc::new(Mutex::new(Chunks::new()?));
-        Ok(Self { chunks, process: Process::current() })
+        Self::from(Origin::Process)
+    }
+
+    /// A pool for the device behind `door`: of the door's memory if the device reaches no other.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: `ENOMEM`.
+    pub fn of(door: &Arc<dyn UverbsDoor>) -> Result<Self, Error> {
+        match door.takes_any_memory() {
+            true => Self::new(),
+            false => Self::from(Origin::Door(Arc::downgrade(door))),
+        }
+    }
+
+    fn from(origin: Origin) -> Result<Self, Error> {
+        let chunks = Arc::new(Mutex::new(Chunks::new(origin.clone())?));
+        Ok(Self { chunks, origin, process: Process::current() })
     }
 
     /// Allocates at least `len` zeroed bytes, rounded up to whole pages; one page for 0. Dropping
@@ -51,7 +69,7 @@ impl Pool {
         self.check_process()?;
         let len = round_up(len.max(1), page_size())?;
         if len >= ALONE {
-            return Mapping::new(len);
+            return self.origin.map(len).map(Mapping::whole);
         }
         let mut chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
         let Taken { pages, start, used } = chunks.take(len)?;
@@ -90,10 +108,14 @@ impl Pool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use proptest::prelude::*;
 
     use super::*;
+    use crate::Errno;
     use crate::memory::chunks::{Chunk, IDLE};
+    use crate::memory::pages::Pages;
 
     fn chunks(pool: &Pool) -> usize {
         pool.chunks.lock().unwrap().all.len()
@@ -125,6 +147,46 @@ mod tests {
         assert!(is_all(&part, 7));
         let pool = Pool::new().unwrap();
         assert!(pool.alloc(usize::MAX).is_err());
+    }
+
+    /// A door whose device reaches its own memory alone, of which it counts the mappings.
+    #[derive(Debug, Default)]
+    struct Own(AtomicUsize);
+
+    // SAFETY: it has no device; its memory is a new mapping each time.
+    unsafe impl UverbsDoor for Own {
+        unsafe fn ioctl(&self, _: &mut [u64]) -> Result<(), Errno> {
+            Err(Errno::EOPNOTSUPP)
+        }
+
+        fn mmap(&self, _: usize, _: u64) -> Result<Pages, Errno> {
+            Err(Errno::EOPNOTSUPP)
+        }
+
+        fn memory(&self, len: usize) -> Option<Pages> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Pages::anonymous(len).ok()
+        }
+
+        fn takes_any_memory(&self) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn memory_is_the_doors_if_the_device_reaches_no_other() {
+        let own = Arc::new(Own::default());
+        let door: Arc<dyn UverbsDoor> = own.clone();
+        let pool = Pool::of(&door).unwrap();
+        let mappings = || own.0.load(Ordering::Relaxed);
+        assert_eq!(mappings(), 1);
+        let small = pool.alloc(1).unwrap();
+        let large = pool.alloc(ALONE).unwrap();
+        assert_eq!(mappings(), 2);
+        drop(door);
+        drop(own);
+        assert!(pool.alloc(ALONE).is_err(), "a closed door has no memory");
+        drop((small, large));
     }
 
     #[test]

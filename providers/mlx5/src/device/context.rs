@@ -134,7 +134,7 @@ impl Context {
         let has_dump_fill = answer.comp_mask & MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY != 0;
         let device = core.uverbs().query_device_ex(&mut [])?;
         let uars = Uars::open(&core, answer.bf_reg_size, answer.num_uars_per_page)?;
-        let memory = Pool::new()?;
+        let memory = Pool::of(core.uverbs().door())?;
         Ok(Self {
             uars,
             dbrecs: Dbrecs::new(&memory),

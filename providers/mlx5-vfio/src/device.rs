@@ -1,7 +1,7 @@
 //! State that the driver's thread shares with its users: transport, memory, command queue, first
 //! failure.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use crate::command::CommandQueue;
@@ -9,6 +9,7 @@ use crate::dma::{Buffer, Dma};
 use crate::error::Error;
 use crate::event::Events;
 use crate::pages::PageSupply;
+use crate::tick::Tick;
 use crate::transport::Transport;
 
 /// Time limits, and the limit of memory.
@@ -49,6 +50,8 @@ pub(crate) struct Device {
     failure: OnceLock<String>,
     ended: bool,
     process: u32,
+    /// More work for the driver's thread.
+    tick: OnceLock<Weak<dyn Tick>>,
     pub(crate) pages: PageSupply,
     pub(crate) events: Events,
 }
@@ -63,6 +66,7 @@ impl Device {
             failure: OnceLock::new(),
             ended: false,
             process: std::process::id(),
+            tick: OnceLock::new(),
             pages: PageSupply::default(),
             events: Events::default(),
         }
@@ -96,6 +100,15 @@ impl Device {
         self.queue.get().ok_or_else(missing)
     }
 
+    /// Gives the driver's thread more to do. Called once.
+    pub(crate) fn set_tick(&self, tick: Weak<dyn Tick>) {
+        let _ = self.tick.set(tick);
+    }
+
+    pub(crate) fn tick(&self) -> Option<Arc<dyn Tick>> {
+        self.tick.get()?.upgrade()
+    }
+
     /// Fails in a forked child, and after the first failure.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if std::process::id() != self.process {
@@ -127,6 +140,11 @@ impl Device {
             }
             done => done,
         }
+    }
+
+    /// Ends all DMA of a failed device; false if it may go on.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.silence().is_ok() || self.transport.is_gone()
     }
 
     /// Ends all DMA, then the mappings, then frees the memory. Later calls do nothing.

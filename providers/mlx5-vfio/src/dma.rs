@@ -1,13 +1,16 @@
-//! DMA memory of a function: chunks, each mapped for the device once, of which buffers are parts.
+//! DMA memory of a function: chunks, each mapped for the device once, of which buffers are parts;
+//! and areas ([`crate::area`]), which programs have.
 //!
 //! A chunk stays mapped until the function is closed. So memory that the device may still use is
 //! never unmapped. After the device's first failure no buffer is reused: a command that timed out
 //! may still be executed, as Linux's `core/cmd.c` assumes, too (`wait_func` keeps its memory).
 
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::area::Area;
 use crate::error::Error;
 use crate::memory::{Memory, range};
 use crate::transport::Transport;
@@ -20,21 +23,30 @@ const CHUNK: usize = 2 << 20;
 /// DMA memory of a function.
 #[derive(Debug)]
 pub(crate) struct Dma {
-    transport: Arc<dyn Transport>,
+    pub(crate) transport: Arc<dyn Transport>,
     state: Mutex<State>,
-    /// Maximum bytes of all chunks.
-    limit: usize,
+    /// Maximum bytes of all chunks, and of all areas.
+    pub(crate) limit: usize,
     /// Set by the first failure.
     frozen: AtomicBool,
+    /// Set when the device refused to destroy an object of a program.
+    keeps_areas: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct State {
+pub(crate) struct State {
     chunks: Vec<Chunk>,
-    /// First address that no chunk has used.
-    next: u64,
+    /// Areas by their address in this process.
+    pub(crate) areas: BTreeMap<u64, Area>,
+    /// Areas whose program is gone, and which the device might still use.
+    pub(crate) kept: Vec<Area>,
+    pub(crate) taken: Taken,
     bytes: usize,
 }
+
+/// Address ranges of the device in use: length by start.
+#[derive(Debug, Default)]
+pub(crate) struct Taken(BTreeMap<u64, u64>);
 
 #[derive(Debug)]
 struct Chunk {
@@ -72,11 +84,11 @@ impl Chunk {
 
 impl Dma {
     pub(crate) fn new(transport: Arc<dyn Transport>, limit: usize) -> Arc<Self> {
-        let (state, frozen) = (Mutex::default(), AtomicBool::new(false));
-        Arc::new(Self { transport, state, limit, frozen })
+        let [frozen, keeps_areas] = [(); 2].map(|()| AtomicBool::new(false));
+        Arc::new(Self { transport, state: Mutex::default(), limit, frozen, keeps_areas })
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -132,9 +144,8 @@ impl Dma {
     /// Maps a further chunk.
     fn grow(&self, state: &mut State, bytes: usize) -> Result<(), Error> {
         let memory = Memory::new(bytes)?;
-        let iova = place(self.transport.iova_ranges(), state.next, bytes as u64)?;
-        self.transport.map(iova, &memory)?;
-        state.next = iova + bytes as u64;
+        let iova = state.taken.take(self.transport.iova_ranges(), bytes as u64)?;
+        self.transport.map(iova, &memory).inspect_err(|_| state.taken.give_back(iova))?;
         state.bytes += bytes;
         let free = bytes / PAGE;
         let (memory, used) = (Arc::new(memory), vec![false; free]);
@@ -145,16 +156,28 @@ impl Dma {
     /// Ends all mappings. A chunk that the transport can't unmap stays allocated for good: the
     /// device might still use it.
     pub(crate) fn release(&self) -> Result<(), Error> {
-        let chunks = std::mem::take(&mut self.state().chunks);
+        let (chunks, areas) = self.state().empty();
+        let chunks = chunks.into_iter().map(|chunk| (chunk.iova, chunk.memory));
+        let areas = areas.into_iter().map(|area| (area.iova, area.memory));
         let mut first = Ok(());
-        for chunk in chunks {
-            let done = self.transport.unmap(chunk.iova, chunk.memory.len() as u64);
+        for (iova, memory) in chunks.chain(areas) {
+            let done = self.transport.unmap(iova, memory.len() as u64);
             if done.is_err() {
-                std::mem::forget(chunk.memory);
+                std::mem::forget(memory);
                 first = first.and(done);
             }
         }
         first
+    }
+
+    /// Keeps all areas mapped for the device, those that end later, too: it may still use one.
+    pub(crate) fn keep_areas(&self) {
+        self.keeps_areas.store(true, Ordering::SeqCst);
+    }
+
+    /// True if areas stay mapped.
+    pub(crate) fn keeps(&self) -> bool {
+        [&self.frozen, &self.keeps_areas].iter().any(|keeps| keeps.load(Ordering::SeqCst))
     }
 
     /// Keeps all buffers from reuse, those that are dropped later, too.
@@ -164,9 +187,9 @@ impl Dma {
 
     /// Keeps all memory for good: the device might still use it.
     pub(crate) fn abandon(&self) {
-        for chunk in std::mem::take(&mut self.state().chunks) {
-            std::mem::forget(chunk.memory);
-        }
+        let (chunks, areas) = self.state().empty();
+        chunks.into_iter().for_each(|chunk| std::mem::forget(chunk.memory));
+        areas.into_iter().for_each(|area| std::mem::forget(area.memory));
     }
 
     /// Pages that buffers use.
@@ -176,19 +199,51 @@ impl Dma {
     }
 }
 
-/// Lowest address from `next` on with `len` bytes in one range. Addresses are multiples of
-/// [`CHUNK`], and never 0.
-fn place(ranges: &[RangeInclusive<u64>], next: u64, len: u64) -> Result<u64, Error> {
-    let unit = CHUNK as u64;
-    for allowed in ranges {
-        let from = next.max(*allowed.start()).max(unit).checked_next_multiple_of(unit);
-        let fits = |from: &u64| from.checked_add(len - 1).is_some_and(|end| end <= *allowed.end());
-        if let Some(from) = from.filter(fits) {
-            return Ok(from);
-        }
+impl State {
+    fn empty(&mut self) -> (Vec<Chunk>, Vec<Area>) {
+        let areas = std::mem::take(&mut self.areas).into_values();
+        let areas = areas.chain(std::mem::take(&mut self.kept)).collect();
+        (std::mem::take(&mut self.chunks), areas)
     }
-    let limit = ranges.last().map_or(0, |last| *last.end());
-    Err(Error::Limit { what: "end of a DMA address", value: next.saturating_add(len), limit })
+}
+
+impl Taken {
+    /// Takes the lowest free `len` bytes in one of `ranges`. Addresses are multiples of [`CHUNK`],
+    /// and never 0.
+    pub(crate) fn take(&mut self, ranges: &[RangeInclusive<u64>], len: u64) -> Result<u64, Error> {
+        let unit = CHUNK as u64;
+        let mut from = unit;
+        let mut used = self.0.iter().map(|(start, len)| (*start, start.saturating_add(*len)));
+        let mut next = used.next();
+        let mut allowed = ranges.iter();
+        let mut range = allowed.next();
+        while let Some(within) = range {
+            let start = from.max(*within.start()).checked_next_multiple_of(unit);
+            let Some(end) = start.and_then(|start| start.checked_add(len - 1)) else { break };
+            let start = end - (len - 1);
+            if end > *within.end() {
+                range = allowed.next();
+                continue;
+            }
+            match next {
+                Some((at, to)) if at <= end => {
+                    from = start.max(to);
+                    next = used.next();
+                }
+                _ => {
+                    self.0.insert(start, len);
+                    return Ok(start);
+                }
+            }
+        }
+        let limit = ranges.last().map_or(0, |last| *last.end());
+        Err(Error::Limit { what: "bytes at one DMA address", value: len, limit })
+    }
+
+    /// Makes a range free again.
+    pub(crate) fn give_back(&mut self, start: u64) {
+        self.0.remove(&start);
+    }
 }
 
 /// Part of the DMA memory. Dropping it makes the memory available for other buffers, so the device
@@ -292,14 +347,20 @@ mod tests {
 
     #[test]
     fn addresses_skip_windows_and_zero() {
-        let ranges = [0..=0x3f_ffff, 0x100_0000..=0x1ff_ffff];
-        assert_eq!(place(&ranges, 0, 0x20_0000), Ok(0x20_0000));
-        assert_eq!(place(&ranges, 0x40_0000, 0x20_0000), Ok(0x100_0000));
-        assert_eq!(place(&ranges, 0, 0x100_0000), Ok(0x100_0000));
-        assert!(place(&ranges, 0x1e0_0001, 0x20_0000).is_err());
-        assert_eq!(place(&ranges, 0x1e0_0000, 0x20_0000), Ok(0x1e0_0000));
-        assert_eq!(place(&[0..=u64::MAX], u64::MAX - 5, 1).ok(), None);
-        assert!(place(&[], 0, 1).is_err());
+        let ranges = [0..=0x3f_ffff, 0x100_0000..=0x17f_ffff];
+        let mut taken = Taken::default();
+        let mut take = |len| taken.take(&ranges, len).ok();
+        assert_eq!(take(0x20_0000), Some(0x20_0000));
+        assert_eq!(take(0x20_0000), Some(0x100_0000));
+        assert_eq!(take(0x30_0000), Some(0x120_0000));
+        assert_eq!(take(0x20_0001), None);
+        assert_eq!(take(0x20_0000), Some(0x160_0000));
+        assert_eq!(take(1), None);
+        taken.give_back(0x100_0000);
+        assert_eq!(taken.take(&ranges, 0x20_0001).ok(), None);
+        assert_eq!(taken.take(&ranges, 0x20_0000), Ok(0x100_0000));
+        assert_eq!(Taken::default().take(&[u64::MAX - 5..=u64::MAX], 1).ok(), None);
+        assert!(Taken::default().take(&[], 1).is_err());
     }
 
     #[test]

@@ -137,3 +137,12 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::System { errno, .. } => Self::from_raw_os_error(errno.raw()),
+            other => Self::other(other),
+        }
+    }
+}

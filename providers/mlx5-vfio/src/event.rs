@@ -1,12 +1,15 @@
-//! Asynchronous events that a program takes.
+//! Asynchronous events that a program or the front takes.
 
-use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use uverbs_mlx5_prm::eqe::{EventType, mlx5_eqe};
 
-/// Maximum number of events that wait to be taken.
+/// Maximum number of events that wait to be taken, and of completion queues with one.
 const WAITING: usize = 256;
+const COMPLETED: usize = 1 << 16;
+/// Low bits of the data that are the number of a completion queue.
+const NUMBER: u32 = 0xff_ffff;
 
 /// An event of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,26 +30,46 @@ impl Event {
     }
 }
 
-/// Events that wait to be taken; later events are counted and dropped.
+/// Events that wait to be taken; later events are counted and dropped. Events of completion queues
+/// are apart: each queue has one at most, and none is dropped.
 #[derive(Debug, Default)]
-pub(crate) struct Events(Mutex<(VecDeque<Event>, u64)>);
+pub(crate) struct Events(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: VecDeque<Event>,
+    completed: BTreeSet<u32>,
+    dropped: u64,
+}
 
 impl Events {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn add(&self, event: Event) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match state.0.len() < WAITING {
-            true => state.0.push_back(event),
-            false => state.1 += 1,
+        let mut state = self.state();
+        if event.kind == EventType::COMP && state.completed.len() < COMPLETED {
+            state.completed.insert(event.data[6] & NUMBER);
+        } else if state.waiting.len() < WAITING {
+            state.waiting.push_back(event);
+        } else {
+            state.dropped += 1;
         }
     }
 
     /// Takes the oldest event.
     pub(crate) fn take(&self) -> Option<Event> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).0.pop_front()
+        self.state().waiting.pop_front()
+    }
+
+    /// Takes the number of a completion queue that has an event.
+    pub(crate) fn take_completion(&self) -> Option<u32> {
+        self.state().completed.pop_first()
     }
 
     /// Number of dropped events.
     pub(crate) fn dropped(&self) -> u64 {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).1
+        self.state().dropped
     }
 }

@@ -15,7 +15,7 @@ use crate::caps::Caps;
 use crate::command::CommandQueue;
 use crate::config;
 use crate::device::{Device, Limits};
-use crate::dma::{Buffer, PAGE};
+use crate::dma::{Buffer, Dma, PAGE};
 use crate::eq::EventQueue;
 use crate::error::Error;
 use crate::event::Event;
@@ -157,15 +157,23 @@ impl Function {
         self.device.transport().ring(u64::from(self.uar) * PAGE as u64 + offset, value)
     }
 
-    #[cfg(test)]
-    pub(crate) fn device(&self) -> &Device {
+    pub(crate) fn device(&self) -> &Arc<Device> {
         &self.device
+    }
+
+    pub(crate) fn dma(&self) -> &Arc<Dma> {
+        self.device.dma()
     }
 
     /// Takes the oldest asynchronous event.
     #[must_use]
     pub fn take_event(&self) -> Option<Event> {
         self.device.events.take()
+    }
+
+    /// Takes the number of a completion queue that has an event.
+    pub(crate) fn take_completion(&self) -> Option<u32> {
+        self.device.events.take_completion()
     }
 
     /// Number of events that were dropped because too many waited.
@@ -205,7 +213,8 @@ impl Function {
         self.shut()
     }
 
-    fn shut(&mut self) -> Result<(), Error> {
+    /// Does what [`Function::close`] does, once.
+    pub(crate) fn shut(&mut self) -> Result<(), Error> {
         if self.device.check() == Err(Error::Forked) {
             // The thread is the parent's, and shares its eventfd with this process.
             return Err(Error::Forked);

@@ -8,15 +8,16 @@
 //! |---|---|
 //! | `discovery` | functions of this machine in sysfs |
 //! | `transport` | access to a function: BAR, DMA mappings, interrupts, reset |
-//! | `memory`, `dma` | memory that the device uses, and buffers in it |
+//! | `memory`, `dma`, `area` | memory that the device uses, buffers in it, programs' memory |
 //! | `config`, `registers` | configuration space, initialization segment |
 //! | `command` | command queue, mailboxes |
 //! | `device` | state that thread and users share; the first failure |
 //! | `pages` | pages that the firmware asks for |
 //! | `caps`, `port` | capabilities; port and its addresses |
-//! | `eq`, `event`, `worker` | event queue, events, the driver's thread |
+//! | `eq`, `event`, `worker`, `tick` | event queue, events, the driver's thread |
 //! | `function` | bring-up and teardown |
 //! | `objects` | first objects by commands: domains, regions, completion queues, RC queue pairs |
+//! | `door`, `backend` | a function as an RDMA device: the front's objects by commands |
 //!
 //! Layouts come from `uverbs-mlx5-prm`; the order of steps follows Linux's mlx5_core.
 //!
@@ -30,12 +31,15 @@
 //! A forked child does not have the function: its calls fail with [`Error::Forked`], and buffers
 //! are not mapped there.
 
+mod area;
+mod backend;
 mod caps;
 mod command;
 mod config;
 mod device;
 pub mod discovery;
 mod dma;
+mod door;
 mod eq;
 mod error;
 mod event;
@@ -51,12 +55,14 @@ mod registers;
 #[cfg(any(test, fuzzing))]
 #[cfg_attr(not(test), allow(dead_code, reason = "fuzzers use a part of the device"))]
 mod tests;
+mod tick;
 pub mod transport;
 mod worker;
 
 pub use caps::Caps;
 pub use device::Limits;
 pub use dma::{Buffer, PAGE};
+pub use door::Hca;
 pub use error::Error;
 pub use event::Event;
 pub use function::{Function, Identity};

@@ -6,13 +6,16 @@
 //! any time. So the thread never reads the eventfd: an edge-triggered epoll(7) reports each signal
 //! once (kernel `fs/eventfd.c`, `eventfd_signal_mask`, wakes for a full counter, too).
 
+use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::time::TimeSpec;
 
 use crate::device::Device;
 use crate::eq::EventQueue;
@@ -61,6 +64,13 @@ impl Worker {
             if let Err(error) = serve(&device, &mut eq, &signals) {
                 device.fail(error);
             }
+            // Programs get their memory back from a device that is removed.
+            if device.failure().is_some()
+                && let Some(tick) = device.tick()
+                && device.is_silent()
+            {
+                tick.failed();
+            }
             // Before the queue, whose receiver may close the device.
             drop(device);
             let _ = gives.send(eq);
@@ -87,12 +97,18 @@ fn serve(device: &Device, eq: &mut EventQueue, signals: &Epoll) -> Result<(), Er
     let period = device.limits().health;
     let mut pulse = Pulse::default();
     let mut due = Instant::now();
+    let mut nap = Duration::MAX;
     while device.failure().is_none() {
-        let left = due.saturating_duration_since(Instant::now());
-        let timeout = EpollTimeout::try_from(left).unwrap_or(EpollTimeout::MAX);
+        let left = due.saturating_duration_since(Instant::now()).min(nap);
+        // epoll_wait(2) itself counts in milliseconds.
+        let mut ready = [PollFd::new(signals.0.as_fd(), PollFlags::POLLIN)];
+        match ppoll(&mut ready, Some(TimeSpec::from_duration(left)), None) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => return Err(Error::nix("ppoll")(errno)),
+        }
         let mut signaled = [EpollEvent::empty(); 2];
         // Before the queue is read, so that a later event signals again.
-        let count = match signals.wait(&mut signaled, timeout) {
+        let count = match signals.wait(&mut signaled, EpollTimeout::ZERO) {
             Err(Errno::EINTR) => 0,
             count => count.map_err(Error::nix("epoll_wait"))?,
         };
@@ -101,6 +117,7 @@ fn serve(device: &Device, eq: &mut EventQueue, signals: &Epoll) -> Result<(), Er
         }
         // A lost interrupt delays an event until the next look at the health.
         eq.pump(device)?;
+        nap = device.tick().and_then(|tick| tick.tick()).unwrap_or(Duration::MAX);
         if due <= Instant::now() {
             pulse.feel(registers::health(device.transport())?)?;
             due = Instant::now() + period;

@@ -87,6 +87,12 @@ pub trait Transport: Send + Sync + fmt::Debug {
     ///
     /// [`Error::Unsupported`], or the transport's error.
     fn reset(&self) -> Result<(), Error>;
+
+    /// True if the device's side has ended, and makes no DMA: a vfio-user server resets a function
+    /// whose connection it closes, and its process has no access to the memory after its end.
+    fn is_gone(&self) -> bool {
+        false
+    }
 }
 
 /// Checks that an access lies in a region.

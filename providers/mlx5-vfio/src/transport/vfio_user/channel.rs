@@ -29,6 +29,8 @@ const SHORTEST: Duration = Duration::from_millis(1);
 pub(super) struct Channel {
     /// `None` after a failure.
     socket: Option<UnixStream>,
+    /// The server closed the connection.
+    left: bool,
     id: u16,
     limit: Duration,
 }
@@ -62,7 +64,12 @@ impl Channel {
 
     /// Uses a connected socket.
     pub(super) fn new(socket: UnixStream, limit: Duration) -> Self {
-        Self { socket: Some(socket), id: 0, limit }
+        Self { socket: Some(socket), left: false, id: 0, limit }
+    }
+
+    /// True if the server closed the connection.
+    pub(super) fn is_left(&self) -> bool {
+        self.left
     }
 
     /// Sends a request with descriptors, and returns the body of the reply.
@@ -97,6 +104,10 @@ impl Channel {
     /// Closes the connection.
     fn fail(&mut self, what: &'static str, failure: Failure) -> Error {
         self.socket = None;
+        if let Failure::System(error) = &failure {
+            use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+            self.left |= matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof);
+        }
         match failure {
             Failure::System(error) if error.raw_os_error().is_none() => {
                 Error::System { what, errno: Errno::ENOTCONN }

@@ -188,6 +188,10 @@ impl Transport for VfioUser {
         self.request(request, set.as_bytes(), &[event]).map(drop)
     }
 
+    fn is_gone(&self) -> bool {
+        self.channel.lock().unwrap_or_else(PoisonError::into_inner).is_left()
+    }
+
     fn reset(&self) -> Result<(), Error> {
         if !self.resets {
             return Err(Error::Unsupported { what: format!("{}: reset", self.name) });

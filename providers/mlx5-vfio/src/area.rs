@@ -1,0 +1,87 @@
+//! Areas: memory that programs have and the device reaches, each with one mapping for the device.
+//!
+//! A program has another mapping of the area's file, and commands name memory by the address in it.
+//! An area ends with that mapping: its owner frees memory only after the objects that use it are
+//! destroyed. After the device's first failure, and after it refused a destruction, areas stay
+//! mapped for the device until it is reset.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Weak};
+
+use uverbs_core::memory::pages::{Pages, page_size};
+
+use crate::dma::{Dma, PAGE};
+use crate::error::Error;
+use crate::memory::Memory;
+
+/// Offset in these units is equal in both address spaces, so that a region may have large pages.
+const UNIT: u64 = 2 << 20;
+
+/// An area, as the device reaches it.
+#[derive(Debug)]
+pub(crate) struct Area {
+    /// Start of the addresses that the area has taken.
+    taken: u64,
+    pub(crate) iova: u64,
+    pub(crate) memory: Arc<Memory>,
+}
+
+/// Ends an area with the program's mapping.
+#[derive(Debug)]
+struct End {
+    dma: Weak<Dma>,
+    address: u64,
+}
+
+impl Dma {
+    /// Allocates an area of at least `len` zeroed bytes.
+    pub(crate) fn area(self: &Arc<Self>, len: usize) -> Result<Pages, Error> {
+        let too_long = || Error::Limit {
+            what: "bytes of an area",
+            value: len as u64,
+            limit: self.limit as u64,
+        };
+        let len = len.max(1).checked_next_multiple_of(page_size().max(PAGE));
+        let len = len.filter(|len| *len <= self.limit).ok_or_else(too_long)?;
+        let memory = Arc::new(Memory::new(len)?);
+        let pages = Pages::shared(memory.file(), len, 0);
+        let pages = pages.map_err(|errno| Error::System { what: "mmap", errno })?;
+        let address = pages.as_ptr().expose_provenance() as u64;
+        let mut state = self.state();
+        let taken = state.taken.take(self.transport.iova_ranges(), len as u64 + UNIT)?;
+        let iova = taken + address % UNIT;
+        if let Err(error) = self.transport.map(iova, &memory) {
+            state.taken.give_back(taken);
+            return Err(error);
+        }
+        state.areas.insert(address, Area { taken, iova, memory });
+        drop(state);
+        // Its state is behind a lock, whole at each end of a call.
+        Ok(pages.keeping(AssertUnwindSafe(End { dma: Arc::downgrade(self), address })))
+    }
+
+    /// Address for the device of `len` bytes at `address` in this process. `None` if no area has
+    /// all of them.
+    pub(crate) fn translate(&self, address: u64, len: u64) -> Option<u64> {
+        let state = self.state();
+        let (start, area) = state.areas.range(..=address).next_back()?;
+        let offset = address - start;
+        let end = offset.checked_add(len)?;
+        (end <= area.memory.len() as u64).then_some(area.iova + offset)
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        let Some(dma) = self.dma.upgrade() else { return };
+        let mut state = dma.state();
+        // After `release` there are no areas.
+        let Some(area) = state.areas.remove(&self.address) else { return };
+        let len = area.memory.len() as u64;
+        if dma.keeps() || dma.transport.unmap(area.iova, len).is_err() {
+            state.kept.push(area);
+        } else {
+            state.taken.give_back(area.taken);
+        }
+    }
+}

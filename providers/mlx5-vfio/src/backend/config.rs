@@ -1,0 +1,131 @@
+//! Limits and identity that the front tells programs, from capabilities and port.
+
+use uverbs_mlx5_prm::cmd::caps::cmd_hca_cap as cap;
+
+use crate::error::Error;
+use crate::function::Function;
+use crate::port::LinkState;
+use uverbs_front::backend::config::{Config, Gid, GidType, Paging};
+use uverbs_front::backend::context::{LinkLayer, Mtu};
+use uverbs_front::cm::Host;
+
+/// IEEE OUI of Mellanox.
+const VENDOR_ID: u32 = 0x02c9;
+/// LinkWidth 4X and LinkSpeed EDR (IBTA 14.2.5.6): the real ones are in registers of the physical
+/// function.
+const WIDTH_4X: u8 = 2;
+const SPEED_EDR: u8 = 32;
+/// First number of the front's doorbell pages, and their maximum. All lead to one of the device.
+const FIRST_UAR: u32 = 1;
+const MAX_UARS: u32 = 1 << 12;
+/// Bytes of control, address and data segments.
+const SEGMENTS: u32 = 32;
+const DATA_SEGMENT: u32 = 16;
+/// Bytes of a send WQE whose SGEs mlx5_ib counts (`mlx5_ib_query_device`).
+const COUNTED: u32 = 512;
+/// Maximum address handles: the front only counts them.
+const MAX_AH: u32 = 1 << 20;
+/// Maximum bytes of a BlueFlame register.
+const BF_REG_SIZE: u32 = 512;
+
+/// Bytes of a frame that RoCE's headers take (`iboe_get_mtu`), and payload of a frame of 1500
+/// bytes, which each Ethernet port carries.
+const HEADERS: u32 = 80;
+const ETHERNET_MTU: u32 = 1024;
+/// The only P_Key of RoCE.
+const DEFAULT_PKEY: u16 = 0xffff;
+
+/// Largest MTU within a frame of this many bytes; 4096 if the function does not tell.
+fn mtu(bytes: u32) -> Mtu {
+    match bytes {
+        1..512 => Mtu::B256,
+        512..1024 => Mtu::B512,
+        1024..2048 => Mtu::B1024,
+        2048..4096 => Mtu::B2048,
+        _ => Mtu::B4096,
+    }
+}
+
+pub(crate) fn config(function: &Function) -> Result<Config, Error> {
+    let (caps, port, identity) = (function.caps(), function.port()?, function.identity());
+    let value = |field| caps.get(field) as u32;
+    let byte = |field| caps.get(field) as u8;
+    let few = |field| u8::try_from(caps.power(field)).unwrap_or(u8::MAX);
+    let max_sge = ((value(cap::MAX_WQE_SZ_SQ).min(COUNTED)).saturating_sub(SEGMENTS))
+        .min(value(cap::MAX_WQE_SZ_RQ))
+        / DATA_SEGMENT;
+    let config = Config {
+        guid: port.node_guid,
+        vendor_id: VENDOR_ID,
+        part: identity.part,
+        fw_ver: u64::from(identity.firmware.major) << 32
+            | u64::from(identity.firmware.minor) << 16
+            | u64::from(identity.firmware.sub),
+        gid_table_len: caps.gid_table_len().into(),
+        pkey_table_len: caps.pkey_table_len(),
+        active_mtu: mtu(port.mtu),
+        active_width: WIDTH_4X,
+        active_speed: SPEED_EDR,
+        max_msg_size: caps.power(cap::LOG_MAX_MSG),
+        max_pd: caps.power(cap::LOG_MAX_PD),
+        max_ah: MAX_AH,
+        max_qp: caps.power(cap::LOG_MAX_QP),
+        max_cq: caps.power(cap::LOG_MAX_CQ),
+        max_srq: caps.power(cap::LOG_MAX_SRQ),
+        max_mkey: caps.power(cap::LOG_MAX_MKEY),
+        max_mcast_qp: value(cap::MAX_QP_MCG),
+        log_max_tags: byte(cap::LOG_TAG_MATCHING_LIST_SZ),
+        log_max_wqebbs: byte(cap::LOG_MAX_QP_SZ),
+        log_max_rq_entries: byte(cap::LOG_MAX_SRQ_SZ),
+        log_max_cqes: byte(cap::LOG_MAX_CQ_SZ),
+        max_sq_desc: caps.get(cap::MAX_WQE_SZ_SQ) as u16,
+        max_rq_desc: caps.get(cap::MAX_WQE_SZ_RQ) as u16,
+        max_sge,
+        max_mini_cqes: value(cap::CQE_COMPRESSION_MAX_NUM),
+        // The names are by the requester's side in Linux (`mlx5_ib_query_device`).
+        max_rd_atomic: few(cap::LOG_MAX_RA_RES_QP),
+        max_dest_rd_atomic: few(cap::LOG_MAX_RA_REQ_QP),
+        max_dc_rd_atomic: few(cap::LOG_MAX_RA_RES_DC),
+        log_max_dci_streams: byte(cap::LOG_MAX_DCI_STREAM_CHANNELS),
+        local_ca_ack_delay: byte(cap::LOCAL_CA_ACK_DELAY),
+        comp_vectors: 1,
+        first_uar: FIRST_UAR,
+        max_uars: MAX_UARS,
+        max_blue_flame: MAX_UARS,
+        bf_reg_size: BF_REG_SIZE,
+        clock_khz: caps.get(cap::DEVICE_FREQUENCY_KHZ),
+        // The transport has the limit.
+        memlock: u64::MAX,
+        paging: Paging::default(),
+        ..Config::default()
+    };
+    Ok(match port.link {
+        LinkState::InfiniBand { lid, sm_lid, pkeys, .. } => {
+            let contiguous = (0u16..).zip(&port.gids).take_while(|(at, (index, _))| at == index);
+            let gids =
+                contiguous.map(|(_, (_, gid))| Gid { gid: *gid, kind: GidType::Ib, ifindex: 0 });
+            let (gids, link) = (gids.collect(), LinkLayer::InfiniBand);
+            Config { link, gids, pkeys, lid, sm_lid, ..config }
+        }
+        LinkState::Ethernet { mac, .. } => {
+            let gids = function.enable_roce(mac)?;
+            let active_mtu = mtu(match port.mtu.saturating_sub(HEADERS) {
+                0 => ETHERNET_MTU,
+                bytes => bytes,
+            });
+            let pkeys = vec![DEFAULT_PKEY];
+            Config { link: LinkLayer::Ethernet, gids, pkeys, active_mtu, ..config }
+        }
+    })
+}
+
+/// Identity for the connection manager, which has no queue pair 1 here.
+pub(crate) fn host(config: &Config) -> Host {
+    Host {
+        guid: config.guid,
+        gids: Vec::new(),
+        subnet: None,
+        mtu: config.active_mtu as u8,
+        is_routed: false,
+    }
+}

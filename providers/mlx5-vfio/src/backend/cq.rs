@@ -1,0 +1,123 @@
+//! Completion queues (PRM "Completion Queue Context"; Linux `hw/mlx5/cq.c`).
+
+use uverbs_mlx5_prm::cmd::cq::{cqc, create_cq_in, create_cq_out, destroy_cq_in, modify_cq_in};
+use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
+
+use super::memory::Ring;
+use super::{Firmware, SHORT, refusal};
+use crate::dma::{Buffer, PAGE};
+use uverbs_front::backend::context::{CqContext, MiniCqe, Moderation};
+use uverbs_front::backend::error::{HcaError, Noun};
+use uverbs_front::backend::number::{Cqn, UarNumber};
+use uverbs_front::backend::region::Region;
+
+/// `op_mod` of MODIFY_CQ (`MLX5_MODIFY_CQ_IN_OP_MOD_RESIZE_CQ`).
+const RESIZE: u16 = 1;
+/// `field_select` of MODIFY_CQ: period, count, mode (`MLX5_CQ_MODIFY_*`).
+const MODERATION: u64 = 1 << 0 | 1 << 1 | 1 << 4;
+
+/// A completion queue.
+#[derive(Debug)]
+pub(super) struct Cq {
+    pub(super) cqe_size: u32,
+    /// Memory of a queue that the front itself has.
+    _own: Option<Buffer>,
+}
+
+/// Code of a CQE's size.
+fn size_code(cqe_size: u32, padded: bool) -> u64 {
+    match (cqe_size, padded) {
+        (128, true) => 2,
+        (128, false) => 1,
+        _ => 0,
+    }
+}
+
+impl Firmware {
+    pub(super) fn cq(&self, cqn: Cqn) -> Result<&Cq, HcaError> {
+        let missing = HcaError::BadHandle { noun: Noun::Cq, number: cqn.0 };
+        self.cqs.get(&cqn).ok_or(missing)
+    }
+
+    pub(super) fn make_cq(&mut self, context: &CqContext) -> Result<Cqn, HcaError> {
+        // The front's own queue has no doorbell page, and is never read.
+        let own = match context.uar == UarNumber::default() {
+            true => Some(self.function.buffer(2 * PAGE)),
+            false => None,
+        };
+        let own = own.transpose().map_err(|error| refusal(&error, (Noun::Cq, 0)))?;
+        let (ring, record) = match &own {
+            Some(own) => {
+                let pages = own.iova().to_be_bytes().to_vec();
+                (Ring { pages, page_offset: 0 }, own.iova() + PAGE as u64)
+            }
+            None => (self.ring(&context.region)?, self.translate(context.doorbell_record, 8)?),
+        };
+        let mut input = vec![0; create_cq_in::SIZE];
+        let cqc = create_cq_in::CQ_CONTEXT.of_mut(&mut input);
+        for (field, value) in [
+            (cqc::CQE_SZ, size_code(context.cqe_size, context.padded)),
+            (cqc::LOG_CQ_SIZE, context.log_entries.into()),
+            (cqc::OI, context.overrun_ignore.into()),
+            (cqc::CQE_COMP_EN, context.compressed.is_some().into()),
+            (cqc::MINI_CQE_RES_FORMAT, (context.compressed == Some(MiniCqe::Checksum)).into()),
+            (cqc::PAGE_OFFSET, ring.page_offset),
+            (cqc::UAR_PAGE, self.function.uar().into()),
+            (cqc::C_EQN_OR_APU_ELEMENT, self.function.eqn().into()),
+            (cqc::DBR_ADDR, record),
+        ] {
+            field.set(cqc, value);
+        }
+        input.extend(ring.pages);
+        let outlen = create_cq_out::SIZE;
+        let output = self.create(CmdOpcode::CREATE_CQ, &input, outlen, Noun::Cq)?;
+        let cqn = Cqn(create_cq_out::CQN.get32(&output));
+        self.cqs.insert(cqn, Cq { cqe_size: context.cqe_size, _own: own });
+        Ok(cqn)
+    }
+
+    pub(super) fn move_cq(
+        &mut self,
+        cqn: Cqn,
+        region: &Region,
+        log_entries: u8,
+        cqe_size: u32,
+    ) -> Result<(), HcaError> {
+        self.cq(cqn)?;
+        let ring = self.ring(region)?;
+        let mut input = vec![0; modify_cq_in::SIZE];
+        modify_cq_in::CQN.set(&mut input, cqn.0.into());
+        let cqc = modify_cq_in::CQ_CONTEXT.of_mut(&mut input);
+        cqc::CQE_SZ.set(cqc, size_code(cqe_size, false));
+        cqc::LOG_CQ_SIZE.set(cqc, log_entries.into());
+        cqc::PAGE_OFFSET.set(cqc, ring.page_offset);
+        input.extend(ring.pages);
+        self.run(CmdOpcode::MODIFY_CQ, RESIZE, &input, SHORT, (Noun::Cq, cqn.0))?;
+        if let Some(cq) = self.cqs.get_mut(&cqn) {
+            cq.cqe_size = cqe_size;
+        }
+        Ok(())
+    }
+
+    pub(super) fn set_moderation(
+        &mut self,
+        cqn: Cqn,
+        moderation: Moderation,
+    ) -> Result<(), HcaError> {
+        let mut input = vec![0; modify_cq_in::SIZE];
+        modify_cq_in::CQN.set(&mut input, cqn.0.into());
+        modify_cq_in::MODIFY_FIELD_SELECT_RESIZE_FIELD_SELECT.set(&mut input, MODERATION);
+        let cqc = modify_cq_in::CQ_CONTEXT.of_mut(&mut input);
+        cqc::CQ_PERIOD.set(cqc, moderation.period.as_micros() as u64);
+        cqc::CQ_MAX_COUNT.set(cqc, moderation.count.into());
+        cqc::CQ_PERIOD_MODE.set(cqc, moderation.from_completion.into());
+        self.run(CmdOpcode::MODIFY_CQ, 0, &input, SHORT, (Noun::Cq, cqn.0)).map(drop)
+    }
+
+    pub(super) fn end_cq(&mut self, cqn: Cqn) -> Result<(), HcaError> {
+        self.cq(cqn)?;
+        self.destroy(CmdOpcode::DESTROY_CQ, destroy_cq_in::CQN, (Noun::Cq, cqn.0))?;
+        self.cqs.remove(&cqn);
+        Ok(())
+    }
+}

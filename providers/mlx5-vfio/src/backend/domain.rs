@@ -1,0 +1,46 @@
+//! Domains. The front has its numbers for them. The device's are allocated when an object first
+//! needs one, and end with the function: a domain without objects grants nothing.
+
+use std::collections::BTreeMap;
+
+use uverbs_front::backend::error::{HcaError, Noun};
+use uverbs_front::backend::number::Pdn;
+use uverbs_mlx5_prm::cmd::Field;
+use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
+use uverbs_mlx5_prm::cmd::simple::{alloc_pd_out, alloc_xrcd_out};
+
+use super::{Firmware, SHORT};
+
+/// The device's numbers by the front's.
+#[derive(Debug, Default)]
+pub(super) struct Domains {
+    pds: BTreeMap<u32, u32>,
+    xrcds: BTreeMap<u32, u32>,
+}
+
+impl Firmware {
+    /// Protection domain.
+    pub(super) fn pd(&mut self, pd: Pdn) -> Result<u32, HcaError> {
+        if let Some(known) = self.domains.pds.get(&pd.0) {
+            return Ok(*known);
+        }
+        let number = self.alloc(CmdOpcode::ALLOC_PD, alloc_pd_out::PD)?;
+        self.domains.pds.insert(pd.0, number);
+        Ok(number)
+    }
+
+    /// XRC domain.
+    pub(super) fn xrcd(&mut self, xrcd: u32) -> Result<u32, HcaError> {
+        if let Some(known) = self.domains.xrcds.get(&xrcd) {
+            return Ok(*known);
+        }
+        let number = self.alloc(CmdOpcode::ALLOC_XRCD, alloc_xrcd_out::XRCD)?;
+        self.domains.xrcds.insert(xrcd, number);
+        Ok(number)
+    }
+
+    fn alloc(&self, opcode: CmdOpcode, number: Field) -> Result<u32, HcaError> {
+        let output = self.create(opcode, &[0; SHORT], SHORT, Noun::Qp)?;
+        Ok(number.get32(&output))
+    }
+}

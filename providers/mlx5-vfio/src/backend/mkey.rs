@@ -1,0 +1,126 @@
+//! Memory keys (PRM "Memory Key Context"; Linux `hw/mlx5/mr.c`, `reg_create`,
+//! `mlx5_ib_alloc_mw`).
+
+use uverbs_mlx5_prm::cmd::header::{cmd_in, cmd_out};
+use uverbs_mlx5_prm::cmd::mkey::{create_mkey_in, create_mkey_out, destroy_mkey_in, mkc};
+use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
+
+use super::{Firmware, unsupported};
+use crate::error::Error;
+use uverbs_front::backend::context::{ANY_QPN, Access, MkeyContext};
+use uverbs_front::backend::error::{HcaError, Noun};
+use uverbs_front::backend::number::{Key, Pdn};
+use uverbs_front::backend::region::Region;
+
+/// `access_mode_1_0`: a list of pages, and a list of ranges (`MLX5_MKC_ACCESS_MODE_*`).
+const MTT: u64 = 1;
+const KLMS: u64 = 2;
+/// The device may read and write a page (`MLX5_IB_MTT_READ`, `MLX5_IB_MTT_WRITE`).
+const READ_WRITE: u64 = 0b11;
+/// Entries of the page list are counted in units of 16 bytes, two addresses each.
+const PER_OCTWORD: u64 = 2;
+/// Log2 of the page sizes to choose from. Areas have equal offsets in 2 MiB on both sides.
+const LARGE_PAGE: u32 = 21;
+const SMALL_PAGE: u32 = 12;
+
+impl Firmware {
+    pub(super) fn make_mkey(&mut self, context: &MkeyContext) -> Result<Key, HcaError> {
+        let pd = self.pd(context.pd)?;
+        let variant = self.variant;
+        let mut input = vec![0; create_mkey_in::SIZE];
+        let mkc = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of_mut(&mut input);
+        mkc::MKEY_7_0.set(mkc, variant.into());
+        mkc::PD.set(mkc, pd.into());
+        mkc::QPN.set(mkc, context.qpn.map_or(ANY_QPN, |qpn| qpn.0).into());
+        mkc::UMR_EN.set(mkc, context.umr.into());
+        mkc::EN_RINVAL.set(mkc, context.remote_invalidate.into());
+        mkc::LR.set(mkc, 1);
+        if context.free {
+            if context.indirect.is_none() {
+                return Err(unsupported("a free key over pages"));
+            }
+            mkc::FREE.set(mkc, 1);
+            mkc::ACCESS_MODE_1_0.set(mkc, KLMS);
+            mkc::TRANSLATIONS_OCTWORD_SIZE.set(mkc, context.octowords.into());
+        } else {
+            self.describe(context, &mut input)?;
+        }
+        let noun = Noun::Mkey;
+        let output = self.create(CmdOpcode::CREATE_MKEY, &input, create_mkey_out::SIZE, noun)?;
+        // The low byte of a key changes, so that an old key is no key of a new region.
+        self.variant = variant.wrapping_add(1);
+        Ok(Key::new(create_mkey_out::MKEY_INDEX.get32(&output), variant))
+    }
+
+    /// Fills in memory and rights of a region.
+    fn describe(&self, context: &MkeyContext, input: &mut Vec<u8>) -> Result<(), HcaError> {
+        let Region::Flat { addr, len } = context.region else {
+            return Err(unsupported("memory of a region that is no pinned range"));
+        };
+        let at = self.translate(addr, len)?;
+        let (start, len) = (context.iova, context.len);
+        // A page's offset must be equal in the key's addresses and in the device's.
+        let large = (start ^ at) % (1 << LARGE_PAGE) == 0 && len >= 1 << LARGE_PAGE;
+        let shift = if large { LARGE_PAGE } else { SMALL_PAGE };
+        let page = 1u64 << shift;
+        let inside = at % page;
+        if start % page != inside {
+            return Err(HcaError::BadParam { what: "start_addr", value: start });
+        }
+        let count = (inside + len).div_ceil(page);
+        let octwords = count.div_ceil(PER_OCTWORD);
+        create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE.set(input, octwords);
+        let mkc = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of_mut(input);
+        for (right, field) in [
+            (Access::LOCAL_WRITE, mkc::LW),
+            (Access::REMOTE_WRITE, mkc::RW),
+            (Access::REMOTE_READ, mkc::RR),
+            (Access::REMOTE_ATOMIC, mkc::A),
+        ] {
+            field.set(mkc, context.access.contains(right).into());
+        }
+        mkc::ACCESS_MODE_1_0.set(mkc, MTT);
+        mkc::START_ADDR.set(mkc, start);
+        mkc::LEN.set(mkc, len);
+        mkc::TRANSLATIONS_OCTWORD_SIZE.set(mkc, octwords);
+        mkc::LOG_PAGE_SIZE.set(mkc, shift.into());
+        let pages = (0..count).map(|n| (at - inside + n * page) | READ_WRITE);
+        input.extend(pages.flat_map(u64::to_be_bytes));
+        // Whole octwords.
+        input.resize(create_mkey_in::SIZE + 16 * octwords as usize, 0);
+        Ok(())
+    }
+
+    pub(super) fn end_mkey(&mut self, key: Key) -> Result<(), HcaError> {
+        let object = (Noun::Mkey, key.index());
+        self.destroy(CmdOpcode::DESTROY_MKEY, destroy_mkey_in::MKEY_INDEX, object)
+    }
+
+    /// Passes a program's command on. The front has checked it: a query of capabilities, a free
+    /// key, or the reset of a stream.
+    pub(super) fn pass_on(&mut self, input: &[u8], output: &mut [u8]) {
+        let mut input = input.to_vec();
+        let opcode = CmdOpcode(cmd_in::OPCODE.get(&input) as u16);
+        let op_mod = cmd_in::OP_MOD.get(&input) as u16;
+        if opcode == CmdOpcode::CREATE_MKEY {
+            let mkc = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of_mut(&mut input);
+            match self.pd(Pdn(mkc::PD.get32(mkc))) {
+                Ok(pd) => mkc::PD.set(mkc, pd.into()),
+                Err(_) => return refuse(output, CmdStatus::NO_RES_ERR, 0),
+            }
+        }
+        match self.function.command(opcode, op_mod, &input, output.len()) {
+            Ok(answer) => {
+                let known = output.len().min(answer.len());
+                output[..known].copy_from_slice(&answer[..known]);
+            }
+            Err(Error::Refused { status, syndrome, .. }) => refuse(output, status, syndrome),
+            Err(_) => refuse(output, CmdStatus::INT_ERR, 0),
+        }
+    }
+}
+
+fn refuse(output: &mut [u8], status: CmdStatus, syndrome: u32) {
+    cmd_out::STATUS.set(output, status.0.into());
+    cmd_out::SYNDROME.set(output, syndrome.into());
+}

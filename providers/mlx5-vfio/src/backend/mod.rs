@@ -1,0 +1,291 @@
+//! The device of the front: implements its [`Backend`] by firmware commands.
+//!
+//! | file | content |
+//! |---|---|
+//! | `memory` | page lists of rings and regions |
+//! | `domain` | numbers of PDs and XRC domains |
+//! | `mkey`, `cq`, `qp`, `srq`, `dct` | objects; `modify`: transitions of a queue pair |
+//! | `frames` | steering and multicast groups |
+//! | `config`, `roce` | limits and port, from capabilities; GIDs |
+//! | `event` | events of the device |
+//!
+//! The front frees memory of an object after the firmware answered its destruction. A refused
+//! destruction reaches the program, which keeps the memory.
+
+mod config;
+mod cq;
+mod dct;
+mod domain;
+mod event;
+mod frames;
+mod memory;
+mod mkey;
+mod modify;
+mod qp;
+mod roce;
+mod srq;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use uverbs_mlx5_prm::cmd::Field;
+use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
+
+use self::cq::Cq;
+use self::domain::Domains;
+use self::event::Events;
+use self::qp::Qp;
+use self::srq::Srq;
+use crate::error::Error;
+use crate::function::Function;
+use uverbs_front::backend::address::Address;
+use uverbs_front::backend::context::{
+    CqContext, DctContext, MkeyContext, Moderation, QpAttrs, QpContext, QpState, QpTransition,
+    SrqContext,
+};
+use uverbs_front::backend::error::{HcaError, HcaEvent, Noun};
+use uverbs_front::backend::number::{Cqn, Key, Qpn, Srqn, UarNumber};
+use uverbs_front::backend::region::Region;
+use uverbs_front::backend::steering::Steering;
+use uverbs_front::backend::{Backend, Mad};
+
+pub(crate) use self::config::{config, host};
+
+/// Bytes of an input or output with a number alone.
+const SHORT: usize = 16;
+
+/// A function as the front's device.
+#[derive(Debug)]
+pub(crate) struct Firmware {
+    function: Function,
+    domains: Domains,
+    /// Low byte of the next key.
+    variant: u8,
+    cqs: BTreeMap<Cqn, Cq>,
+    qps: BTreeMap<Qpn, Qp>,
+    srqs: BTreeMap<Srqn, Srq>,
+    events: Events,
+}
+
+impl Firmware {
+    pub(crate) fn new(function: Function) -> Self {
+        Self {
+            function,
+            domains: Domains::default(),
+            variant: 0,
+            cqs: BTreeMap::new(),
+            qps: BTreeMap::new(),
+            srqs: BTreeMap::new(),
+            events: Events::default(),
+        }
+    }
+
+    /// Closes the function.
+    pub(crate) fn close(&mut self) {
+        let _ = self.function.shut();
+    }
+
+    /// Runs a command about an object, and returns its output.
+    fn run(
+        &self,
+        opcode: CmdOpcode,
+        op_mod: u16,
+        input: &[u8],
+        outlen: usize,
+        object: (Noun, u32),
+    ) -> Result<Vec<u8>, HcaError> {
+        let answer = self.function.command(opcode, op_mod, input, outlen);
+        answer.map_err(|error| refusal(&error, object))
+    }
+
+    /// Destroys an object by its number. The front can't keep its memory if the firmware refuses
+    /// while a program's file is closed, so that memory of programs is kept here then.
+    fn destroy(
+        &self,
+        opcode: CmdOpcode,
+        field: Field,
+        object: (Noun, u32),
+    ) -> Result<(), HcaError> {
+        let mut input = [0; SHORT];
+        field.set(&mut input, object.1.into());
+        let done = self.run(opcode, 0, &input, SHORT, object);
+        done.inspect_err(|_| self.function.dma().keep_areas()).map(drop)
+    }
+
+    /// Runs a command that creates an object, whose number is not known yet.
+    fn create(
+        &self,
+        opcode: CmdOpcode,
+        input: &[u8],
+        outlen: usize,
+        noun: Noun,
+    ) -> Result<Vec<u8>, HcaError> {
+        self.run(opcode, 0, input, outlen, (noun, 0))
+    }
+}
+
+/// Error of the front for a failed command.
+fn refusal(error: &Error, (noun, number): (Noun, u32)) -> HcaError {
+    match error {
+        Error::Refused { status: CmdStatus::LIM_ERR | CmdStatus::NO_RES_ERR, .. }
+        | Error::Limit { .. } => HcaError::Limit { what: "objects or memory", limit: 0 },
+        Error::Refused { status: CmdStatus::RES_BUSY, .. } => {
+            HcaError::Busy { noun, number, users: 1 }
+        }
+        Error::Refused { status: CmdStatus::BAD_RES_ERR, .. } => {
+            HcaError::BadHandle { noun, number }
+        }
+        Error::Refused { syndrome, .. } => {
+            HcaError::BadParam { what: "syndrome of the firmware", value: (*syndrome).into() }
+        }
+        _ => HcaError::Dead,
+    }
+}
+
+/// Error of an operation that the device can't do here.
+fn unsupported(what: &'static str) -> HcaError {
+    HcaError::Unsupported { what }
+}
+
+impl Backend for Firmware {
+    fn create_mkey(&mut self, context: MkeyContext) -> Result<Key, HcaError> {
+        self.make_mkey(&context)
+    }
+
+    fn modify_mkey(&mut self, _: Key, _: MkeyContext) -> Result<(), HcaError> {
+        Err(unsupported("another registration under the same key"))
+    }
+
+    fn destroy_mkey(&mut self, key: Key) -> Result<(), HcaError> {
+        self.end_mkey(key)
+    }
+
+    fn windows_on(&self, _: Key) -> usize {
+        // The firmware refuses to destroy a key with windows.
+        0
+    }
+
+    fn create_cq(&mut self, context: CqContext) -> Result<Cqn, HcaError> {
+        self.make_cq(&context)
+    }
+
+    fn resize_cq(
+        &mut self,
+        cqn: Cqn,
+        region: Region,
+        log_entries: u8,
+        cqe_size: u32,
+    ) -> Result<(), HcaError> {
+        self.move_cq(cqn, &region, log_entries, cqe_size)
+    }
+
+    fn moderate_cq(&mut self, cqn: Cqn, moderation: Moderation) -> Result<(), HcaError> {
+        self.set_moderation(cqn, moderation)
+    }
+
+    fn cqe_size(&self, cqn: Cqn) -> Result<u32, HcaError> {
+        self.cq(cqn).map(|cq| cq.cqe_size)
+    }
+
+    fn destroy_cq(&mut self, cqn: Cqn) -> Result<(), HcaError> {
+        self.end_cq(cqn)
+    }
+
+    fn create_qp(&mut self, context: QpContext) -> Result<Qpn, HcaError> {
+        self.make_qp(&context)
+    }
+
+    fn modify_qp(&mut self, qpn: Qpn, to: QpTransition, attrs: &QpAttrs) -> Result<(), HcaError> {
+        self.change_qp(qpn, to, attrs)
+    }
+
+    fn query_qp(&self, qpn: Qpn) -> Result<(QpState, QpAttrs), HcaError> {
+        self.ask_qp(qpn)
+    }
+
+    fn destroy_qp(&mut self, qpn: Qpn) -> Result<(), HcaError> {
+        self.end_qp(qpn)
+    }
+
+    fn create_srq(&mut self, context: SrqContext) -> Result<Srqn, HcaError> {
+        self.make_srq(&context)
+    }
+
+    fn modify_srq(&mut self, srqn: Srqn, limit: u16) -> Result<(), HcaError> {
+        self.arm_srq(srqn, limit)
+    }
+
+    fn query_srq(&self, srqn: Srqn) -> Result<u16, HcaError> {
+        self.ask_srq(srqn)
+    }
+
+    fn destroy_srq(&mut self, srqn: Srqn) -> Result<(), HcaError> {
+        self.end_srq(srqn)
+    }
+
+    fn create_dct(&mut self, context: DctContext) -> Result<Qpn, HcaError> {
+        self.make_dct(&context)
+    }
+
+    fn abandon_dct(&mut self, dctn: Qpn) -> Result<(), HcaError> {
+        self.end_dct(dctn)
+    }
+
+    fn command(&mut self, input: &[u8], output: &mut [u8]) {
+        self.pass_on(input, output);
+    }
+
+    fn steering(&mut self) -> &mut dyn Steering {
+        self
+    }
+
+    fn doorbell(&mut self, _: UarNumber, offset: u32, value: u64) {
+        // The words name their queue, so that all of them may come from one page. A failed device
+        // needs no doorbells.
+        let _ = self.function.ring(offset.into(), value);
+    }
+
+    fn next_event(&mut self) -> Option<HcaEvent> {
+        self.take_event()
+    }
+
+    fn resolve(&self, gid: [u8; 16]) -> [u8; 16] {
+        gid
+    }
+
+    fn next_mad(&mut self) -> Option<Mad> {
+        None
+    }
+
+    fn next_left(&mut self) -> Option<Address> {
+        None
+    }
+
+    fn send_mad(&mut self, _: Address, _: Address, _: &[u8]) {}
+
+    fn flush_mads(&mut self) {}
+
+    fn set_helped(&mut self, _: bool) {}
+
+    fn step(&mut self, _: Duration) -> bool {
+        false
+    }
+
+    fn needs_looks(&self) -> bool {
+        false
+    }
+
+    fn next_deadline(&self) -> Option<Duration> {
+        None
+    }
+
+    fn leave(&mut self) {}
+
+    fn produced(&self, _: Cqn) -> u32 {
+        0
+    }
+
+    fn may_send(&self, _: Qpn, _: Key, _: (u64, u64), _: bool) -> bool {
+        false
+    }
+}

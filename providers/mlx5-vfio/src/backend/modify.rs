@@ -1,0 +1,162 @@
+//! Transitions of a queue pair (Linux `hw/mlx5/qp.c`, `__mlx5_ib_modify_qp`, `opt_mask`,
+//! `mlx5_set_path`).
+
+use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
+use uverbs_mlx5_prm::cmd::qp::{ads, qpc, rst2init_qp_in};
+use uverbs_mlx5_prm::context::PmState;
+
+use super::{Firmware, SHORT, roce, unsupported};
+use uverbs_front::backend::context::{Access, AddressVector, QpAttrs, QpTransition, Service};
+use uverbs_front::backend::error::{HcaError, Noun};
+use uverbs_front::backend::number::Qpn;
+
+/// Bits of `opt_param_mask` (Linux `include/linux/mlx5/qp.h`, `MLX5_QP_OPTPAR_*`).
+const RRE: u64 = 1 << 1;
+const RAE: u64 = 1 << 2;
+const RWE: u64 = 1 << 3;
+const PKEY_INDEX: u64 = 1 << 4;
+const Q_KEY: u64 = 1 << 5;
+const RNR_TIMEOUT: u64 = 1 << 6;
+const PRI_PORT: u64 = 1 << 16;
+/// Maximum message: 2 GiB. A datagram is one packet.
+const LOG_MSG_MAX: u64 = 31;
+/// `log_ack_req_freq` of mlx5_ib, `MLX5_IB_ACK_REQ_FREQ`.
+const LOG_ACK_REQ_FREQ: u64 = 8;
+/// `atomic_mode` of the InfiniBand operations (`MLX5_ATOMIC_MODE_IB_COMP`).
+const ATOMIC_IB: u64 = 1;
+
+/// Optional attributes that a transition sets. All have their values in the context, so that
+/// setting one that did not change changes nothing.
+fn optional(service: Service, to: QpTransition) -> u64 {
+    use QpTransition::*;
+    let rights = match service {
+        Service::Rc | Service::Xrc | Service::Dci => RRE | RAE | RWE,
+        Service::Uc => RWE,
+        _ => 0,
+    };
+    let reliable = if service.is_reliable() { RNR_TIMEOUT } else { 0 };
+    let q_key = if service == Service::Ud { Q_KEY } else { 0 };
+    match to {
+        InitToInit => rights | PKEY_INDEX | PRI_PORT | q_key,
+        InitToRtr => rights | PKEY_INDEX | q_key,
+        RtrToRts | RtsToRts | SqdToRts | SqeToRts => rights | reliable | q_key,
+        _ => 0,
+    }
+}
+
+impl Firmware {
+    pub(super) fn change_qp(
+        &mut self,
+        qpn: Qpn,
+        to: QpTransition,
+        attrs: &QpAttrs,
+    ) -> Result<(), HcaError> {
+        use QpTransition::*;
+        let service = self.qp(qpn)?.service;
+        let opcode = match to {
+            RstToInit => CmdOpcode::RST2INIT_QP,
+            InitToInit => CmdOpcode::INIT2INIT_QP,
+            InitToRtr => CmdOpcode::INIT2RTR_QP,
+            RtrToRts => CmdOpcode::RTR2RTS_QP,
+            RtsToRts => CmdOpcode::RTS2RTS_QP,
+            SqdToRts => CmdOpcode::SQD_RTS_QP,
+            SqeToRts => CmdOpcode::SQERR2RTS_QP,
+            ToErr => CmdOpcode::TO_ERR_QP,
+            ToRst => CmdOpcode::TO_RST_QP,
+            _ => return Err(unsupported("draining a send queue, which mlx5 has no command for")),
+        };
+        let mut input = vec![0; rst2init_qp_in::SIZE];
+        rst2init_qp_in::QPN.set(&mut input, qpn.0.into());
+        if !matches!(to, ToErr | ToRst) {
+            rst2init_qp_in::OPT_PARAM_MASK.set(&mut input, optional(service, to));
+            let mac = self.peer(service, to, attrs)?;
+            fill(rst2init_qp_in::QPC.of_mut(&mut input), service, attrs, mac);
+        }
+        self.run(opcode, 0, &input, SHORT, (Noun::Qp, qpn.0))?;
+        if let Some(qp) = self.qps.get_mut(&qpn) {
+            qp.attrs = if to == ToRst { QpAttrs::default() } else { *attrs };
+        }
+        Ok(())
+    }
+}
+
+impl Firmware {
+    /// MAC address of the peer on RoCE, zeros before there is a peer; `None` on InfiniBand.
+    fn peer(
+        &self,
+        service: Service,
+        to: QpTransition,
+        attrs: &QpAttrs,
+    ) -> Result<Option<[u8; 6]>, HcaError> {
+        if !self.function.caps().is_ethernet() {
+            return Ok(None);
+        }
+        let connects =
+            to == QpTransition::InitToRtr && !matches!(service, Service::Ud | Service::Dci);
+        match roce::mac_of(&attrs.path.dgid) {
+            None if connects => Err(unsupported("a RoCE peer by another than a link-local GID")),
+            mac => Ok(Some(mac.unwrap_or_default())),
+        }
+    }
+}
+
+/// Fills in the context of a transition.
+fn fill(context: &mut [u8], service: Service, attrs: &QpAttrs, mac: Option<[u8; 6]>) {
+    let log2 = |count: u8| u64::from(count.max(1).ilog2());
+    let has = |right| u64::from(attrs.access.contains(right));
+    let message = match service {
+        Service::Ud => 7 + attrs.path_mtu as u64,
+        _ => LOG_MSG_MAX,
+    };
+    for (field, value) in [
+        (qpc::PM_STATE, PmState::MIGRATED.0.into()),
+        (qpc::MTU, attrs.path_mtu as u64),
+        (qpc::LOG_MSG_MAX, message),
+        (qpc::REMOTE_QPN, attrs.dest_qpn.0.into()),
+        (qpc::LOG_ACK_REQ_FREQ, LOG_ACK_REQ_FREQ),
+        (qpc::LOG_SRA_MAX, log2(attrs.max_rd_atomic)),
+        (qpc::LOG_RRA_MAX, log2(attrs.max_dest_rd_atomic)),
+        (qpc::RETRY_COUNT, attrs.retry_cnt.into()),
+        (qpc::RNR_RETRY, attrs.rnr_retry.into()),
+        (qpc::NEXT_SEND_PSN, attrs.sq_psn.get().into()),
+        (qpc::NEXT_RCV_PSN, attrs.rq_psn.get().into()),
+        (qpc::RRE, has(Access::REMOTE_READ)),
+        (qpc::RWE, has(Access::REMOTE_WRITE)),
+        (qpc::RAE, has(Access::REMOTE_ATOMIC)),
+        (qpc::ATOMIC_MODE, has(Access::REMOTE_ATOMIC) * ATOMIC_IB),
+        (qpc::MIN_RNR_NAK, attrs.min_rnr_timer.into()),
+        (qpc::Q_KEY, attrs.qkey.into()),
+    ] {
+        field.set(context, value);
+    }
+    let path = qpc::PRIMARY_ADDRESS_PATH.of_mut(context);
+    ads::PKEY_INDEX.set(path, attrs.pkey_index.into());
+    ads::ACK_TIMEOUT.set(path, attrs.timeout.into());
+    ads::VHCA_PORT_NUM.set(path, attrs.port.into());
+    fill_path(path, &attrs.path, mac);
+}
+
+/// `mac`: of the peer on RoCE; `None` on InfiniBand.
+fn fill_path(path: &mut [u8], to: &AddressVector, mac: Option<[u8; 6]>) {
+    for (field, value) in [
+        (ads::MLID, to.src_path_bits.into()),
+        (ads::SRC_ADDR_INDEX, to.sgid_index.into()),
+        (ads::STAT_RATE, to.static_rate.into()),
+        (ads::HOP_LIMIT, to.hop_limit.into()),
+        (ads::TCLASS, to.traffic_class.into()),
+        (ads::FLOW_LABEL, to.flow_label.into()),
+    ] {
+        field.set(path, value);
+    }
+    ads::RGID_RIP.of_mut(path).copy_from_slice(&to.dgid);
+    if let Some([a, b, c, d, e, f]) = mac {
+        ads::RMAC_47_32.set(path, u16::from_be_bytes([a, b]).into());
+        ads::RMAC_31_0.set(path, u32::from_be_bytes([c, d, e, f]).into());
+        ads::ETH_PRIO.set(path, (to.sl & 7).into());
+        ads::DSCP.set(path, (to.traffic_class >> 2).into());
+    } else {
+        ads::GRH.set(path, to.is_global.into());
+        ads::RLID.set(path, to.dst.lid.into());
+        ads::SL.set(path, to.sl.into());
+    }
+}

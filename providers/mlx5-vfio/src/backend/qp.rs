@@ -1,0 +1,163 @@
+//! Queue pairs: creation, queries, destruction (PRM "Queue Pair Context"; Linux `hw/mlx5/qp.c`,
+//! `_create_user_qp`).
+
+use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
+use uverbs_mlx5_prm::cmd::qp::{
+    create_qp_in, create_qp_out, destroy_qp_in, qpc, query_qp_in, query_qp_out,
+};
+use uverbs_mlx5_prm::context::{PmState, QpState as PrmState, ServiceType};
+
+use super::{Firmware, SHORT, unsupported};
+use uverbs_front::backend::context::{QpAttrs, QpContext, QpState, Service};
+use uverbs_front::backend::error::{HcaError, Noun};
+use uverbs_front::backend::number::Qpn;
+use uverbs_front::backend::psn::Psn;
+use uverbs_front::backend::region::Region;
+
+/// Log2 of the unit of `log_rq_stride`, 16 bytes.
+const STRIDE_SHIFT: u64 = 4;
+/// Values of `rq_type` (Linux `include/linux/mlx5/qp.h`, `MLX5_*_RQ`).
+const REGULAR_RQ: u64 = 0;
+const SHARED_RQ: u64 = 1;
+const NO_RQ: u64 = 3;
+
+/// A queue pair.
+#[derive(Debug)]
+pub(super) struct Qp {
+    pub(super) service: Service,
+    /// Attributes that modifies set.
+    pub(super) attrs: QpAttrs,
+}
+
+/// Code of a service.
+fn code(service: Service) -> Result<ServiceType, HcaError> {
+    Ok(match service {
+        Service::Rc => ServiceType::RC,
+        Service::Uc => ServiceType::UC,
+        Service::Ud => ServiceType::UD,
+        Service::Xrc => ServiceType::XRC,
+        Service::Dci => ServiceType::DCI,
+        Service::Umr => ServiceType::REG_UMR,
+        // Created by another command.
+        Service::Dct => return Err(unsupported("a target as a queue pair")),
+        Service::Raw => return Err(unsupported("raw packets, which are not yet over VFIO")),
+    })
+}
+
+/// The memory of both rings: the send ring follows the receive ring (`qp->sq.offset`).
+fn rings(context: &QpContext) -> Result<Option<Region>, HcaError> {
+    let rq = context.rq.as_ref().map(|rq| &rq.region);
+    let sq = context.sq.as_ref().map(|sq| &sq.region);
+    match (rq, sq) {
+        (Some(&Region::Flat { addr, len }), Some(&Region::Flat { addr: next, len: more }))
+            if addr.checked_add(len) == Some(next) =>
+        {
+            Ok(Some(Region::Flat { addr, len: len + more }))
+        }
+        (Some(_), Some(_)) => Err(unsupported("rings that are apart")),
+        (rq, sq) => Ok(rq.or(sq).cloned()),
+    }
+}
+
+impl Firmware {
+    pub(super) fn qp(&self, qpn: Qpn) -> Result<&Qp, HcaError> {
+        self.qps.get(&qpn).ok_or(HcaError::BadHandle { noun: Noun::Qp, number: qpn.0 })
+    }
+
+    pub(super) fn make_qp(&mut self, context: &QpContext) -> Result<Qpn, HcaError> {
+        let service = code(context.service)?;
+        let pd = self.pd(context.pd)?;
+        let ring = rings(context)?.map(|rings| self.ring(&rings)).transpose()?;
+        let record = match ring {
+            Some(_) => self.translate(context.doorbell_record, 8)?,
+            None => 0,
+        };
+        let rq_type = match (&context.rq, context.srq) {
+            (Some(_), _) => REGULAR_RQ,
+            (None, Some(_)) => SHARED_RQ,
+            (None, None) => NO_RQ,
+        };
+        let mut input = vec![0; create_qp_in::SIZE];
+        let qpc = create_qp_in::QPC.of_mut(&mut input);
+        for (field, value) in [
+            (qpc::ST, service.0.into()),
+            (qpc::PM_STATE, PmState::MIGRATED.0.into()),
+            (qpc::PD, pd.into()),
+            (qpc::RQ_TYPE, rq_type),
+            (qpc::SRQN_RMPN_XRQN, context.srq.map_or(0, |srq| srq.0).into()),
+            (qpc::NO_SQ, context.sq.is_none().into()),
+            (qpc::UAR_PAGE, self.function.uar().into()),
+            (qpc::USER_INDEX, context.user_index.into()),
+            (qpc::CQN_SND, context.send_cq.0.into()),
+            (qpc::CQN_RCV, context.recv_cq.0.into()),
+            (qpc::DBR_ADDR, record),
+            (qpc::COUNTER_SET_ID, context.counter_set.into()),
+            (qpc::CS_REQ, [0, 0x11, 0x22][usize::from(context.scatter.requester / 32).min(2)]),
+            (qpc::CS_RES, u64::from(context.scatter.responder / 32).min(2)),
+        ] {
+            field.set(qpc, value);
+        }
+        if context.xrcd != 0 || context.service == Service::Xrc && context.sq.is_none() {
+            let xrcd = self.xrcd(context.xrcd)?;
+            qpc::XRCD.set(qpc, xrcd.into());
+        }
+        if let Some(rq) = &context.rq {
+            qpc::LOG_RQ_SIZE.set(qpc, rq.log_entries.into());
+            qpc::LOG_RQ_STRIDE.set(qpc, u64::from(rq.stride_shift) - STRIDE_SHIFT);
+        }
+        if let Some(sq) = &context.sq {
+            qpc::LOG_SQ_SIZE.set(qpc, sq.log_wqebbs.into());
+        }
+        if let Some(streams) = context.streams {
+            qpc::LOG_NUM_DCI_STREAM_CHANNELS.set(qpc, streams.log_channels.into());
+            qpc::LOG_NUM_DCI_ERRORED_STREAMS.set(qpc, streams.log_errored.into());
+        }
+        if let Some(qpn) = context.deth_sqpn {
+            qpc::DETH_SQPN.set(qpc, qpn.0.into());
+        }
+        if let Some(ring) = ring {
+            qpc::PAGE_OFFSET.set(qpc, ring.page_offset);
+            input.extend(ring.pages);
+        }
+        let outlen = create_qp_out::SIZE;
+        let output = self.create(CmdOpcode::CREATE_QP, &input, outlen, Noun::Qp)?;
+        let qpn = Qpn(create_qp_out::QPN.get32(&output));
+        let attrs = QpAttrs::default();
+        self.qps.insert(qpn, Qp { service: context.service, attrs });
+        Ok(qpn)
+    }
+
+    /// State and next PSNs by the firmware; the rest is as modifies set it.
+    pub(super) fn ask_qp(&self, qpn: Qpn) -> Result<(QpState, QpAttrs), HcaError> {
+        let mut attrs = self.qp(qpn)?.attrs;
+        let mut input = [0; SHORT];
+        query_qp_in::QPN.set(&mut input, qpn.0.into());
+        let (outlen, object) = (query_qp_out::SIZE, (Noun::Qp, qpn.0));
+        let output = self.run(CmdOpcode::QUERY_QP, 0, &input, outlen, object)?;
+        let qpc = query_qp_out::QPC.of(&output);
+        attrs.sq_psn = Psn::new(qpc::NEXT_SEND_PSN.get32(qpc));
+        attrs.rq_psn = Psn::new(qpc::NEXT_RCV_PSN.get32(qpc));
+        let told = PrmState(qpc::STATE.get(qpc) as u8);
+        attrs.sq_draining = told == PrmState::SQ_DRAINING;
+        let state = match told {
+            PrmState::RST => QpState::Reset,
+            PrmState::INIT => QpState::Init,
+            PrmState::RTR => QpState::Rtr,
+            PrmState::RTS => QpState::Rts,
+            PrmState::SQER => QpState::Sqe,
+            PrmState::SQD | PrmState::SQ_DRAINING => QpState::Sqd,
+            PrmState::ERR => QpState::Err,
+            other => {
+                return Err(HcaError::BadParam { what: "state", value: other.0.into() });
+            }
+        };
+        Ok((state, attrs))
+    }
+
+    pub(super) fn end_qp(&mut self, qpn: Qpn) -> Result<(), HcaError> {
+        self.qp(qpn)?;
+        self.destroy(CmdOpcode::DESTROY_QP, destroy_qp_in::QPN, (Noun::Qp, qpn.0))?;
+        self.qps.remove(&qpn);
+        Ok(())
+    }
+}

@@ -1,0 +1,272 @@
+//! A function as an RDMA device: its door answers what `/dev/infiniband/uverbsN` answers.
+//!
+//! The front keeps handles and states; the function's commands do the work ([`crate::backend`]).
+//! One lock serializes them. A program's doorbells are stores into pages of this process; whoever
+//! has the lock passes them on: a command, a program that polls and finds nothing, or the driver's
+//! thread, which looks again after at most [`LONGEST_NAP`].
+//!
+//! # Safety
+//!
+//! One unsafe operation: opening a door of the front, for whose device this file speaks.
+#![allow(unsafe_code, reason = "opening a door promises what the device does with memory")]
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::time::{Duration, Instant};
+
+use uverbs_core::Errno;
+use uverbs_core::doors::{DeviceRecord, DeviceSource, UverbsDoor, traced};
+use uverbs_core::memory::pages::Pages;
+use uverbs_core::memory::per_process::PerProcess;
+use uverbs_core::memory::process::Process;
+use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
+
+use crate::backend::{Firmware, config, host};
+use crate::device::Limits;
+use crate::dma::Dma;
+use crate::error::Error;
+use crate::function::Function;
+use crate::tick::Tick;
+use crate::transport::vfio::Vfio;
+use crate::transport::vfio_user::VfioUser;
+use uverbs_front::cm::Manager;
+use uverbs_front::door::{Door, Runner};
+
+/// Pause of the driver's thread after work, and the longest after idle looks, each twice the last.
+const FIRST_NAP: Duration = Duration::from_micros(20);
+const LONGEST_NAP: Duration = Duration::from_millis(1);
+/// Slices of work in one turn of the thread.
+const SLICES: usize = 64;
+
+type Kernel = uverbs_front::Kernel<Firmware>;
+
+/// The front with its function.
+struct Core {
+    kernel: Mutex<Kernel>,
+    start: Instant,
+    /// The function is being closed.
+    closes: AtomicBool,
+    /// Looks of the thread that found no work.
+    idle: AtomicU32,
+}
+
+impl Core {
+    fn lock(&self) -> MutexGuard<'_, Kernel> {
+        self.kernel.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn try_lock(&self) -> Option<MutexGuard<'_, Kernel>> {
+        match self.kernel.try_lock() {
+            Ok(kernel) => Some(kernel),
+            Err(TryLockError::Poisoned(kernel)) => Some(kernel.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Runs a slice of work; true if there was some.
+    fn step(&self, kernel: &mut Kernel, helps: bool) -> bool {
+        let busy = kernel.step(self.start.elapsed(), helps);
+        if let Some(up) = kernel.device.hca.take_link() {
+            kernel.set_link(up);
+        }
+        kernel.flush_events();
+        busy
+    }
+
+    /// Runs slices on a program's thread, unless another thread works.
+    fn help(&self) {
+        if let Some(mut kernel) = self.try_lock() {
+            self.step(&mut kernel, true);
+        }
+    }
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Core").finish_non_exhaustive()
+    }
+}
+
+impl Tick for Core {
+    fn tick(&self) -> Option<Duration> {
+        let Some(mut kernel) = self.try_lock() else { return Some(FIRST_NAP) };
+        let busy = (0..SLICES).take_while(|_| self.step(&mut kernel, false)).count() > 0;
+        // Without a context there are no doorbells.
+        kernel.contexts().next()?;
+        let idle = if busy { 0 } else { self.idle.load(Ordering::Relaxed).saturating_add(1) };
+        self.idle.store(idle, Ordering::Relaxed);
+        Some(FIRST_NAP.saturating_mul(1 << idle.min(8)).min(LONGEST_NAP))
+    }
+
+    fn failed(&self) {
+        // Whoever closes the function has the lock, and waits for this thread.
+        while !self.closes.load(Ordering::SeqCst) {
+            if let Some(mut kernel) = self.try_lock() {
+                kernel.unplug();
+                return kernel.flush_events();
+            }
+            std::thread::sleep(FIRST_NAP);
+        }
+    }
+}
+
+/// State that doors and handles of a device share.
+struct Shared {
+    core: Arc<Core>,
+    dma: Arc<Dma>,
+    record: DeviceRecord,
+    process: Process,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if self.process.is_current() {
+            self.core.closes.store(true, Ordering::SeqCst);
+            self.core.lock().device.hca.close();
+        } else {
+            // The copy of a forked child, whose lock may be held for ever.
+            std::mem::forget(Arc::clone(&self.core));
+        }
+    }
+}
+
+/// A function as an RDMA device of this process. Clones are the same device; the function is closed
+/// and reset with the last of them and the last door.
+#[derive(Clone)]
+pub struct Hca {
+    shared: Arc<Shared>,
+}
+
+/// Functions of this process that were opened by name.
+static OPEN: PerProcess<Vec<(String, Weak<Shared>)>> = PerProcess::new();
+
+impl Hca {
+    /// Makes a device of a function. `name` is its name among RDMA devices.
+    ///
+    /// # Errors
+    ///
+    /// The failed query of the port, or a failed command.
+    pub fn new(function: Function, name: &str) -> Result<Self, Error> {
+        let config = config(&function)?;
+        let mut record = DeviceRecord::new(name, RDMA_DRIVER_MLX5);
+        record.node_guid = config.guid;
+        record.node_type = 1;
+        record.port_count = 1;
+        let (dma, device) = (Arc::clone(function.dma()), Arc::clone(function.device()));
+        let manager = Manager::new(host(&config));
+        let kernel =
+            Kernel::new(uverbs_front::Device::new(config, manager, Firmware::new(function)));
+        let core = Arc::new(Core {
+            kernel: Mutex::new(kernel),
+            start: Instant::now(),
+            closes: AtomicBool::new(false),
+            idle: AtomicU32::new(0),
+        });
+        let ticks: Arc<dyn Tick> = core.clone();
+        device.set_tick(Arc::downgrade(&ticks));
+        let process = Process::current();
+        Ok(Self { shared: Arc::new(Shared { core, dma, record, process }) })
+    }
+}
+
+impl Hca {
+    /// Opens the function `vfio:ADDRESS` or `vfio-user:PATH` as a device; `None` for other names.
+    /// A function that is open in this process is not opened again. sysfs is at `SYSFS_PATH`, or
+    /// `/sys`.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Result<Self, Error>> {
+        let mut open = OPEN.lock();
+        open.retain(|(_, device)| device.strong_count() != 0);
+        if let Some((_, device)) = open.iter().find(|(known, _)| known == name)
+            && let Some(shared) = device.upgrade()
+        {
+            return Some(Ok(Self { shared }));
+        }
+        let function = if let Some(path) = name.strip_prefix("vfio-user:") {
+            let transport = VfioUser::connect(Path::new(path));
+            transport.and_then(|transport| Function::open(transport, Limits::default()))
+        } else {
+            let address = name.strip_prefix("vfio:")?;
+            let sysfs = std::env::var_os("SYSFS_PATH").map_or_else(|| "/sys".into(), PathBuf::from);
+            let transport = Vfio::open(&sysfs, address);
+            transport.and_then(|transport| Function::open(transport, Limits::default()))
+        };
+        let made = function.and_then(|function| Self::new(function, name));
+        Some(made.inspect(|made| open.push((name.to_owned(), Arc::downgrade(&made.shared)))))
+    }
+}
+
+impl DeviceSource for Hca {
+    fn record(&self) -> &DeviceRecord {
+        &self.shared.record
+    }
+
+    fn open(&self) -> Result<Arc<dyn UverbsDoor>, Errno> {
+        if !self.shared.process.is_current() {
+            return Err(Errno::ENODEV);
+        }
+        // SAFETY: the front's objects reach memory by areas alone, and no longer after the firmware
+        // answered the destruction. An area that a refusal leaves in use stays allocated until the
+        // function is reset. A failed device is removed only when it makes no more DMA
+        // (`Device::is_silent`); before that each destruction fails. One lock leads to the front.
+        let door = unsafe { Door::open(Opener(Arc::clone(&self.shared))) }?;
+        Ok(traced(&self.shared.record.name, door))
+    }
+
+    fn pkey(&self, port: u8, index: u16) -> Result<u16, Errno> {
+        let kernel = self.shared.core.lock();
+        let config = &kernel.device.config;
+        match port == 1 && index < config.pkey_table_len {
+            true => Ok(config.pkey(index)),
+            false => Err(Errno::ENOENT),
+        }
+    }
+}
+
+impl fmt::Debug for Hca {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hca").field("record", &self.shared.record).finish_non_exhaustive()
+    }
+}
+
+/// Device of a door.
+struct Opener(Arc<Shared>);
+
+impl Runner for Opener {
+    type Device = Firmware;
+
+    fn change<T>(&self, act: impl FnOnce(&mut Kernel) -> T) -> T {
+        act(&mut self.0.core.lock())
+    }
+
+    fn look<T>(&self, act: impl FnOnce(&Kernel) -> T) -> T {
+        act(&self.0.core.lock())
+    }
+
+    fn memory(&self, len: usize) -> Option<Pages> {
+        self.0.dma.area(len).ok()
+    }
+
+    fn takes_any_memory(&self) -> bool {
+        false
+    }
+
+    fn progress(&self) {
+        self.0.core.help();
+        std::thread::yield_now();
+    }
+
+    fn wants_progress(&self) -> bool {
+        true
+    }
+
+    fn will_sleep(&self) {
+        self.0.core.help();
+    }
+
+    fn leave(&self) {
+        std::mem::forget(Arc::clone(&self.0));
+    }
+}

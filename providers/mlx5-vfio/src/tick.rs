@@ -1,0 +1,12 @@
+//! Work of the driver's thread beyond events: doorbells, and the front's part of events.
+
+use std::fmt;
+use std::time::Duration;
+
+/// More work for the driver's thread.
+pub(crate) trait Tick: Send + Sync + fmt::Debug {
+    /// Does a turn of work. Returns the longest pause until the next; `None`: until the next event.
+    fn tick(&self) -> Option<Duration>;
+    /// Called once, after the device's first failure, when it makes no more DMA.
+    fn failed(&self);
+}

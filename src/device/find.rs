@@ -50,7 +50,7 @@ pub fn devices() -> Result<Vec<Device>, Error> {
 
 /// The process's own software device of that name, if there is such a name.
 pub(crate) fn embedded(name: &str) -> Option<Result<Device, Error>> {
-    let made = software_hca(name).or_else(|| software_efa(name))?;
+    let made = software_hca(name).or_else(|| software_efa(name)).or_else(|| function(name))?;
     Some(made.map_err(|error| {
         let errno = match error.kind() {
             // Errors with a custom text carry no OS error number.
@@ -81,6 +81,17 @@ fn software_efa(name: &str) -> Option<io::Result<Device>> {
 
 #[cfg(not(feature = "softefa"))]
 fn software_efa(_: &str) -> Option<io::Result<Device>> {
+    None
+}
+
+#[cfg(feature = "vfio")]
+fn function(name: &str) -> Option<io::Result<Device>> {
+    let made = uverbs_mlx5_vfio::Hca::named(name)?;
+    Some(made.map(|hca| Device::from_source(Arc::new(hca))).map_err(io::Error::from))
+}
+
+#[cfg(not(feature = "vfio"))]
+fn function(_: &str) -> Option<io::Result<Device>> {
     None
 }
 

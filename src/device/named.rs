@@ -91,7 +91,9 @@ fn is_none(error: &Error) -> bool {
 /// - `softhfi0`, `softhfi1` and `softhfi@127.0.0.2` are devices of Omni-Path, which
 ///   [`Any`](crate::Any) opens with the feature `any-rdmavt`;
 /// - `softefa`, `softefa@127.0.0.2`, `softefa0` and `softefa1` are Elastic Fabric Adapters with the
-///   same reach (feature `softefa`).
+///   same reach (feature `softefa`);
+/// - `vfio:0000:65:00.2` and `vfio-user:/path` are ConnectX functions that this process drives
+///   without a kernel driver (feature `vfio`).
 ///
 /// `near:PLACE` is the device of [`near`](crate::near): `near:eth0`, `near:cpu:3`.
 ///

@@ -181,6 +181,11 @@ fn is_on_udp(name: &str) -> bool {
     ON_UDP.iter().any(|prefix| name.starts_with(prefix))
 }
 
+/// Returns true for a PCI function without a kernel driver.
+fn is_function(name: &str) -> bool {
+    ["vfio:", "vfio-user:"].iter().any(|prefix| name.starts_with(prefix))
+}
+
 fn named(name: &str) -> Result<Two, Error> {
     match of_kernel(name) {
         Ok(device) => Ok(loopback(device)),
@@ -190,7 +195,9 @@ fn named(name: &str) -> Result<Two, Error> {
             let [client, server] = EFA.map(uverbs::device);
             Ok(Two { client: client?, server: server?, embedded: true })
         }
-        Err(uverbs::Error::NoSuchDevice { .. }) if name.starts_with(SHARED_EFA) => {
+        Err(uverbs::Error::NoSuchDevice { .. })
+            if name.starts_with(SHARED_EFA) || is_function(name) =>
+        {
             Ok(loopback(uverbs::device(name)?))
         }
         Err(uverbs::Error::NoSuchDevice { .. }) if is_on_udp(name) || is_of_process(name) => {

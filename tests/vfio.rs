@@ -1,0 +1,214 @@
+//! ConnectX functions without a kernel driver, on softhca's vfio-user server in another process. No
+//! privileges are needed.
+#![allow(unsafe_code, reason = "a registration of the program's own memory is refused")]
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{LIMIT, Side, impatient, local, pair_on, pattern, this_program};
+use uverbs::event::AsyncEventKind;
+use uverbs::{AccessFlags, Completed, Device, Errno, Error, Local, Status};
+use uverbs_softhca::pci::PciOptions;
+use uverbs_softhca::vfio_user::Server;
+use uverbs_softhca::wire::Fabric;
+
+/// Folder of the server's sockets, and socket of a client's function, set for their processes.
+const SERVER: &str = "UVERBS_TEST_VFIO_SERVER";
+const CLIENT: &str = "UVERBS_TEST_VFIO_CLIENT";
+/// Names of the two sockets.
+const SOCKETS: [&str; 2] = ["a", "b"];
+
+/// The server's process: two functions on one fabric.
+#[test]
+fn server() {
+    let Some(folder) = std::env::var_os(SERVER).map(PathBuf::from) else { return };
+    let fabric = Fabric::default();
+    std::thread::scope(|scope| {
+        for (number, name) in (1..).zip(SOCKETS) {
+            let hidden = folder.join("hidden").join(name);
+            let listener = UnixListener::bind(&hidden).unwrap();
+            let options = PciOptions { number, ..PciOptions::default() };
+            let mut server = Server::on(&fabric, &options).unwrap();
+            // The tests wait for the file of a socket that listens.
+            std::fs::rename(&hidden, folder.join(name)).unwrap();
+            scope.spawn(move || while server.serve_one(&listener).is_ok() {});
+        }
+    });
+}
+
+/// Two functions, served by another process that ends with this value.
+struct Machine {
+    process: Child,
+    folder: tempfile::TempDir,
+}
+
+impl Machine {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("hidden")).unwrap();
+        let mut command = role("server", SERVER, folder.path());
+        let process = command.stdout(Stdio::null()).spawn().unwrap();
+        let start = Instant::now();
+        while SOCKETS.iter().any(|name| !folder.path().join(name).exists()) {
+            assert!(start.elapsed() < LIMIT);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Self { process, folder }
+    }
+
+    fn socket(&self, at: usize) -> PathBuf {
+        self.folder.path().join(SOCKETS[at])
+    }
+
+    fn device(&self, at: usize) -> Device {
+        device(&self.socket(at))
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Command that runs one test of this program, in a role.
+fn role(test: &str, variable: &str, value: &Path) -> Command {
+    let mut command = this_program();
+    command.args(["--exact", test, "--nocapture"]).env(variable, value).stdin(Stdio::null());
+    command
+}
+
+fn device(socket: &Path) -> Device {
+    uverbs::device(&format!("vfio-user:{}", socket.display())).unwrap()
+}
+
+/// Sends a message, which the other side takes.
+fn send(from: &mut Side, to: &mut Side, len: usize, seed: u8) {
+    to.expect(7, len);
+    let frame = from.filled(len, seed);
+    let mut batch = from.qp.batch();
+    batch.send(1, frame).unwrap();
+    batch.ring();
+    let received = to.done();
+    assert_eq!((received.id, received.result), (7, Ok(Completed::Recv)));
+    assert!(*received.frame.unwrap() == pattern(len, seed)[..]);
+    assert_eq!(from.done().result, Ok(Completed::Send));
+}
+
+/// Sends one message each way, and a WRITE.
+fn talk(one: &mut Side, other: &mut Side, len: usize, seed: u8) {
+    send(one, other, len, seed);
+    send(other, one, len, seed);
+    let memory = other.pd.expose(len, AccessFlags::REMOTE_WRITE).unwrap();
+    let frame = one.filled(len, seed);
+    let mut batch = one.qp.batch();
+    batch.write(2, frame, memory.remote(0)).unwrap();
+    batch.ring();
+    assert_eq!(one.done().result, Ok(Completed::Write));
+    let mut back = vec![0; len];
+    memory.read(0, &mut back).unwrap();
+    assert!(back == pattern(len, seed));
+}
+
+#[test]
+fn two_functions_of_one_process_talk() {
+    let machine = Machine::start();
+    let (a, b) = (machine.device(0), machine.device(1));
+    let (mut one, mut other) = pair_on(&a, &b, &local(), |builder| builder);
+    // Below a page, over pages, and more than the 2 MiB from which keys have large pages.
+    for (seed, len) in (0..).zip([1, 4096, 70_000, 5 << 20]) {
+        talk(&mut one, &mut other, len, seed);
+    }
+    // All is given back: the function is opened anew.
+    drop((one, other, a, b));
+    let (a, b) = (machine.device(0), machine.device(1));
+    let (mut one, mut other) = pair_on(&a, &b, &local(), |builder| builder);
+    talk(&mut one, &mut other, 64, 9);
+}
+
+/// Memory of the program's own does not reach the other process.
+#[test]
+fn memory_from_elsewhere_is_refused_by_name() {
+    let machine = Machine::start();
+    let context = machine.device(0).open().unwrap();
+    let pd = context.alloc_pd().unwrap();
+    let mut own = vec![0u8; 4096];
+    // SAFETY: the memory outlives the call, which registers nothing.
+    let refused = unsafe { pd.register(own.as_mut_ptr(), own.len(), AccessFlags::LOCAL_WRITE) };
+    assert_eq!(refused.unwrap_err().errno(), Some(Errno::EOPNOTSUPP));
+}
+
+/// The process that is killed: it connects, and polls for messages.
+#[test]
+fn client() {
+    let Some(socket) = std::env::var_os(CLIENT).map(PathBuf::from) else { return };
+    let mut side = Side::new(&device(&socket), &local(), |builder| builder);
+    println!("said {}", side.endpoint);
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    side.qp.connect(&line.trim().parse().unwrap()).unwrap();
+    println!("said ready");
+    loop {
+        side.expect(0, 4096);
+        side.wait();
+    }
+}
+
+/// A client that is killed in traffic leaves a function that the next client gets clean, and peers
+/// whose requests fail.
+#[test]
+fn a_killed_client_leaves_a_clean_function() {
+    use std::io::Write;
+    let machine = Machine::start();
+    let a = machine.device(0);
+    // A receive may come late, an answer may not.
+    let local = Local { rnr_retry: 7, ..impatient() };
+    let mut ours = Side::new(&a, &local, |builder| builder);
+    let mut command = role("client", CLIENT, &machine.socket(1));
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let mut said = lines.filter_map(|line| Some(line.split_once("said ")?.1.to_owned()));
+    ours.qp.connect(&said.next().unwrap().parse().unwrap()).unwrap();
+    writeln!(child.stdin.as_mut().unwrap(), "{}", ours.endpoint).unwrap();
+    assert_eq!(said.next().as_deref(), Some("ready"));
+    let mut send = |id| {
+        let frame = ours.filled(4096, id as u8);
+        let mut batch = ours.qp.batch();
+        batch.send(id, frame).unwrap();
+        batch.ring();
+        ours.wait()
+    };
+    for id in 0..50 {
+        assert!(send(id).result.is_ok());
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let failed = (50..).find_map(|id| send(id).result.err()).unwrap();
+    assert!(matches!(failed.status, Status::RetryExceeded), "{failed}");
+    drop(ours);
+    // The server resets the function when the connection ends.
+    let b = machine.device(1);
+    let (mut one, mut other) = pair_on(&a, &b, &common::local(), |builder| builder);
+    talk(&mut one, &mut other, 4096, 3);
+}
+
+/// A server that is gone is a device that is gone: one event, and EIO.
+#[test]
+fn a_killed_server_is_a_removed_device() {
+    let mut machine = Machine::start();
+    let (a, b) = (machine.device(0), machine.device(1));
+    let (mut one, mut other) = pair_on(&a, &b, &local(), |builder| builder);
+    talk(&mut one, &mut other, 64, 1);
+    machine.process.kill().unwrap();
+    machine.process.wait().unwrap();
+    let event = one.context.async_event(LIMIT).unwrap().expect("an event");
+    assert_eq!(event.kind, AsyncEventKind::DeviceFatal);
+    let error: Error = one.context.create_cq(4).unwrap_err();
+    assert_eq!(error.errno(), Some(Errno::EIO));
+    drop((one, other));
+}

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use common::{LIMIT, Side, impatient, local, pair_on, pattern, this_program};
 use uverbs::event::AsyncEventKind;
 use uverbs::{AccessFlags, Completed, Device, Errno, Error, Local, Status};
+use uverbs_softhca::LinkLayer;
 use uverbs_softhca::pci::PciOptions;
 use uverbs_softhca::vfio_user::Server;
 use uverbs_softhca::wire::Fabric;
@@ -18,6 +19,8 @@ use uverbs_softhca::wire::Fabric;
 /// Folder of the server's sockets, and socket of a client's function, set for their processes.
 const SERVER: &str = "UVERBS_TEST_VFIO_SERVER";
 const CLIENT: &str = "UVERBS_TEST_VFIO_CLIENT";
+/// Set if the server's ports are Ethernet.
+const ETHERNET: &str = "UVERBS_TEST_VFIO_ETHERNET";
 /// Names of the two sockets.
 const SOCKETS: [&str; 2] = ["a", "b"];
 
@@ -25,12 +28,14 @@ const SOCKETS: [&str; 2] = ["a", "b"];
 #[test]
 fn server() {
     let Some(folder) = std::env::var_os(SERVER).map(PathBuf::from) else { return };
+    let is_ethernet = std::env::var_os(ETHERNET).is_some();
+    let link = if is_ethernet { LinkLayer::Ethernet } else { LinkLayer::InfiniBand };
     let fabric = Fabric::default();
     std::thread::scope(|scope| {
         for (number, name) in (1..).zip(SOCKETS) {
             let hidden = folder.join("hidden").join(name);
             let listener = UnixListener::bind(&hidden).unwrap();
-            let options = PciOptions { number, ..PciOptions::default() };
+            let options = PciOptions { number, link, ..PciOptions::default() };
             let mut server = Server::on(&fabric, &options).unwrap();
             // The tests wait for the file of a socket that listens.
             std::fs::rename(&hidden, folder.join(name)).unwrap();
@@ -47,9 +52,14 @@ struct Machine {
 
 impl Machine {
     fn start() -> Self {
+        Self::with(|_| {})
+    }
+
+    fn with(change: impl FnOnce(&mut Command)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("hidden")).unwrap();
         let mut command = role("server", SERVER, folder.path());
+        change(&mut command);
         let process = command.stdout(Stdio::null()).spawn().unwrap();
         let start = Instant::now();
         while SOCKETS.iter().any(|name| !folder.path().join(name).exists()) {
@@ -128,6 +138,15 @@ fn two_functions_of_one_process_talk() {
     let (a, b) = (machine.device(0), machine.device(1));
     let (mut one, mut other) = pair_on(&a, &b, &local(), |builder| builder);
     talk(&mut one, &mut other, 64, 9);
+}
+
+/// The link-local GIDs come from the ports' MAC addresses.
+#[test]
+fn two_functions_talk_over_roce() {
+    let machine = Machine::with(|server| _ = server.env(ETHERNET, "1"));
+    let (a, b) = (machine.device(0), machine.device(1));
+    let (mut one, mut other) = pair_on(&a, &b, &local(), |builder| builder);
+    talk(&mut one, &mut other, 70_000, 5);
 }
 
 /// Memory of the program's own does not reach the other process.

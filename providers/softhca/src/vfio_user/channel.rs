@@ -1,16 +1,21 @@
 //! Socket of a client: messages, and descriptors that come with them. The client chooses these, so
 //! a [`Closer`] closes all of them, and also the socket, which may contain more.
+//!
+//! The server has commands of its own, which read and write the client's memory. What the client
+//! commands before its reply arrives waits in a queue.
 
+use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::message::Header;
+use super::message::{Header, flag};
 use crate::closer::{Closer, Connection, Foreign};
 use crate::descriptors;
 
@@ -20,8 +25,11 @@ const MESSAGE: Duration = Duration::from_secs(10);
 const CLOSING: Duration = Duration::from_millis(100);
 /// Maximum descriptors of a message (QEMU's own limit is 16).
 const MAX_FDS: usize = 16;
+/// Maximum messages that wait while the server has a command of its own.
+const MAX_WAITING: usize = 4096;
 
 /// A message and its descriptors.
+#[derive(Debug)]
 pub(super) struct Message {
     pub(super) header: Header,
     pub(super) body: Vec<u8>,
@@ -29,10 +37,21 @@ pub(super) struct Message {
 }
 
 /// A client's socket.
+#[derive(Debug)]
 pub(super) struct Channel {
     socket: Connection,
     closer: Closer,
     limit: Duration,
+    asked: Mutex<Asked>,
+}
+
+/// Commands of the server, and of the client meanwhile.
+#[derive(Debug, Default)]
+struct Asked {
+    id: u16,
+    waiting: VecDeque<Message>,
+    /// A command failed, so the stream has no known position.
+    broken: bool,
 }
 
 impl AsFd for Channel {
@@ -49,11 +68,73 @@ impl Channel {
     fn with_limit(socket: UnixStream, closer: &Closer, limit: Duration) -> io::Result<Self> {
         let (socket, closer) = (closer.connection(socket), closer.clone());
         socket.set_nonblocking(true)?;
-        Ok(Self { socket, closer, limit })
+        Ok(Self { socket, closer, limit, asked: Mutex::default() })
+    }
+
+    fn asked(&self) -> MutexGuard<'_, Asked> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True if [`Channel::receive`] has an outcome without a look at the socket.
+    pub(super) fn is_ready(&self) -> bool {
+        let asked = self.asked();
+        asked.broken || !asked.waiting.is_empty()
+    }
+
+    /// Receives a command, which has begun; `None` if the client has left.
+    pub(super) fn receive(&self) -> io::Result<Option<Message>> {
+        let mut asked = self.asked();
+        if asked.broken {
+            return Err(broken("a command of the server failed"));
+        }
+        if let Some(message) = asked.waiting.pop_front() {
+            return Ok(Some(message));
+        }
+        match self.next()? {
+            Some(message) if !message.header.is_command() => Err(broken("a reply to no command")),
+            message => Ok(message),
+        }
+    }
+
+    /// Sends a command to the client, and returns the body of its reply; `None` if it refused, or
+    /// if an earlier command failed.
+    pub(super) fn ask(&self, command: u16, body: &[u8]) -> Option<Vec<u8>> {
+        let mut asked = self.asked();
+        if asked.broken {
+            return None;
+        }
+        let reply = self.reply(&mut asked, command, body);
+        asked.broken = reply.is_err();
+        reply.ok().flatten()
+    }
+
+    fn reply(&self, asked: &mut Asked, command: u16, body: &[u8]) -> io::Result<Option<Vec<u8>>> {
+        asked.id = asked.id.wrapping_add(1);
+        let size = (size_of::<Header>() + body.len()) as u32;
+        let header = Header { id: asked.id, command, size, flags: flag::COMMAND, error: 0 };
+        self.send(&[header.as_bytes(), body].concat())?;
+        let until = Instant::now() + self.limit;
+        loop {
+            if Instant::now() >= until {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.wait(io::ErrorKind::WouldBlock.into(), PollFlags::POLLIN, until)?;
+            let message = self.next()?.ok_or(io::ErrorKind::UnexpectedEof)?;
+            if message.header.is_command() {
+                if asked.waiting.len() == MAX_WAITING {
+                    return Err(broken("too many commands before a reply"));
+                }
+                asked.waiting.push_back(message);
+            } else if (message.header.id, message.header.command) != (asked.id, command) {
+                return Err(broken("a reply to another command"));
+            } else {
+                return Ok((message.header.flags & flag::ERROR == 0).then_some(message.body));
+            }
+        }
     }
 
     /// Receives a message, which has begun; `None` if the client has left.
-    pub(super) fn receive(&self) -> io::Result<Option<Message>> {
+    fn next(&self) -> io::Result<Option<Message>> {
         let until = Instant::now() + self.limit;
         let (mut header, mut fds) = (Header::new_zeroed(), Vec::new());
         match self.fill(header.as_mut_bytes(), &mut fds, until)? {

@@ -14,8 +14,8 @@ use zerocopy::IntoBytes;
 
 use super::Server;
 use super::message::{
-    DeviceInfo, DmaMap, DmaUnmap, Header, IrqInfo, IrqSet, Region, RegionInfo, Version, command,
-    flag, split,
+    DeviceInfo, DmaMap, DmaUnmap, Header, IrqInfo, IrqSet, Region, RegionInfo, Transfer, Version,
+    command, flag, split,
 };
 use super::session::Session;
 use crate::feed::Feed;
@@ -38,23 +38,53 @@ pub(crate) fn clients(data: &[u8]) {
     server.cable.replug();
     std::thread::scope(|scope| {
         // The session's thread sends; a second thread reads replies, which may be longer than the
-        // socket's buffer.
+        // socket's buffer, and answers the session's own commands.
         let reader = scope.spawn(|| {
             let mut answers = Vec::new();
             // A session that leaves bytes unread resets the connection; earlier replies are
             // complete.
-            let _ = (&there).read_to_end(&mut answers);
+            while let Some(answer) = receive(&there) {
+                answers.extend(answer);
+            }
             answers
         });
         let sent = talk(&mut server, here, &there, &mut feed, &mut pipes);
+        // Closes the socket.
+        server.leave();
         check(&sent, &reader.join().expect("it only reads"));
     });
-    server.leave();
     assert_eq!(server.memory.check(), 0, "memory of a client that has gone");
     assert_eq!(config(&server), fresh);
     for mut pipe in pipes {
         // An open pipe would block here for ever.
         assert!(pipe.read_to_end(&mut Vec::new()).is_ok_and(|bytes| bytes % 8 == 0));
+    }
+}
+
+/// Receives the next reply. Commands of the session before it are answered: an odd page number is
+/// refused.
+fn receive(mut there: &UnixStream) -> Option<Vec<u8>> {
+    loop {
+        let mut header = Header::default();
+        there.read_exact(header.as_mut_bytes()).ok()?;
+        let mut body = vec![0; header.size as usize - size_of::<Header>()];
+        there.read_exact(&mut body).ok()?;
+        if !header.is_command() {
+            return Some([header.as_bytes(), &body].concat());
+        }
+        let (transfer, _) = split::<Transfer>(&body).expect("a transfer");
+        let refuses = transfer.address / PAGE % 2 == 1;
+        let len = match header.command {
+            _ if refuses => 0,
+            command::DMA_READ => size_of::<Transfer>() + transfer.count as usize,
+            _ => size_of::<Transfer>(),
+        };
+        body.resize(len, 0xa5);
+        let flags = flag::REPLY | if refuses { flag::ERROR } else { 0 };
+        let size = (size_of::<Header>() + len) as u32;
+        let reply = Header { size, flags, error: refuses.into(), ..header };
+        // Nobody else sends now: the session waits for this reply.
+        send(there, &[reply.as_bytes(), &body].concat(), &[]);
     }
 }
 
@@ -94,7 +124,7 @@ fn talk(
             _ => (0..feed.below(MAX_FDS + 2)).map(|_| descriptor(feed, pipes)).collect(),
         };
         send(there, &[header.as_bytes(), &body].concat(), &fds);
-        let (count, is_message) = (fds.len(), header.body().is_some());
+        let (count, is_message) = (fds.len(), header.body().is_some() && header.is_command());
         drop(fds);
         match session.message() {
             Ok(goes_on) => assert!(goes_on && is_message && count <= MAX_FDS),

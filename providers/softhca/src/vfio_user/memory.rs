@@ -1,4 +1,5 @@
-//! Memory of the guest: parts of files that the client passed, mapped here.
+//! Memory of the guest: parts of files that the client passed, mapped here, and ranges without a
+//! file, which the client reads and writes for the device (DMA_READ, DMA_WRITE).
 //!
 //! An access reaches memory only through a mapping that contains it, so a guest's addresses lead
 //! nowhere else. A part is mapped until the client unmaps it. A file must be a memfd that cannot
@@ -7,13 +8,16 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use memmap2::{MmapOptions, MmapRaw};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::stat::fstat;
 use nix::sys::statfs::{HUGETLBFS_MAGIC, fstatfs};
+use zerocopy::IntoBytes;
 
+use super::channel::Channel;
+use super::message::{MAX_TRANSFER, Transfer, command, split};
 use crate::hca::{Dma, DmaFault};
 use crate::memory::ProcessDma;
 
@@ -22,12 +26,16 @@ const MAX_MAPPINGS: usize = 4096;
 /// Maximum bytes of all mappings. An empty file may be as long as the address space, which the
 /// process needs for other mappings.
 const MAX_BYTES: usize = 1 << 42;
+/// Maximum bytes of a transfer by the client.
+const MOST: usize = MAX_TRANSFER as usize;
 
 /// Guest physical memory: mappings by address.
 #[derive(Debug, Default)]
 pub(super) struct GuestMemory {
     /// Sorted by address, without overlaps.
     mappings: RwLock<Vec<Mapping>>,
+    /// Serves ranges without a file.
+    client: RwLock<Option<Arc<Channel>>>,
 }
 
 #[derive(Debug)]
@@ -36,7 +44,17 @@ struct Mapping {
     len: u64,
     /// Offset of this part in `map`: a partial unmap keeps the whole mapping.
     start: u64,
-    map: std::sync::Arc<MmapRaw>,
+    /// `None` if the client serves the range.
+    map: Option<Arc<MmapRaw>>,
+}
+
+/// Where a part of an access is.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// In this process, at this address.
+    Here(u64),
+    /// With the client, at this address of the guest.
+    There(u64),
 }
 
 impl Mapping {
@@ -69,11 +87,30 @@ impl GuestMemory {
             return Err(invalid("a file shorter than its range"));
         }
         let map = MmapOptions::new().offset(offset).len(size).map_raw(file.as_fd().as_raw_fd())?;
+        self.insert(Mapping { iova, len, start: 0, map: Some(map.into()) })
+    }
+
+    /// Maps `len` bytes that the client serves at guest address `iova`, as [`GuestMemory::map`].
+    pub(super) fn map_served(&self, iova: u64, len: u64) -> io::Result<()> {
+        let invalid = |what| io::Error::new(io::ErrorKind::InvalidInput, what);
+        if len == 0 {
+            return Err(invalid("an empty range"));
+        }
+        iova.checked_add(len).ok_or(invalid("a range beyond the end"))?;
+        self.insert(Mapping { iova, len, start: 0, map: None })
+    }
+
+    fn insert(&self, new: Mapping) -> io::Result<()> {
         let mut mappings = self.mappings.write().unwrap_or_else(PoisonError::into_inner);
-        let mut kept = Self::without(&mappings, iova, len);
-        let at = kept.partition_point(|mapping| mapping.iova < iova);
-        kept.insert(at, Mapping { iova, len, start: 0, map: map.into() });
+        let mut kept = Self::without(&mappings, new.iova, new.len);
+        let at = kept.partition_point(|mapping| mapping.iova < new.iova);
+        kept.insert(at, new);
         Self::replace(&mut mappings, kept)
+    }
+
+    /// Reaches memory without a file by this client's socket.
+    pub(super) fn serve(&self, client: Arc<Channel>) {
+        *self.client.write().unwrap_or_else(PoisonError::into_inner) = Some(client);
     }
 
     /// Unmaps a range, and keeps the memory on both sides of it. On an error nothing changes.
@@ -98,8 +135,8 @@ impl GuestMemory {
 
     /// Bytes of address space of `mappings`: a part of a mapping keeps the whole.
     fn bytes(mappings: &[Mapping]) -> usize {
-        let mut whole: Vec<_> =
-            mappings.iter().map(|mapping| (mapping.map.as_ptr(), mapping.map.len())).collect();
+        let maps = mappings.iter().filter_map(|mapping| mapping.map.as_ref());
+        let mut whole: Vec<_> = maps.map(|map| (map.as_ptr(), map.len())).collect();
         whole.sort_unstable();
         whole.dedup();
         whole.iter().fold(0, |sum, (_, len)| sum.saturating_add(*len))
@@ -118,7 +155,7 @@ impl GuestMemory {
                         iova: from,
                         len: to - from,
                         start: mapping.start + (from - mapping.iova),
-                        map: std::sync::Arc::clone(&mapping.map),
+                        map: mapping.map.clone(),
                     });
                 }
             }
@@ -129,6 +166,12 @@ impl GuestMemory {
     /// Unmaps everything.
     pub(super) fn clear(&self) {
         self.mappings.write().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Forgets a client that has left, and its memory.
+    pub(super) fn leave(&self) {
+        self.clear();
+        *self.client.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Number of mappings; checks order and limits.
@@ -144,13 +187,13 @@ impl GuestMemory {
         self.mappings.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls `each(process address, offset in the access, bytes)` for the parts of an access. The
-    /// mappings stay during the call.
+    /// Calls `each(place, offset in the access, bytes)` for the parts of an access. The mappings
+    /// stay during the call.
     fn walk(
         &self,
         addr: u64,
         len: usize,
-        mut each: impl FnMut(u64, usize, usize) -> Result<(), DmaFault>,
+        mut each: impl FnMut(Place, usize, usize) -> Result<(), DmaFault>,
     ) -> Result<(), DmaFault> {
         let fault = DmaFault { addr, len: len as u64 };
         let mappings = self.read_lock();
@@ -163,60 +206,132 @@ impl GuestMemory {
                 return Err(fault);
             }
             let run = (mapping.end() - at).min((len - done) as u64) as usize;
-            let base = mapping.map.as_mut_ptr().expose_provenance() as u64;
-            each(base + mapping.start + (at - mapping.iova), done, run).map_err(|_| fault)?;
+            let place = match &mapping.map {
+                None => Place::There(at),
+                Some(map) => {
+                    let base = map.as_mut_ptr().expose_provenance() as u64;
+                    Place::Here(base + mapping.start + (at - mapping.iova))
+                }
+            };
+            each(place, done, run).map_err(|_| fault)?;
             done += run;
         }
         Ok(())
     }
 
-    /// Calls `with` with the process address of a word or byte.
+    /// Calls `with` with the place of a word or byte.
     fn one<T>(
         &self,
         addr: u64,
         len: usize,
-        with: impl FnOnce(u64) -> Result<T, DmaFault>,
+        with: impl FnOnce(Place) -> Result<T, DmaFault>,
     ) -> Result<T, DmaFault> {
         let fault = DmaFault { addr, len: len as u64 };
         let mut with = Some(with);
         let mut result = Err(fault);
-        self.walk(addr, len, |at, _, run| {
+        self.walk(addr, len, |place, _, run| {
             // In several parts it would not be atomic.
             let with = with.take().filter(|_| run == len).ok_or(fault)?;
-            result = with(at);
+            result = with(place);
             Ok(())
         })?;
         result.map_err(|_| fault)
+    }
+
+    /// Sends a transfer to the client, and returns the data of its reply.
+    fn ask(&self, number: u16, addr: u64, count: usize, data: &[u8]) -> Result<Vec<u8>, DmaFault> {
+        let fault = DmaFault { addr, len: count as u64 };
+        let client = self.client.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let transfer = Transfer { address: addr, count: count as u64 };
+        let body = [transfer.as_bytes(), data].concat();
+        let reply = client.and_then(|client| client.ask(number, &body)).ok_or(fault)?;
+        // The count of a write's reply has 4 bytes in the specification, and 8 with some clients.
+        let data = split::<u64>(&reply).filter(|(address, _)| *address == addr);
+        data.map(|(_, rest)| rest.to_vec()).ok_or(fault)
+    }
+
+    fn read_served(&self, addr: u64, buf: &mut [u8]) -> Result<(), DmaFault> {
+        for (at, part) in (addr..).step_by(MOST).zip(buf.chunks_mut(MOST)) {
+            let reply = self.ask(command::DMA_READ, at, part.len(), &[])?;
+            let fault = DmaFault { addr: at, len: part.len() as u64 };
+            let (count, data) = split::<u64>(&reply).ok_or(fault)?;
+            if count != part.len() as u64 || data.len() != part.len() {
+                return Err(fault);
+            }
+            part.copy_from_slice(data);
+        }
+        Ok(())
+    }
+
+    fn write_served(&self, addr: u64, data: &[u8]) -> Result<(), DmaFault> {
+        for (at, part) in (addr..).step_by(MOST).zip(data.chunks(MOST)) {
+            let reply = self.ask(command::DMA_WRITE, at, part.len(), part)?;
+            let count = split::<u32>(&reply).map(|(count, _)| count as usize);
+            if count != Some(part.len()) {
+                return Err(DmaFault { addr: at, len: part.len() as u64 });
+            }
+        }
+        Ok(())
     }
 }
 
 impl Dma for GuestMemory {
     fn read(&self, addr: u64, buf: &mut [u8]) -> Result<(), DmaFault> {
-        self.walk(addr, buf.len(), |at, from, run| ProcessDma.read(at, &mut buf[from..from + run]))
+        self.walk(addr, buf.len(), |place, from, run| match place {
+            Place::Here(at) => ProcessDma.read(at, &mut buf[from..from + run]),
+            Place::There(at) => self.read_served(at, &mut buf[from..from + run]),
+        })
     }
 
     fn write(&self, addr: u64, data: &[u8]) -> Result<(), DmaFault> {
-        self.walk(addr, data.len(), |at, from, run| ProcessDma.write(at, &data[from..from + run]))
+        self.walk(addr, data.len(), |place, from, run| match place {
+            Place::Here(at) => ProcessDma.write(at, &data[from..from + run]),
+            Place::There(at) => self.write_served(at, &data[from..from + run]),
+        })
     }
 
     fn load_u32(&self, addr: u64) -> Result<u32, DmaFault> {
-        self.one(addr, 4, |at| ProcessDma.load_u32(at))
+        self.one(addr, 4, |place| match place {
+            Place::Here(at) => ProcessDma.load_u32(at),
+            Place::There(at) => {
+                let mut bytes = [0; 4];
+                self.read_served(at, &mut bytes)?;
+                Ok(u32::from_ne_bytes(bytes))
+            }
+        })
     }
 
     fn store_u32(&self, addr: u64, value: u32) -> Result<(), DmaFault> {
-        self.one(addr, 4, |at| ProcessDma.store_u32(at, value))
+        self.one(addr, 4, |place| match place {
+            Place::Here(at) => ProcessDma.store_u32(at, value),
+            Place::There(at) => self.write_served(at, &value.to_ne_bytes()),
+        })
     }
 
     fn store_u8(&self, addr: u64, value: u8) -> Result<(), DmaFault> {
-        self.one(addr, 1, |at| ProcessDma.store_u8(at, value))
+        self.one(addr, 1, |place| match place {
+            Place::Here(at) => ProcessDma.store_u8(at, value),
+            Place::There(at) => self.write_served(at, &[value]),
+        })
     }
 
+    /// Atomic for the device; the client's processors may store between the two halves, as with
+    /// `IBV_ATOMIC_HCA`.
     fn fetch_update_u64(
         &self,
         addr: u64,
         update: &mut dyn FnMut(u64) -> u64,
     ) -> Result<u64, DmaFault> {
-        self.one(addr, 8, |at| ProcessDma.fetch_update_u64(at, update))
+        self.one(addr, 8, |place| match place {
+            Place::Here(at) => ProcessDma.fetch_update_u64(at, update),
+            Place::There(at) => {
+                let mut bytes = [0; 8];
+                self.read_served(at, &mut bytes)?;
+                let old = u64::from_ne_bytes(bytes);
+                self.write_served(at, &update(old).to_ne_bytes())?;
+                Ok(old)
+            }
+        })
     }
 }
 

@@ -14,6 +14,8 @@ pub(super) mod command {
     pub(crate) const DEVICE_SET_IRQS: u16 = 8;
     pub(crate) const REGION_READ: u16 = 9;
     pub(crate) const REGION_WRITE: u16 = 10;
+    pub(crate) const DMA_READ: u16 = 11;
+    pub(crate) const DMA_WRITE: u16 = 12;
     pub(crate) const DEVICE_RESET: u16 = 13;
 }
 
@@ -90,12 +92,23 @@ message! {
     Region { offset: u64, index: u32, count: u32, }
 }
 
+message! {
+    /// DMA_READ and DMA_WRITE, by the server; data follow.
+    Transfer { address: u64, count: u64, }
+}
+
 impl Header {
-    /// Bytes of the body; `None` for an invalid length.
+    /// Bytes of the body; `None` for an invalid length or type.
     pub(super) fn body(&self) -> Option<usize> {
         let size = usize::try_from(self.size).ok()?;
         let body = size.checked_sub(size_of::<Self>())?;
-        (size <= MAX_MESSAGE && self.flags & flag::TYPE == flag::COMMAND).then_some(body)
+        let known = matches!(self.flags & flag::TYPE, flag::COMMAND | flag::REPLY);
+        (size <= MAX_MESSAGE && known).then_some(body)
+    }
+
+    /// True for a command, false for a reply.
+    pub(super) fn is_command(&self) -> bool {
+        self.flags & flag::TYPE == flag::COMMAND
     }
 }
 

@@ -104,7 +104,7 @@ impl Server {
     fn leave(&mut self) {
         self.cable.unplug();
         self.hca.reset();
-        self.memory.clear();
+        self.memory.leave();
         self.stuck.retain(|closer| closer.waiting() != 0);
         if !self.closer.settle(FAREWELL) && self.stuck.len() < STUCK {
             // The next client's descriptors do not wait for this client's.

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -51,7 +52,7 @@ const ACTION_TRIGGER: u32 = 1 << 5;
 pub(super) struct Session<'a> {
     hca: &'a mut PciHca,
     memory: &'a GuestMemory,
-    channel: Channel,
+    channel: Arc<Channel>,
     vectors: Vec<Option<Foreign>>,
     bell: &'a Bell,
     signals: &'a Signals,
@@ -60,7 +61,8 @@ pub(super) struct Session<'a> {
 
 impl<'a> Session<'a> {
     pub(super) fn new(server: &'a mut Server, socket: UnixStream) -> io::Result<Self> {
-        let channel = Channel::new(socket, &server.closer)?;
+        let channel = Arc::new(Channel::new(socket, &server.closer)?);
+        server.memory.serve(Arc::clone(&channel));
         let vectors = (0..VECTORS).map(|_| None).collect();
         let Server { hca, memory, bell, signals, start, .. } = server;
         Ok(Self { hca, memory, channel, vectors, bell, signals, start: *start })
@@ -96,6 +98,9 @@ impl<'a> Session<'a> {
 
     /// Waits for a message, a frame, or a deadline of the device; true if there is a message.
     fn wait(&self, busy: bool) -> io::Result<bool> {
+        if self.channel.is_ready() {
+            return Ok(true);
+        }
         let now = self.start.elapsed();
         let due = self.hca.next_deadline().map_or(IDLE, |when| when.saturating_sub(now));
         let timeout = if busy { Duration::ZERO } else { due.min(IDLE) };
@@ -187,12 +192,12 @@ impl<'a> Session<'a> {
 
     fn dma_map(&mut self, body: &[u8], fds: &mut Vec<Foreign>) -> Result<Vec<u8>, Errno> {
         let (map, _) = parse::<DmaMap>(body)?;
-        // A range without a descriptor is memory of other devices, which this device does not
-        // access.
-        if let Some(file) = fds.pop() {
-            let mapped = self.memory.map(map.address, map.size, &file, map.offset);
-            mapped.map_err(|_| Errno::EINVAL)?;
-        }
+        // A range without a descriptor is reached by messages.
+        let mapped = match fds.pop() {
+            Some(file) => self.memory.map(map.address, map.size, &file, map.offset),
+            None => self.memory.map_served(map.address, map.size),
+        };
+        mapped.map_err(|_| Errno::EINVAL)?;
         Ok(Vec::new())
     }
 

@@ -2,6 +2,11 @@
 //!
 //! It reads and writes the driver's memory through the files that the driver mapped, as a vfio-user
 //! server does.
+//!
+//! # Safety
+//!
+//! Memory of the process is refused, so nothing is accessed.
+#![allow(unsafe_code, reason = "a method of the transport is unsafe")]
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -386,6 +391,10 @@ impl Transport for Fake {
         let file = File::from(memory.file().try_clone_to_owned().unwrap());
         self.state().maps.push((iova, file, memory.len() as u64));
         Ok(())
+    }
+
+    unsafe fn map_process(&self, _: u64, _: u64, _: u64) -> Result<(), Error> {
+        Err(Error::Unsupported { what: "memory of the process".to_owned() })
     }
 
     fn unmap(&self, iova: u64, len: u64) -> Result<(), Error> {

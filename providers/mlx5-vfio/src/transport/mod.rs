@@ -1,6 +1,11 @@
 //! Access to a PCI function: configuration space, BAR 0, DMA mappings, interrupts, reset.
 //!
 //! Firmware numbers and offsets come from the device, so each access checks its range.
+//!
+//! # Safety
+//!
+//! The one unsafe method has its contract there.
+#![allow(unsafe_code, reason = "a program's memory is given to a device")]
 
 pub mod vfio;
 pub mod vfio_user;
@@ -66,6 +71,19 @@ pub trait Transport: Send + Sync + fmt::Debug {
     ///
     /// The transport's error. Then nothing is mapped.
     fn map(&self, iova: u64, memory: &Memory) -> Result<(), Error>;
+
+    /// Lets the device access `len` bytes of this process from `address` on, from address `iova`
+    /// on. All are multiples of the page size.
+    ///
+    /// # Errors
+    ///
+    /// The transport's error. Then nothing is mapped.
+    ///
+    /// # Safety
+    ///
+    /// Until the mapping ends, the memory stays the process's, and only accesses that allow for
+    /// stores by a device reach it.
+    unsafe fn map_process(&self, iova: u64, address: u64, len: u64) -> Result<(), Error>;
 
     /// Ends a mapping of `len` bytes. Afterwards the device can't access the memory.
     ///

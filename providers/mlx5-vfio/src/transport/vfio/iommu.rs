@@ -1,4 +1,9 @@
 //! Address space of a device: a container of groups, or an address space of iommufd.
+//!
+//! # Safety
+//!
+//! Calls of the kernel that map memory pass on their caller's contract.
+#![allow(unsafe_code, reason = "a program's memory is given to a device")]
 
 use std::fs::File;
 use std::ops::RangeInclusive;
@@ -13,7 +18,6 @@ use super::abi::{
 };
 use super::kernel::{self, Kernel, ask, number};
 use crate::error::Error;
-use crate::memory::Memory;
 
 /// Address space, with the files that keep it.
 #[derive(Debug)]
@@ -86,12 +90,26 @@ impl Iommu {
         }
     }
 
-    pub(super) fn map(&self, kernel: &dyn Kernel, iova: u64, memory: &Memory) -> Result<(), Error> {
+    /// Maps `len` bytes at `address` of this process.
+    ///
+    /// # Safety
+    ///
+    /// As [`crate::transport::Transport::map_process`].
+    pub(super) unsafe fn map(
+        &self,
+        kernel: &dyn Kernel,
+        iova: u64,
+        memory: (u64, u64),
+    ) -> Result<(), Error> {
         match self {
-            Self::Type1 { container, .. } => kernel::map_type1(kernel, container, iova, memory),
-            Self::Ioas { iommufd, number } => {
+            // SAFETY: the caller's.
+            Self::Type1 { container, .. } => unsafe {
+                kernel::map_type1(kernel, container, iova, memory)
+            },
+            // SAFETY: the caller's.
+            Self::Ioas { iommufd, number } => unsafe {
                 kernel::map_ioas(kernel, iommufd, (*number, iova), memory)
-            }
+            },
         }
     }
 

@@ -21,7 +21,6 @@ use super::abi::{
     MSIX_INDEX, Plain, READ_WRITE, Type1Info, Type1Map, request,
 };
 use crate::error::Error;
-use crate::memory::Memory;
 
 /// Maximum bytes of the kernel's list of addresses.
 const INFO_BYTES: usize = 1 << 16;
@@ -159,32 +158,37 @@ pub(super) fn iommu_info(kernel: &dyn Kernel, container: &File) -> Result<Vec<u8
     }
 }
 
-/// Maps memory in a container.
-pub(super) fn map_type1(
+/// Maps memory, as address and length, in a container.
+///
+/// # Safety
+///
+/// As [`crate::transport::Transport::map_process`].
+pub(super) unsafe fn map_type1(
     kernel: &dyn Kernel,
     container: &File,
     iova: u64,
-    memory: &Memory,
+    (vaddr, size): (u64, u64),
 ) -> Result<(), Error> {
-    let (argsz, size) = (size_of::<Type1Map>() as u32, memory.len() as u64);
-    let mut map = Type1Map { argsz, flags: READ_WRITE, vaddr: memory.address(), iova, size };
+    let argsz = size_of::<Type1Map>() as u32;
+    let mut map = Type1Map { argsz, flags: READ_WRITE, vaddr, iova, size };
     let argument = Argument::Bytes(map.as_mut_bytes());
-    // SAFETY: the range is a whole mapping, which no reference points into. The kernel pins its
-    // pages until they are unmapped.
+    // SAFETY: the caller's. The kernel pins the pages until they are unmapped.
     let done = unsafe { kernel.ioctl(container.as_fd(), request::IOMMU_MAP_DMA, argument) };
     done.map(drop).map_err(|error| explain("VFIO_IOMMU_MAP_DMA", &error, size))
 }
 
-/// Maps memory in an address space of iommufd.
-pub(super) fn map_ioas(
+/// Maps memory, as address and length, in an address space of iommufd.
+///
+/// # Safety
+///
+/// As [`map_type1`].
+pub(super) unsafe fn map_ioas(
     kernel: &dyn Kernel,
     iommufd: &File,
     (ioas, iova): (u32, u64),
-    memory: &Memory,
+    (vaddr, length): (u64, u64),
 ) -> Result<(), Error> {
-    let length = memory.len() as u64;
     let (size, flags) = (size_of::<IoasMap>() as u32, FIXED_READ_WRITE);
-    let vaddr = memory.address();
     let mut map = IoasMap { size, flags, ioas, reserved: 0, vaddr, length, iova };
     let argument = Argument::Bytes(map.as_mut_bytes());
     // SAFETY: as in `map_type1`.

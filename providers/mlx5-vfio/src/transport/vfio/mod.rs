@@ -141,7 +141,14 @@ impl Transport for Vfio {
     }
 
     fn map(&self, iova: u64, memory: &Memory) -> Result<(), Error> {
-        self.iommu.map(&*self.kernel, iova, memory)
+        let (address, len) = (memory.address(), memory.len() as u64);
+        // SAFETY: a whole mapping, which no reference points into.
+        unsafe { self.iommu.map(&*self.kernel, iova, (address, len)) }
+    }
+
+    unsafe fn map_process(&self, iova: u64, address: u64, len: u64) -> Result<(), Error> {
+        // SAFETY: the caller's.
+        unsafe { self.iommu.map(&*self.kernel, iova, (address, len)) }
     }
 
     fn unmap(&self, iova: u64, len: u64) -> Result<(), Error> {

@@ -14,17 +14,22 @@ pub(super) mod command {
     pub(crate) const DEVICE_SET_IRQS: u16 = 8;
     pub(crate) const REGION_READ: u16 = 9;
     pub(crate) const REGION_WRITE: u16 = 10;
+    pub(crate) const DMA_READ: u16 = 11;
+    pub(crate) const DMA_WRITE: u16 = 12;
     pub(crate) const DEVICE_RESET: u16 = 13;
 }
 
 /// Flags of a header.
 pub(super) mod flag {
     pub(crate) const TYPE: u32 = 0xf;
+    pub(crate) const COMMAND: u32 = 0;
     pub(crate) const REPLY: u32 = 1;
     pub(crate) const NO_REPLY: u32 = 1 << 4;
     pub(crate) const ERROR: u32 = 1 << 5;
 }
 
+/// Maximum bytes of a transfer by the server (the default of `max_data_xfer_size`).
+pub(super) const MAX_TRANSFER: u64 = 1 << 20;
 /// `flags` of a mapping: readable and writable.
 pub(super) const DMA_READ_WRITE: u32 = 0b11;
 /// `VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER`.
@@ -54,7 +59,7 @@ message! {
 }
 
 message! {
-    /// DMA_MAP, with the memory's file.
+    /// DMA_MAP, with the memory's file; without one the server asks for transfers.
     DmaMap { argsz: u32, flags: u32, offset: u64, address: u64, size: u64, }
 }
 
@@ -86,4 +91,9 @@ message! {
 message! {
     /// REGION_READ and REGION_WRITE; data follow.
     Region { offset: u64, index: u32, count: u32, }
+}
+
+message! {
+    /// DMA_READ and DMA_WRITE, by the server; data follow.
+    Transfer { address: u64, count: u64, }
 }

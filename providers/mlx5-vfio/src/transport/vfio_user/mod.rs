@@ -2,16 +2,19 @@
 //! privileges.
 //!
 //! Each access of a register or doorbell is a message. The memory of the function is a sealed memfd
-//! that the server maps (QEMU `docs/interop/vfio-user.rst`).
+//! that the server maps; other memory of the process the server reads and writes by messages, which
+//! a thread answers (QEMU `docs/interop/vfio-user.rst`).
 
 mod channel;
 mod message;
+mod reader;
+mod served;
 
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use zerocopy::{FromBytes, IntoBytes};
@@ -21,6 +24,7 @@ use self::message::{
     DEVICE_IS_PCI, DEVICE_RESETS, DMA_READ_WRITE, DeviceInfo, DmaMap, DmaUnmap, EVENTFD_TRIGGER,
     IrqInfo, IrqSet, Region, RegionInfo, Version, command,
 };
+use self::reader::Line;
 use super::{BAR0, CONFIG, Transport, check};
 use crate::error::Error;
 use crate::memory::Memory;
@@ -61,7 +65,7 @@ impl VfioUser {
     ///
     /// As [`VfioUser::connect`].
     pub fn on(socket: UnixStream, limit: Duration) -> Result<Self, Error> {
-        Self::greet("vfio-user".to_owned(), Channel::new(socket, limit))
+        Self::greet("vfio-user".to_owned(), Channel::new(socket, limit)?)
     }
 
     fn greet(name: String, mut channel: Channel) -> Result<Self, Error> {
@@ -92,6 +96,10 @@ impl VfioUser {
         }
         let resets = info.flags & DEVICE_RESETS != 0;
         Ok(Self { name, channel: Mutex::new(channel), bar_len, config_len, resets })
+    }
+
+    fn line(&self) -> Arc<Line> {
+        Arc::clone(&self.channel.lock().unwrap_or_else(PoisonError::into_inner).line)
     }
 
     fn request(
@@ -175,10 +183,21 @@ impl Transport for VfioUser {
         self.request(request, map.as_bytes(), &[memory.file().as_fd()]).map(drop)
     }
 
+    unsafe fn map_process(&self, iova: u64, address: u64, len: u64) -> Result<(), Error> {
+        let argsz = size_of::<DmaMap>() as u32;
+        let map = DmaMap { argsz, flags: DMA_READ_WRITE, offset: 0, address: iova, size: len };
+        let line = self.line();
+        line.served.add(iova, address, len);
+        let mapped = self.request((command::DMA_MAP, "DMA_MAP"), map.as_bytes(), &[]);
+        mapped.map(drop).inspect_err(|_| line.served.remove(iova))
+    }
+
     fn unmap(&self, iova: u64, len: u64) -> Result<(), Error> {
         let argsz = size_of::<DmaUnmap>() as u32;
         let unmap = DmaUnmap { argsz, flags: 0, address: iova, size: len };
-        self.request((command::DMA_UNMAP, "DMA_UNMAP"), unmap.as_bytes(), &[]).map(drop)
+        let done = self.request((command::DMA_UNMAP, "DMA_UNMAP"), unmap.as_bytes(), &[]);
+        self.line().served.remove(iova);
+        done.map(drop)
     }
 
     fn interrupt(&self, event: BorrowedFd<'_>) -> Result<(), Error> {
@@ -189,7 +208,7 @@ impl Transport for VfioUser {
     }
 
     fn is_gone(&self) -> bool {
-        self.channel.lock().unwrap_or_else(PoisonError::into_inner).is_left()
+        self.line().is_left()
     }
 
     fn reset(&self) -> Result<(), Error> {

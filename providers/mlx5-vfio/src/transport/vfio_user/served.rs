@@ -1,0 +1,132 @@
+//! Memory of this process that the server reaches by messages: DMA_READ and DMA_WRITE.
+//!
+//! The server may be hostile: only ranges that are mapped for it are accessed. The kernel copies,
+//! so memory that a program unmapped too early is refused instead of raising a signal.
+
+use std::collections::BTreeMap;
+use std::io::{IoSlice, IoSliceMut};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use nix::sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev};
+use nix::unistd::Pid;
+use uverbs_core::Errno;
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::message::{MAX_TRANSFER, Transfer};
+
+/// Ranges by their address for the device: address in this process, and bytes.
+#[derive(Debug, Default)]
+pub(super) struct Served(Mutex<BTreeMap<u64, (u64, u64)>>);
+
+impl Served {
+    fn ranges(&self) -> MutexGuard<'_, BTreeMap<u64, (u64, u64)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a range.
+    pub(super) fn add(&self, iova: u64, address: u64, len: u64) {
+        self.ranges().insert(iova, (address, len));
+    }
+
+    /// Removes a range. Afterwards no access to it is under way.
+    pub(super) fn remove(&self, iova: u64) {
+        self.ranges().remove(&iova);
+    }
+
+    /// Removes all ranges.
+    pub(super) fn clear(&self) {
+        self.ranges().clear();
+    }
+
+    /// Carries out a DMA_READ. Returns the body of the reply.
+    pub(super) fn read(&self, body: &[u8]) -> Result<Vec<u8>, Errno> {
+        let (transfer, _) = Transfer::read_from_prefix(body).map_err(|_| Errno::EINVAL)?;
+        let mut reply = transfer.as_bytes().to_vec();
+        let start = reply.len();
+        self.copy(&transfer, |pid, at, len| {
+            reply.resize(start + len, 0);
+            process_vm_readv(pid, &mut [IoSliceMut::new(&mut reply[start..])], &at)
+        })?;
+        Ok(reply)
+    }
+
+    /// Carries out a DMA_WRITE. Returns the body of the reply.
+    pub(super) fn write(&self, body: &[u8]) -> Result<Vec<u8>, Errno> {
+        let (transfer, data) = Transfer::read_from_prefix(body).map_err(|_| Errno::EINVAL)?;
+        if data.len() as u64 != transfer.count {
+            return Err(Errno::EINVAL);
+        }
+        self.copy(&transfer, |pid, at, _| process_vm_writev(pid, &[IoSlice::new(data)], &at))?;
+        Ok(transfer.as_bytes().to_vec())
+    }
+
+    /// Calls `with` for the memory of a transfer, which stays mapped meanwhile.
+    fn copy(
+        &self,
+        transfer: &Transfer,
+        with: impl FnOnce(Pid, [RemoteIoVec; 1], usize) -> nix::Result<usize>,
+    ) -> Result<(), Errno> {
+        let Transfer { address: at, count } = *transfer;
+        if count > MAX_TRANSFER {
+            return Err(Errno::EINVAL);
+        }
+        let ranges = self.ranges();
+        let (start, (address, len)) = ranges.range(..=at).next_back().ok_or(Errno::EFAULT)?;
+        let inside = at - start;
+        if inside.checked_add(count).is_none_or(|end| end > *len) {
+            return Err(Errno::EFAULT);
+        }
+        let len = count as usize;
+        let place = [RemoteIoVec { base: (address + inside) as usize, len }];
+        match with(Pid::this(), place, len) {
+            Ok(bytes) if bytes == len => Ok(()),
+            Ok(_) => Err(Errno::EFAULT),
+            Err(errno) => Err(Errno::from_raw(errno as i32)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uverbs_core::memory::pages::Pages;
+
+    use super::*;
+
+    fn transfer(address: u64, count: u64) -> Vec<u8> {
+        Transfer { address, count }.as_bytes().to_vec()
+    }
+
+    #[test]
+    fn transfers_stay_in_their_range() {
+        let memory = Pages::anonymous(8192).unwrap();
+        let address = memory.as_ptr().expose_provenance() as u64;
+        let served = Served::default();
+        assert_eq!(served.read(&transfer(0x1000, 4)), Err(Errno::EFAULT));
+        served.add(0x1000, address, 8192);
+        let written = [&transfer(0x1ffe, 4)[..], &[1, 2, 3, 4]].concat();
+        assert_eq!(served.write(&written), Ok(transfer(0x1ffe, 4)));
+        let read = served.read(&transfer(0x1fff, 2)).unwrap();
+        assert_eq!(read, [&transfer(0x1fff, 2)[..], &[2, 3]].concat());
+        for (at, count) in [(0xfff, 2), (0x2ffd, 4), (u64::MAX, 2), (0x1000, u64::MAX)] {
+            assert!(served.read(&transfer(at, count)).is_err(), "{at:#x} {count}");
+        }
+        // More data than told, and less.
+        for len in [3, 5] {
+            let wrong = [&transfer(0x1000, 4)[..], &vec![0; len]].concat();
+            assert_eq!(served.write(&wrong), Err(Errno::EINVAL));
+        }
+        assert_eq!(served.read(&[0; 15]), Err(Errno::EINVAL));
+        served.remove(0x1000);
+        assert_eq!(served.read(&transfer(0x1000, 4)), Err(Errno::EFAULT));
+    }
+
+    #[test]
+    fn memory_that_is_gone_is_refused() {
+        let memory = Pages::anonymous(4096).unwrap();
+        let address = memory.as_ptr().expose_provenance() as u64;
+        let served = Served::default();
+        served.add(0x1000, address, 4096);
+        drop(memory);
+        assert_eq!(served.read(&transfer(0x1000, 4)), Err(Errno::EFAULT));
+    }
+}

@@ -1,6 +1,6 @@
 //! ConnectX functions without a kernel driver, on softhca's vfio-user server in another process. No
 //! privileges are needed.
-#![allow(unsafe_code, reason = "a registration of the program's own memory is refused")]
+#![allow(unsafe_code, reason = "registers memory of the program's own")]
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixListener;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use common::{LIMIT, Side, impatient, local, pair_on, pattern, this_program};
 use uverbs::event::AsyncEventKind;
-use uverbs::{AccessFlags, Completed, Device, Errno, Error, Local, Status};
+use uverbs::{AccessFlags, Completed, Device, Errno, Error, Local, Remote, Status};
 use uverbs_softhca::LinkLayer;
 use uverbs_softhca::pci::PciOptions;
 use uverbs_softhca::vfio_user::Server;
@@ -149,16 +149,58 @@ fn two_functions_talk_over_roce() {
     talk(&mut one, &mut other, 70_000, 5);
 }
 
-/// Memory of the program's own does not reach the other process.
+/// Memory of the program's own, which the other process reaches by messages.
 #[test]
-fn memory_from_elsewhere_is_refused_by_name() {
+fn memory_from_elsewhere_is_read_and_written() {
     let machine = Machine::start();
-    let context = machine.device(0).open().unwrap();
-    let pd = context.alloc_pd().unwrap();
-    let mut own = vec![0u8; 4096];
-    // SAFETY: the memory outlives the call, which registers nothing.
-    let refused = unsafe { pd.register(own.as_mut_ptr(), own.len(), AccessFlags::LOCAL_WRITE) };
-    assert_eq!(refused.unwrap_err().errno(), Some(Errno::EOPNOTSUPP));
+    let (a, b) = (machine.device(0), machine.device(1));
+    let (mut one, other) = pair_on(&a, &b, &local(), |builder| builder);
+    let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ;
+    for (seed, len) in (0..).zip([1, 5000, 3 << 20]) {
+        let own = Box::leak(vec![0u8; len + 7].into_boxed_slice()).as_mut_ptr();
+        let at = own.wrapping_add(7);
+        // SAFETY: the memory is leaked, and reached by raw pointer alone.
+        let region = unsafe { other.pd.register(at, len, access) }.unwrap();
+        let remote = Remote { addr: region.addr(), rkey: region.rkey() };
+        let frame = one.filled(len, seed);
+        let mut batch = one.qp.batch();
+        batch.write(1, frame, remote).unwrap();
+        batch.ring();
+        assert_eq!(one.done().result, Ok(Completed::Write));
+        // SAFETY: the device has answered, so that it no longer writes.
+        let written = unsafe { std::slice::from_raw_parts(at, len) };
+        assert!(written == pattern(len, seed));
+        let frame = one.filled(len, seed + 1);
+        let mut batch = one.qp.batch();
+        batch.read(2, frame, remote).unwrap();
+        batch.ring();
+        let done = one.done();
+        assert_eq!(done.result, Ok(Completed::Read));
+        assert!(*done.frame.unwrap() == pattern(len, seed)[..]);
+        drop(region);
+    }
+}
+
+/// A region that is gone is out of reach, and so is its memory.
+#[test]
+fn memory_from_elsewhere_is_taken_back() {
+    let machine = Machine::start();
+    let (a, b) = (machine.device(0), machine.device(1));
+    let (mut one, other) = pair_on(&a, &b, &local(), |builder| builder);
+    let at = Box::leak(vec![7u8; 4096].into_boxed_slice()).as_mut_ptr();
+    let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
+    // SAFETY: the memory is leaked, and reached by raw pointer alone.
+    let region = unsafe { other.pd.register(at, 4096, access) }.unwrap();
+    let remote = Remote { addr: region.addr(), rkey: region.rkey() };
+    drop(region);
+    let frame = one.filled(4096, 9);
+    let mut batch = one.qp.batch();
+    batch.write(3, frame, remote).unwrap();
+    batch.ring();
+    let failed = one.wait().result.unwrap_err();
+    assert!(matches!(failed.status, Status::RemoteAccess), "{failed}");
+    // SAFETY: no device reaches it.
+    assert!(unsafe { std::slice::from_raw_parts(at, 4096) } == [7; 4096]);
 }
 
 /// The process that is killed: it connects, and polls for messages.

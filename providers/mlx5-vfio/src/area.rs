@@ -4,6 +4,13 @@
 //! An area ends with that mapping: its owner frees memory only after the objects that use it are
 //! destroyed. After the device's first failure, and after it refused a destruction, areas stay
 //! mapped for the device until it is reset.
+//!
+//! Memory that a program has from elsewhere is lent to the device while a key describes it.
+//!
+//! # Safety
+//!
+//! Lent memory is named by address, and passed on with the caller's contract.
+#![allow(unsafe_code, reason = "a program's memory is given to a device")]
 
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Weak};
@@ -68,6 +75,49 @@ impl Dma {
         let offset = address - start;
         let end = offset.checked_add(len)?;
         (end <= area.memory.len() as u64).then_some(area.iova + offset)
+    }
+}
+
+/// Memory of the program's own that the device reaches.
+#[derive(Debug)]
+pub(crate) struct Lent {
+    taken: u64,
+    /// Whole pages, as the device reaches them.
+    iova: u64,
+    len: u64,
+    /// Address for the device of the first byte.
+    pub(crate) at: u64,
+}
+
+impl Dma {
+    /// Lets the device reach `len` bytes at `address` of this process, in whole pages.
+    ///
+    /// # Safety
+    ///
+    /// Until [`Dma::take_back`], the memory stays the process's, and only accesses that allow for
+    /// stores by a device reach it.
+    pub(crate) unsafe fn lend(&self, address: u64, len: u64) -> Result<Lent, Error> {
+        let page = page_size().max(PAGE) as u64;
+        let inside = address % page;
+        let limit = Error::Limit { what: "bytes of a region", value: len, limit: u64::MAX / 2 };
+        let len = len.checked_add(inside).and_then(|len| len.checked_next_multiple_of(page));
+        let len = len.filter(|len| *len <= u64::MAX / 2).ok_or(limit)?;
+        let start = address - inside;
+        let ranges = self.transport.iova_ranges();
+        let taken = self.state().taken.take(ranges, len + UNIT)?;
+        let iova = taken + start % UNIT;
+        // SAFETY: the caller's.
+        let mapped = unsafe { self.transport.map_process(iova, start, len) };
+        mapped.inspect_err(|_| self.state().taken.give_back(taken))?;
+        Ok(Lent { taken, iova, len, at: iova + inside })
+    }
+
+    /// Ends the device's access. The IOMMU, or the thread that answers a server, refuses what the
+    /// device does later.
+    pub(crate) fn take_back(&self, lent: &Lent) {
+        if self.transport.unmap(lent.iova, lent.len).is_ok() {
+            self.state().taken.give_back(lent.taken);
+        }
     }
 }
 

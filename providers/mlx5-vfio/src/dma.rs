@@ -180,6 +180,11 @@ impl Dma {
         [&self.frozen, &self.keeps_areas].iter().any(|keeps| keeps.load(Ordering::SeqCst))
     }
 
+    /// True after the device's first failure.
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.frozen.load(Ordering::SeqCst)
+    }
+
     /// Keeps all buffers from reuse, those that are dropped later, too.
     pub(crate) fn freeze(&self) {
         self.frozen.store(true, Ordering::SeqCst);

@@ -1,11 +1,19 @@
 //! Memory keys (PRM "Memory Key Context"; Linux `hw/mlx5/mr.c`, `reg_create`,
 //! `mlx5_ib_alloc_mw`).
+//!
+//! # Safety
+//!
+//! A region's memory is lent to the device until its key is destroyed. The front passes ranges that
+//! the program registered, and whose owner promised to keep them so long
+//! ([`uverbs_core::doors::UverbsDoor::ioctl`]).
+#![allow(unsafe_code, reason = "memory that a program registered is given to the device")]
 
 use uverbs_mlx5_prm::cmd::header::{cmd_in, cmd_out};
 use uverbs_mlx5_prm::cmd::mkey::{create_mkey_in, create_mkey_out, destroy_mkey_in, mkc};
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 
-use super::{Firmware, unsupported};
+use super::{Firmware, refusal, unsupported};
+use crate::area::Lent;
 use crate::error::Error;
 use uverbs_front::backend::context::{ANY_QPN, Access, MkeyContext};
 use uverbs_front::backend::error::{HcaError, Noun};
@@ -35,6 +43,7 @@ impl Firmware {
         mkc::UMR_EN.set(mkc, context.umr.into());
         mkc::EN_RINVAL.set(mkc, context.remote_invalidate.into());
         mkc::LR.set(mkc, 1);
+        let mut lent = None;
         if context.free {
             if context.indirect.is_none() {
                 return Err(unsupported("a free key over pages"));
@@ -43,57 +52,45 @@ impl Firmware {
             mkc::ACCESS_MODE_1_0.set(mkc, KLMS);
             mkc::TRANSLATIONS_OCTWORD_SIZE.set(mkc, context.octowords.into());
         } else {
-            self.describe(context, &mut input)?;
+            let Region::Flat { addr, len } = context.region else {
+                return Err(unsupported("memory of a region that is no pinned range"));
+            };
+            let dma = self.function.dma();
+            let at = match dma.translate(addr, len) {
+                Some(at) => at,
+                None => {
+                    // SAFETY: module docs.
+                    let lends = unsafe { dma.lend(addr, len) };
+                    let lends = lends.map_err(|error| refusal(&error, (Noun::Mkey, 0)))?;
+                    lent.insert(lends).at
+                }
+            };
+            let described = describe(context, at, &mut input);
+            described.inspect_err(|_| self.take_back(lent.as_ref()))?;
         }
         let noun = Noun::Mkey;
-        let output = self.create(CmdOpcode::CREATE_MKEY, &input, create_mkey_out::SIZE, noun)?;
+        let output = self.create(CmdOpcode::CREATE_MKEY, &input, create_mkey_out::SIZE, noun);
+        let output = output.inspect_err(|_| self.take_back(lent.as_ref()))?;
         // The low byte of a key changes, so that an old key is no key of a new region.
         self.variant = variant.wrapping_add(1);
-        Ok(Key::new(create_mkey_out::MKEY_INDEX.get32(&output), variant))
+        let key = Key::new(create_mkey_out::MKEY_INDEX.get32(&output), variant);
+        self.lent.extend(lent.map(|lent| (key.index(), lent)));
+        Ok(key)
     }
 
-    /// Fills in memory and rights of a region.
-    fn describe(&self, context: &MkeyContext, input: &mut Vec<u8>) -> Result<(), HcaError> {
-        let Region::Flat { addr, len } = context.region else {
-            return Err(unsupported("memory of a region that is no pinned range"));
-        };
-        let at = self.translate(addr, len)?;
-        let (start, len) = (context.iova, context.len);
-        // A page's offset must be equal in the key's addresses and in the device's.
-        let large = (start ^ at) % (1 << LARGE_PAGE) == 0 && len >= 1 << LARGE_PAGE;
-        let shift = if large { LARGE_PAGE } else { SMALL_PAGE };
-        let page = 1u64 << shift;
-        let inside = at % page;
-        if start % page != inside {
-            return Err(HcaError::BadParam { what: "start_addr", value: start });
-        }
-        let count = (inside + len).div_ceil(page);
-        let octwords = count.div_ceil(PER_OCTWORD);
-        create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE.set(input, octwords);
-        let mkc = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of_mut(input);
-        for (right, field) in [
-            (Access::LOCAL_WRITE, mkc::LW),
-            (Access::REMOTE_WRITE, mkc::RW),
-            (Access::REMOTE_READ, mkc::RR),
-            (Access::REMOTE_ATOMIC, mkc::A),
-        ] {
-            field.set(mkc, context.access.contains(right).into());
-        }
-        mkc::ACCESS_MODE_1_0.set(mkc, MTT);
-        mkc::START_ADDR.set(mkc, start);
-        mkc::LEN.set(mkc, len);
-        mkc::TRANSLATIONS_OCTWORD_SIZE.set(mkc, octwords);
-        mkc::LOG_PAGE_SIZE.set(mkc, shift.into());
-        let pages = (0..count).map(|n| (at - inside + n * page) | READ_WRITE);
-        input.extend(pages.flat_map(u64::to_be_bytes));
-        // Whole octwords.
-        input.resize(create_mkey_in::SIZE + 16 * octwords as usize, 0);
-        Ok(())
+    fn take_back(&self, lent: Option<&Lent>) {
+        lent.into_iter().for_each(|lent| self.function.dma().take_back(lent));
     }
 
     pub(super) fn end_mkey(&mut self, key: Key) -> Result<(), HcaError> {
         let object = (Noun::Mkey, key.index());
-        self.destroy(CmdOpcode::DESTROY_MKEY, destroy_mkey_in::MKEY_INDEX, object)
+        let done = self.destroy(CmdOpcode::DESTROY_MKEY, destroy_mkey_in::MKEY_INDEX, object);
+        // A refused key stays. A failed device answers nothing, and its memory is the program's.
+        if done.is_ok() || self.function.dma().is_frozen() {
+            let lent = self.lent.remove(&key.index());
+            self.take_back(lent.as_ref());
+        }
+        done
     }
 
     /// Passes a program's command on. The front has checked it: a query of capabilities, a free
@@ -123,4 +120,39 @@ impl Firmware {
 fn refuse(output: &mut [u8], status: CmdStatus, syndrome: u32) {
     cmd_out::STATUS.set(output, status.0.into());
     cmd_out::SYNDROME.set(output, syndrome.into());
+}
+
+/// Fills in memory and rights of a region that starts at `at` for the device.
+fn describe(context: &MkeyContext, at: u64, input: &mut Vec<u8>) -> Result<(), HcaError> {
+    let (start, len) = (context.iova, context.len);
+    // A page's offset must be equal in the key's addresses and in the device's.
+    let large = (start ^ at) % (1 << LARGE_PAGE) == 0 && len >= 1 << LARGE_PAGE;
+    let shift = if large { LARGE_PAGE } else { SMALL_PAGE };
+    let page = 1u64 << shift;
+    let inside = at % page;
+    if start % page != inside {
+        return Err(HcaError::BadParam { what: "start_addr", value: start });
+    }
+    let count = (inside + len).div_ceil(page);
+    let octwords = count.div_ceil(PER_OCTWORD);
+    create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE.set(input, octwords);
+    let mkc = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of_mut(input);
+    for (right, field) in [
+        (Access::LOCAL_WRITE, mkc::LW),
+        (Access::REMOTE_WRITE, mkc::RW),
+        (Access::REMOTE_READ, mkc::RR),
+        (Access::REMOTE_ATOMIC, mkc::A),
+    ] {
+        field.set(mkc, context.access.contains(right).into());
+    }
+    mkc::ACCESS_MODE_1_0.set(mkc, MTT);
+    mkc::START_ADDR.set(mkc, start);
+    mkc::LEN.set(mkc, len);
+    mkc::TRANSLATIONS_OCTWORD_SIZE.set(mkc, octwords);
+    mkc::LOG_PAGE_SIZE.set(mkc, shift.into());
+    let pages = (0..count).map(|n| (at - inside + n * page) | READ_WRITE);
+    input.extend(pages.flat_map(u64::to_be_bytes));
+    // Whole octwords.
+    input.resize(create_mkey_in::SIZE + 16 * octwords as usize, 0);
+    Ok(())
 }

@@ -36,6 +36,7 @@ use self::domain::Domains;
 use self::event::Events;
 use self::qp::Qp;
 use self::srq::Srq;
+use crate::area::Lent;
 use crate::error::Error;
 use crate::function::Function;
 use uverbs_front::backend::address::Address;
@@ -64,6 +65,8 @@ pub(crate) struct Firmware {
     cqs: BTreeMap<Cqn, Cq>,
     qps: BTreeMap<Qpn, Qp>,
     srqs: BTreeMap<Srqn, Srq>,
+    /// Memory of regions that is lent to the device, by index of the key.
+    lent: BTreeMap<u32, Lent>,
     events: Events,
 }
 
@@ -76,6 +79,7 @@ impl Firmware {
             cqs: BTreeMap::new(),
             qps: BTreeMap::new(),
             srqs: BTreeMap::new(),
+            lent: BTreeMap::new(),
             events: Events::default(),
         }
     }

@@ -1,8 +1,8 @@
 //! Socket of a client: messages, and descriptors that come with them. The client chooses these, so
 //! a [`Closer`] closes all of them, and also the socket, which may contain more.
 //!
-//! The server has commands of its own, which read and write the client's memory. What the client
-//! commands before its reply arrives waits in a queue.
+//! The server sends commands, too, which read and write the client's memory. Commands of the client
+//! that arrive before the reply wait in a queue.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -25,7 +25,7 @@ const MESSAGE: Duration = Duration::from_secs(10);
 const CLOSING: Duration = Duration::from_millis(100);
 /// Maximum descriptors of a message (QEMU's own limit is 16).
 const MAX_FDS: usize = 16;
-/// Maximum messages that wait while the server has a command of its own.
+/// Maximum commands of the client that wait for the reply to one of the server.
 const MAX_WAITING: usize = 4096;
 
 /// A message and its descriptors.

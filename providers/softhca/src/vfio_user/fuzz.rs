@@ -83,7 +83,7 @@ fn receive(mut there: &UnixStream) -> Option<Vec<u8>> {
         let flags = flag::REPLY | if refuses { flag::ERROR } else { 0 };
         let size = (size_of::<Header>() + len) as u32;
         let reply = Header { size, flags, error: refuses.into(), ..header };
-        // Nobody else sends now: the session waits for this reply.
+        // No other thread sends now: the session waits for this reply.
         send(there, &[reply.as_bytes(), &body].concat(), &[]);
     }
 }

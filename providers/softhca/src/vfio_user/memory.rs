@@ -48,7 +48,7 @@ struct Mapping {
     map: Option<Arc<MmapRaw>>,
 }
 
-/// Where a part of an access is.
+/// Place of a part of an access.
 #[derive(Clone, Copy, Debug)]
 enum Place {
     /// In this process, at this address.

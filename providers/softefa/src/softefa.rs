@@ -136,6 +136,14 @@ impl SoftEfaBuilder {
         self
     }
 
+    /// Takes each store to a completion queue's register for one after an arm, which it may hide.
+    /// For programs that poll between arming and sleeping and do not call
+    /// [`will_sleep`](UverbsDoor::will_sleep): they get an event too many at times.
+    pub fn assume_arms(mut self) -> Self {
+        self.board.assumes_arms = true;
+        self
+    }
+
     /// Sets the rings of a completion queue. Default 1.
     pub fn sub_cqs(mut self, count: u16) -> Self {
         self.board.sub_cqs = count;
@@ -210,6 +218,7 @@ impl SoftEfa {
             sub_cqs: 1,
             max_tx_batch: 0,
             min_sq_wr: 0,
+            assumes_arms: false,
         };
         SoftEfaBuilder {
             name: None,

@@ -126,7 +126,7 @@ impl Settings {
 ///
 /// The system's error if its thread can't be created or its address is taken.
 pub(crate) fn new_efa(settings: Settings) -> std::io::Result<SoftEfa> {
-    let mut builder = SoftEfa::builder().name(NAME).number(0);
+    let mut builder = SoftEfa::builder().name(NAME).number(0).assume_arms();
     if let Some(udp) = settings.udp {
         builder = builder.udp(udp);
     }

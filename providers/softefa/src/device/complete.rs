@@ -1,7 +1,5 @@
 //! Completions and events.
 
-use std::io::Write;
-
 use uverbs_kernel_abi::efa::io::{
     EFA_IO_CDESC_COMMON_HAS_IMM_MASK, EFA_IO_CDESC_COMMON_OP_TYPE_MASK,
     EFA_IO_CDESC_COMMON_PHASE_MASK, EFA_IO_CDESC_COMMON_Q_TYPE_MASK, EFA_IO_COMP_STATUS_FLUSHED,
@@ -137,26 +135,30 @@ impl World {
     /// Looks at the registers of completion queues, and raises the events that are due.
     pub(crate) fn raise_events(&mut self) {
         for handle in self.handles(|object| matches!(object, Object::Cq(_))) {
+            let board = self.board_of(handle).and_then(|board| self.boards.get(board));
+            let assumes_arms = board.is_some_and(|board| board.assumes_arms);
             let Some(cq) = self.cq_mut(handle) else { continue };
-            let Some(event) = cq.event() else { continue };
-            let (channel, bytes) = event;
-            if let Some((_, Object::Channel(channel))) = self.objects.get_mut(&channel) {
-                // A program that reads no events loses them when the pipe is full.
-                let _ = channel.sink.write_all(&bytes);
+            let Some((channel, user_handle)) = cq.event(assumes_arms) else { continue };
+            if let Some(channel) = self.channel_mut(channel) {
+                channel.report(user_handle);
             }
         }
     }
 }
 
 impl Cq {
-    /// The event that is due: its channel, and the record to write there.
-    fn event(&mut self) -> Option<(u32, [u8; 8])> {
+    /// The event that is due: its channel, and the queue's user handle.
+    ///
+    /// The register is memory, and shows the last store alone. With `assumes_arms` each store
+    /// counts as one after an arm: a program that has taken the last event, as the sequence shows,
+    /// has at most one event too many, as after an arm that a poll overtook.
+    fn event(&mut self, assumes_arms: bool) -> Option<(u32, u64)> {
         let value = self.register.register(0);
         if value != self.seen {
             self.seen = value;
             // Arms with the number of an earlier event are void.
             let is_current = value >> SEQUENCE & 3 == self.events & 3;
-            self.armed |= value & ARM != 0 && is_current;
+            self.armed |= is_current && (assumes_arms || value & ARM != 0);
         }
         let produced = self.rings.iter().fold(0, |sum: u32, ring| sum.wrapping_add(ring.produced));
         let has_new = produced as u16 != value as u16;
@@ -165,7 +167,7 @@ impl Cq {
             return None;
         }
         (self.armed, self.events) = (false, self.events.wrapping_add(1));
-        Some((channel, self.user_handle.to_ne_bytes()))
+        Some((channel, self.user_handle))
     }
 }
 

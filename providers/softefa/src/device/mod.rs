@@ -3,6 +3,7 @@
 pub(crate) mod access;
 pub(crate) mod area;
 pub(crate) mod arrive;
+pub(crate) mod channel;
 pub(crate) mod complete;
 pub(crate) mod deliver;
 pub(crate) mod exchange;

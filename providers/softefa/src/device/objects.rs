@@ -1,12 +1,11 @@
 //! Objects of the device.
 
-use std::fs::File;
-
 use uverbs_kernel_abi::qp::{
     IB_QPS_ERR, IB_QPS_RTR, IB_QPS_RTS, IB_QPS_SQD, IB_QPS_SQE, ib_uverbs_qp_cap,
 };
 
 use super::area::Area;
+use super::channel::Channel;
 
 /// An object of an open file.
 #[derive(Debug)]
@@ -39,14 +38,6 @@ pub(crate) struct Ah {
     pub(crate) pd: u32,
     pub(crate) gid: [u8; 16],
     pub(crate) number: u16,
-}
-
-/// A completion channel: the writing end of a pipe, whose other end the program has.
-#[derive(Debug)]
-pub(crate) struct Channel {
-    pub(crate) sink: File,
-    /// Device and inode of the pipe, by which a command names it.
-    pub(crate) identity: (u64, u64),
 }
 
 /// One ring of a completion queue.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use nix::errno::Errno;
 
 use super::area::Area;
+use super::channel::Channel;
 use super::message::{Late, Message, Outstanding};
 use super::objects::{Ah, Cq, Mr, Object, Qp};
 use super::parcel::Read;
@@ -27,6 +28,9 @@ pub(crate) struct Board {
     pub(crate) sub_cqs: u16,
     pub(crate) max_tx_batch: u16,
     pub(crate) min_sq_wr: u16,
+    /// Programs poll after they armed, and say nothing before they sleep: a store hides the one
+    /// before it.
+    pub(crate) assumes_arms: bool,
 }
 
 /// Owner of an object: an open file of a device.
@@ -205,6 +209,13 @@ impl World {
     pub(crate) fn cq_mut(&mut self, handle: u32) -> Option<&mut Cq> {
         match &mut self.objects.get_mut(&handle)?.1 {
             Object::Cq(cq) => Some(cq),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn channel_mut(&mut self, handle: u32) -> Option<&mut Channel> {
+        match &mut self.objects.get_mut(&handle)?.1 {
+            Object::Channel(channel) => Some(channel),
             _ => None,
         }
     }

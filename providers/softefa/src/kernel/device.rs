@@ -1,12 +1,9 @@
 //! Contexts, device, port and event files.
 
-use std::fs::{self, File as SysFile};
-use std::os::fd::IntoRawFd;
+use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use nix::errno::Errno;
-use nix::fcntl::OFlag;
-use nix::unistd::pipe2;
 use uverbs_kernel_abi::cq::ib_uverbs_create_comp_channel_resp;
 use uverbs_kernel_abi::device::{ib_uverbs_ex_query_device_resp, ib_uverbs_query_device_resp};
 use uverbs_kernel_abi::efa::{
@@ -23,8 +20,9 @@ use zerocopy::IntoBytes;
 
 use super::File;
 use super::call::Call;
+use crate::device::channel::Channel;
 use crate::device::message::{MAX_MESSAGE, MAX_RDMA};
-use crate::device::objects::{Channel, Object};
+use crate::device::objects::Object;
 use crate::device::world::{Board, Owner, World};
 
 /// Limits of the device.
@@ -178,18 +176,9 @@ pub(super) fn query_gid_entry(world: &World, file: File, call: &mut Call<'_>) ->
     call.output(UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY, entry.as_bytes())
 }
 
-/// A pipe whose reading end the program gets. Returns its number there, and the channel.
-fn pipe() -> Result<(u64, Channel), Errno> {
-    let (source, sink) = pipe2(OFlag::O_CLOEXEC)?;
-    let sink = SysFile::from(sink);
-    let status = sink.metadata().map_err(|_| Errno::EBADF)?;
-    let channel = Channel { sink, identity: (status.dev(), status.ino()) };
-    Ok((source.into_raw_fd() as u64, channel))
-}
-
 /// ASYNC_EVENT_ALLOC: EFA has no events for programs.
 pub(super) fn async_event(world: &mut World, file: File, call: &mut Call<'_>) -> Result<(), Errno> {
-    let (source, channel) = pipe()?;
+    let (source, channel) = Channel::open()?;
     let number = world.new_number();
     world.objects.insert(number, (file.owner(), Object::Channel(channel)));
     call.set(UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE, source);
@@ -202,7 +191,7 @@ pub(super) fn create_channel(
     file: File,
     call: &mut Call<'_>,
 ) -> Result<(), Errno> {
-    let (source, channel) = pipe()?;
+    let (source, channel) = Channel::open()?;
     let number = world.new_number();
     world.objects.insert(number, (file.owner(), Object::Channel(channel)));
     call.respond(&ib_uverbs_create_comp_channel_resp { fd: source as u32 })

@@ -50,19 +50,29 @@ fn datagrams_between_two_processes() {
     let Some(stack) = c_stack::trixie() else { return };
     let Some(programs) = c_stack::unpacked() else { return };
     let program = programs.root().join("usr/bin/ibv_ud_pingpong");
-    for (is_ours, carrier) in [(false, ",shm"), (false, ",udp"), (true, ""), (true, ",udp")] {
+    for (is_ours, carrier, events) in [
+        (false, ",shm", ""),
+        (false, ",udp", ""),
+        (false, ",shm", "-e"),
+        (false, ",udp", "-e"),
+        (true, "", ""),
+        (true, ",udp", ""),
+        (true, "", "-e"),
+        (true, ",udp", "-e"),
+    ] {
         let port = free_port();
         let end = |last, host: &[&str]| {
             let mut command = match is_ours {
                 false => on_theirs(&stack, stack.command(&program), last, carrier),
                 true => programs.on_ours(&program, &format!("softefa@{}", address(last, carrier))),
             };
-            command.args(["-g", "0", "-n", "50", "-s", "2048", "-p", &port]).args(host);
+            command.args(["-g", "0", "-n", "50", "-s", "2048", "-p", &port]);
+            command.args(Some(events).filter(|events| !events.is_empty())).args(host);
             command
         };
         for run in both(end(1, &[]), end(2, &["127.0.0.1"]), &port) {
             let text = run.ok().stdout;
-            assert!(text.contains("50 iters in"), "{is_ours} {carrier}: {text}");
+            assert!(text.contains("50 iters in"), "{is_ours} {carrier} {events}: {text}");
         }
     }
 }

@@ -10,8 +10,10 @@ use uverbs_core::Errno;
 use uverbs_core::doors::{DeviceRecord, DeviceSource, UverbsDoor};
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_EFA;
 use uverbs_kernel_abi::efa::{
-    EFA_QUERY_DEVICE_CAPS_CQ_NOTIFICATIONS, EFA_QUERY_DEVICE_CAPS_RDMA_READ,
-    EFA_QUERY_DEVICE_CAPS_RDMA_WRITE, EFA_QUERY_DEVICE_CAPS_RNR_RETRY, EFA_UVERBS_ABI_VERSION,
+    EFA_QUERY_DEVICE_CAPS_CQ_NOTIFICATIONS, EFA_QUERY_DEVICE_CAPS_CQ_WITH_SGID,
+    EFA_QUERY_DEVICE_CAPS_RDMA_READ, EFA_QUERY_DEVICE_CAPS_RDMA_WRITE,
+    EFA_QUERY_DEVICE_CAPS_RNR_RETRY, EFA_QUERY_DEVICE_CAPS_UNSOLICITED_WRITE_RECV,
+    EFA_UVERBS_ABI_VERSION,
 };
 use uverbs_softhca::Udp;
 use uverbs_softhca::wire::Wire;
@@ -125,7 +127,8 @@ impl SoftEfaBuilder {
 
     /// Leaves out RDMA WRITE, as devices before the third generation do.
     pub fn without_write(mut self) -> Self {
-        self.board.caps &= !EFA_QUERY_DEVICE_CAPS_RDMA_WRITE;
+        self.board.caps &=
+            !(EFA_QUERY_DEVICE_CAPS_RDMA_WRITE | EFA_QUERY_DEVICE_CAPS_UNSOLICITED_WRITE_RECV);
         self
     }
 
@@ -214,7 +217,9 @@ impl SoftEfa {
             caps: EFA_QUERY_DEVICE_CAPS_RDMA_READ
                 | EFA_QUERY_DEVICE_CAPS_RDMA_WRITE
                 | EFA_QUERY_DEVICE_CAPS_RNR_RETRY
-                | EFA_QUERY_DEVICE_CAPS_CQ_NOTIFICATIONS,
+                | EFA_QUERY_DEVICE_CAPS_CQ_NOTIFICATIONS
+                | EFA_QUERY_DEVICE_CAPS_CQ_WITH_SGID
+                | EFA_QUERY_DEVICE_CAPS_UNSOLICITED_WRITE_RECV,
             sub_cqs: 1,
             max_tx_batch: 0,
             min_sq_wr: 0,

@@ -65,13 +65,16 @@ static struct ibv_qp_init_attr_ex wanted(void)
 		struct efadv_qp_init_attr efa = { 0 };                                 \
 		uint32_t len = sizeof efa;                                             \
 		change;                                                                \
-		MADE(name, efadv_create_qp_ex(context, &init, &efa, len));             \
+		struct ibv_qp *made;                                                   \
+		MADE(name, made = efadv_create_qp_ex(context, &init, &efa, len));      \
+		MUST(!made || !ibv_destroy_qp(made));                                  \
 	} while (0)
 
 static void refusals(void)
 {
 	struct ibv_cq_init_attr_ex cq_init = { .cqe = DEPTH, .wc_flags = IBV_WC_STANDARD_FLAGS };
 	struct efadv_cq_init_attr efa_cq = { 0 };
+	struct ibv_cq_ex *own;
 	struct ibv_qp_init_attr plain = { .qp_type = IBV_QPT_RC, .send_cq = ibv_cq_ex_to_cq(cq),
 		.recv_cq = ibv_cq_ex_to_cq(cq), .cap = { .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 } };
 
@@ -98,9 +101,11 @@ static void refusals(void)
 	MADE("type driver by verbs", ibv_create_qp(pd, &plain));
 	MADE("shared receive queue", ibv_create_srq(pd, &(struct ibv_srq_init_attr){ .attr = { .max_wr = 1, .max_sge = 1 } }));
 	efa_cq.wc_flags = EFADV_WC_EX_WITH_SGID;
-	MADE("completions with GID", efadv_create_cq(context, &cq_init, &efa_cq, sizeof efa_cq));
+	MADE("completions with GID", own = efadv_create_cq(context, &cq_init, &efa_cq, sizeof efa_cq));
+	MUST(!own || !ibv_destroy_cq(ibv_cq_ex_to_cq(own)));
 	efa_cq.wc_flags = EFADV_WC_EX_WITH_IS_UNSOLICITED;
-	MADE("unsolicited completions", efadv_create_cq(context, &cq_init, &efa_cq, sizeof efa_cq));
+	MADE("unsolicited completions", own = efadv_create_cq(context, &cq_init, &efa_cq, sizeof efa_cq));
+	MUST(!own || !ibv_destroy_cq(ibv_cq_ex_to_cq(own)));
 	efa_cq.wc_flags = 0;
 	MADE("short queue attributes", efadv_create_cq(context, &cq_init, &efa_cq, 8));
 	cq_init.wc_flags |= IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
@@ -291,6 +296,77 @@ static void operations(void)
 	wait(1);
 }
 
+/* A queue pair of another domain, where no address handle tells the sender: its GID. WRITEs take no receive there. */
+static void members(void)
+{
+	struct ibv_cq_init_attr_ex cq_init = { .cqe = 4 * DEPTH, .wc_flags = IBV_WC_STANDARD_FLAGS };
+	struct efadv_cq_init_attr efa_cq = { .wc_flags = EFADV_WC_EX_WITH_SGID | EFADV_WC_EX_WITH_IS_UNSOLICITED };
+	struct efadv_qp_init_attr efa = { .driver_qp_type = EFADV_QP_DRIVER_TYPE_SRD,
+		.flags = EFADV_QP_FLAGS_UNSOLICITED_WRITE_RECV };
+	struct ibv_cq_ex *sends = cq;
+	struct ibv_pd *other = ibv_alloc_pd(context);
+	struct ibv_qp_init_attr_ex init = wanted();
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = QKEY };
+	struct ibv_qp *old = qps[1];
+	struct ibv_mr *old_mr = mr, *own = ibv_reg_mr(other, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	union ibv_gid gid, from_gid;
+
+	MUST(!ibv_query_gid(context, 1, 0, &gid));
+	struct ibv_ah_attr to = { .is_global = 1, .port_num = 1, .grh = { .dgid = gid } };
+	struct ibv_ah *back = NULL;
+	struct ibv_cq_ex *made = efadv_create_cq(context, &cq_init, &efa_cq, sizeof efa_cq);
+	MUST(other && own && made);
+	struct efadv_cq *ext = efadv_cq_from_ibv_cq_ex(made);
+
+	init.pd = other;
+	init.recv_cq = ibv_cq_ex_to_cq(made);
+	MUST(qps[1] = efadv_create_qp_ex(context, &init, &efa, sizeof efa));
+	MUST(!ibv_modify_qp(qps[1], &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY));
+	attr.qp_state = IBV_QPS_RTR;
+	MUST(!ibv_modify_qp(qps[1], &attr, IBV_QP_STATE));
+	for (int round = 0; round < 2; round++)
+		for (int op = 0; op < 5; op += op ? 3 : 1) {
+			struct ibv_poll_cq_attr none = { 0 };
+
+			/* An unsolicited WRITE leaves this receive to the next SEND. */
+			mr = own;
+			if (op == 0)
+				MUST(!give(1));
+			ibv_wr_start(from);
+			from->wr_id = op;
+			from->wr_flags = IBV_SEND_SIGNALED;
+			if (op == 4)
+				ibv_wr_rdma_write_imm(from, own->rkey, (uintptr_t)memory + 2 * PART, htobe32(9));
+			else if (op == 1)
+				ibv_wr_rdma_write(from, own->rkey, (uintptr_t)memory + 2 * PART);
+			else
+				ibv_wr_send(from);
+			ibv_wr_set_ud_addr(from, ah, qps[1]->qp_num, QKEY);
+			ibv_wr_set_sge(from, old_mr->lkey, (uintptr_t)memory, 77 + op);
+			MUST(!ibv_wr_complete(from));
+			cq = sends;
+			wait(1);
+			if (op == 1)
+				continue;
+			while (ibv_start_poll(made, &none))
+				;
+			memset(&from_gid, 0, sizeof from_gid);
+			printf("members %lu %d bytes %u unsolicited %d", made->wr_id, ibv_wc_read_opcode(made),
+			       ibv_wc_read_byte_len(made), efadv_wc_is_unsolicited(ext));
+			/* A WRITE has its length in the place of a GID. */
+			if (op == 0)
+				printf(" gid %d", efadv_wc_read_sgid(ext, &from_gid));
+			printf(" %d handle %d\n", !memcmp(&from_gid, &gid, sizeof gid), ibv_wc_read_slid(made) != 0xffff);
+			ibv_end_poll(made);
+			if (op == 4 && !round)
+				MUST(back = ibv_create_ah(other, &to));
+		}
+	MUST(!ibv_destroy_qp(qps[1]) && !ibv_destroy_cq(ibv_cq_ex_to_cq(made)) && !ibv_destroy_ah(back));
+	MUST(!ibv_dereg_mr(own) && !ibv_dealloc_pd(other));
+	qps[1] = old;
+	mr = old_mr;
+}
+
 static void full(void)
 {
 	int code = 0, count = 0;
@@ -326,6 +402,7 @@ int main(void)
 	printf("region %d short %d\n", efadv_query_mr(mr, &mr_attr, sizeof mr_attr), efadv_query_mr(mr, &mr_attr, 8));
 	up();
 	operations();
+	members();
 	full();
 	for (int i = 0; i < 2; i++)
 		MUST(!ibv_destroy_qp(qps[i]));

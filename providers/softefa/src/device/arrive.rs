@@ -18,7 +18,7 @@ use super::world::World;
 /// Bytes in front of a datagram of UD.
 const GRH: u64 = 40;
 /// Address handle of an unknown sender.
-const UNKNOWN: u16 = 0xffff;
+pub(super) const UNKNOWN: u16 = 0xffff;
 /// Status of a key that does not cover the piece with the right.
 const BAD_ADDRESS: Refusal = Refusal::Failed(EFA_IO_COMP_STATUS_REMOTE_ERROR_BAD_ADDRESS);
 
@@ -34,19 +34,21 @@ impl World {
         });
         let (target, pd) =
             found.ok_or(Refusal::Failed(EFA_IO_COMP_STATUS_REMOTE_ERROR_BAD_DEST_QPN))?;
-        let back = self.ah(board, |ah| ah.gid == parcel.from).map_or(UNKNOWN, |ah| ah.number);
+        let back = self.ah(board, |ah| ah.gid == parcel.from && ah.pd == pd);
         let received = Received {
             req_id: 0,
             op: parcel.op,
             len: 0,
-            ah: back,
+            ah: back.map_or(UNKNOWN, |ah| ah.number),
             src_qpn: parcel.src_qpn,
             imm: parcel.imm,
+            from: parcel.from,
+            is_unsolicited: false,
         };
         let Some(remote) = parcel.remote else {
             return self.receive(board, pd, parcel, target, received);
         };
-        if back == UNKNOWN {
+        if self.ah(board, |ah| ah.gid == parcel.from).is_none() {
             return Err(Refusal::Failed(EFA_IO_COMP_STATUS_REMOTE_ERROR_UNKNOWN_PEER));
         }
         if parcel.op == EFA_IO_RDMA_READ {
@@ -58,16 +60,19 @@ impl World {
         }
         let at = self.find(board, pd, remote, IB_UVERBS_ACCESS_REMOTE_WRITE).ok_or(BAD_ADDRESS)?;
         let before = self.recvs_taken(target);
-        let taken = match parcel.imm {
-            Some(_) => Some(self.take_recv(target).ok_or(Refusal::NotReady)?),
+        let is_unsolicited = self.qp(target).is_some_and(|qp| qp.is_unsolicited);
+        let req_id = match parcel.imm {
+            Some(_) if is_unsolicited => Some(0),
+            Some(_) => Some(self.take_recv(target).ok_or(Refusal::NotReady)?.0),
             None => None,
         };
         if memory::write(at, &parcel.data).is_err() {
             self.put_recv_back(target, before);
             return Err(BAD_ADDRESS);
         }
-        if let Some((req_id, _)) = taken {
-            self.complete_recv(target, Received { req_id, len: remote.len, ..received });
+        if let Some(req_id) = req_id {
+            let len = remote.len;
+            self.complete_recv(target, Received { req_id, len, is_unsolicited, ..received });
         }
         Ok(Vec::new())
     }

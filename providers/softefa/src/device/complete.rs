@@ -2,13 +2,15 @@
 
 use uverbs_kernel_abi::efa::io::{
     EFA_IO_CDESC_COMMON_HAS_IMM_MASK, EFA_IO_CDESC_COMMON_OP_TYPE_MASK,
-    EFA_IO_CDESC_COMMON_PHASE_MASK, EFA_IO_CDESC_COMMON_Q_TYPE_MASK, EFA_IO_COMP_STATUS_FLUSHED,
-    EFA_IO_RDMA_WRITE, EFA_IO_RECV_QUEUE, EFA_IO_RX_DESC_FIRST_MASK, EFA_IO_SEND,
-    EFA_IO_SEND_QUEUE, efa_io_cdesc_common, efa_io_rx_cdesc, efa_io_rx_cdesc_ex,
+    EFA_IO_CDESC_COMMON_PHASE_MASK, EFA_IO_CDESC_COMMON_Q_TYPE_MASK,
+    EFA_IO_CDESC_COMMON_UNSOLICITED_MASK, EFA_IO_COMP_STATUS_FLUSHED, EFA_IO_RDMA_WRITE,
+    EFA_IO_RECV_QUEUE, EFA_IO_RX_DESC_FIRST_MASK, EFA_IO_SEND, EFA_IO_SEND_QUEUE,
+    efa_io_cdesc_common, efa_io_rx_cdesc, efa_io_rx_cdesc_ex,
 };
 use uverbs_kernel_abi::qp::IB_QPS_ERR;
 use zerocopy::IntoBytes;
 
+use super::arrive::UNKNOWN;
 use super::message::{Late, Received};
 use super::objects::{Cq, Object};
 use super::request;
@@ -51,10 +53,13 @@ impl World {
 
     fn write_recv(&mut self, Late { qp, received }: Late) {
         let Some((qpn, cq)) = self.qp(qp).map(|qp| (qp.qpn, qp.recv_cq)) else { return };
-        let Received { req_id, op, len, ah, src_qpn, imm } = received;
+        let Received { req_id, op, len, ah, src_qpn, imm, from, is_unsolicited } = received;
         let mut common = common(req_id, 0, EFA_IO_RECV_QUEUE, op, qpn);
         if imm.is_some() {
             common.flags |= EFA_IO_CDESC_COMMON_HAS_IMM_MASK;
+        }
+        if is_unsolicited {
+            common.flags |= EFA_IO_CDESC_COMMON_UNSOLICITED_MASK;
         }
         let base = efa_io_rx_cdesc {
             common,
@@ -66,6 +71,8 @@ impl World {
         let mut u = [0; 16];
         if op == EFA_IO_RDMA_WRITE {
             u[..2].copy_from_slice(&((len >> 16) as u16).to_le_bytes());
+        } else if ah == UNKNOWN && self.cq_mut(cq).is_some_and(|cq| cq.has_gids) {
+            u = from;
         }
         if self.repeats {
             // Forged: of another queue pair that had the number.

@@ -57,4 +57,8 @@ pub(crate) struct Received {
     pub(crate) ah: u16,
     pub(crate) src_qpn: u16,
     pub(crate) imm: Option<u32>,
+    /// The sending device.
+    pub(crate) from: Gid,
+    /// No receive was taken.
+    pub(crate) is_unsolicited: bool,
 }

@@ -55,6 +55,8 @@ pub(crate) struct Cq {
     /// Entries of a ring.
     pub(crate) entries: u32,
     pub(crate) entry_size: u32,
+    /// Entries have the GID of a sender without an address handle.
+    pub(crate) has_gids: bool,
     pub(crate) rings: Vec<SubCq>,
     pub(crate) channel: Option<u32>,
     pub(crate) user_handle: u64,
@@ -71,6 +73,8 @@ pub(crate) struct Qp {
     pub(crate) pd: u32,
     pub(crate) qpn: u16,
     pub(crate) is_srd: bool,
+    /// A WRITE with immediate data takes no receive.
+    pub(crate) is_unsolicited: bool,
     pub(crate) state: u8,
     pub(crate) qkey: u32,
     pub(crate) sq_psn: u32,

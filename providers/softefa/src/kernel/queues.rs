@@ -4,8 +4,10 @@ use nix::errno::Errno;
 use uverbs_kernel_abi::cq::ib_uverbs_destroy_cq_resp;
 use uverbs_kernel_abi::efa::io::{efa_io_rx_cdesc, efa_io_rx_cdesc_ex, efa_io_rx_desc};
 use uverbs_kernel_abi::efa::{
-    EFA_CREATE_CQ_RESP_DB_OFF, EFA_CREATE_CQ_WITH_COMPLETION_CHANNEL, EFA_QP_DRIVER_TYPE_SRD,
-    EFA_QUERY_DEVICE_CAPS_CQ_NOTIFICATIONS, efa_ibv_create_cq, efa_ibv_create_cq_resp,
+    EFA_CREATE_CQ_RESP_DB_OFF, EFA_CREATE_CQ_WITH_COMPLETION_CHANNEL, EFA_CREATE_CQ_WITH_SGID,
+    EFA_CREATE_QP_WITH_UNSOLICITED_WRITE_RECV, EFA_QP_DRIVER_TYPE_SRD,
+    EFA_QUERY_DEVICE_CAPS_CQ_NOTIFICATIONS, EFA_QUERY_DEVICE_CAPS_CQ_WITH_SGID,
+    EFA_QUERY_DEVICE_CAPS_UNSOLICITED_WRITE_RECV, efa_ibv_create_cq, efa_ibv_create_cq_resp,
     efa_ibv_create_qp, efa_ibv_create_qp_resp,
 };
 use uverbs_kernel_abi::objects::*;
@@ -37,15 +39,23 @@ pub(super) fn create_cq(world: &mut World, file: File, call: &mut Call<'_>) -> R
     let (caps, sub_cqs) = (world.boards[file.board].caps, world.boards[file.board].sub_cqs);
     let sizes = [size_of::<efa_io_rx_cdesc>(), size_of::<efa_io_rx_cdesc_ex>()];
     let has_channel = part.flags & EFA_CREATE_CQ_WITH_COMPLETION_CHANNEL != 0;
+    let has_gids = part.flags & EFA_CREATE_CQ_WITH_SGID != 0;
+    let flags = EFA_CREATE_CQ_WITH_COMPLETION_CHANNEL | EFA_CREATE_CQ_WITH_SGID;
+    // GIDs are in long entries.
+    let sizes = if has_gids { &sizes[1..] } else { &sizes };
     let is_known = part.comp_mask == 0
         && part.reserved_58 == [0; 5]
-        && part.flags & !EFA_CREATE_CQ_WITH_COMPLETION_CHANNEL == 0
+        && part.flags & !flags == 0
         && sizes.contains(&(part.cq_entry_size as usize))
         && part.num_sub_cqs == sub_cqs;
     if !is_known || entries == 0 || entries > MAX_CQE || !entries.is_power_of_two() {
         return Err(Errno::EINVAL);
     }
-    if has_channel && caps & EFA_QUERY_DEVICE_CAPS_CQ_NOTIFICATIONS == 0 {
+    let needed = [
+        (has_channel, EFA_QUERY_DEVICE_CAPS_CQ_NOTIFICATIONS),
+        (has_gids, EFA_QUERY_DEVICE_CAPS_CQ_WITH_SGID),
+    ];
+    if needed.into_iter().any(|(is_asked, cap)| is_asked && caps & cap == 0) {
         return Err(Errno::EOPNOTSUPP);
     }
     let channel = if call.has(UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL) {
@@ -61,6 +71,7 @@ pub(super) fn create_cq(world: &mut World, file: File, call: &mut Call<'_>) -> R
         register: Area::new("softefa-cq-doorbell", size_of::<u32>())?,
         entries,
         entry_size: part.cq_entry_size,
+        has_gids,
         rings: vec![SubCq::default(); part.num_sub_cqs.into()],
         channel,
         user_handle: call.number(UVERBS_ATTR_CREATE_CQ_USER_HANDLE)?,
@@ -119,7 +130,10 @@ pub(super) fn create_qp(world: &mut World, file: File, call: &mut Call<'_>) -> R
         _ => return Err(Errno::EOPNOTSUPP),
     };
     let has_srq = call.has(UVERBS_ATTR_CREATE_QP_SRQ_HANDLE);
-    if part.flags != 0 || has_srq || part.driver_qp_type != EFA_QP_DRIVER_TYPE_SRD {
+    let caps = world.boards[file.board].caps;
+    let has_writes = is_srd && caps & EFA_QUERY_DEVICE_CAPS_UNSOLICITED_WRITE_RECV != 0;
+    let known = if has_writes { EFA_CREATE_QP_WITH_UNSOLICITED_WRITE_RECV } else { 0 };
+    if part.flags & !known != 0 || has_srq || part.driver_qp_type != EFA_QP_DRIVER_TYPE_SRD {
         return Err(Errno::EOPNOTSUPP);
     }
     let least = u32::from(world.boards[file.board].min_sq_wr);
@@ -129,6 +143,7 @@ pub(super) fn create_qp(world: &mut World, file: File, call: &mut Call<'_>) -> R
         pd,
         qpn: world.free_qpn(file.board).ok_or(Errno::ENOMEM)?,
         is_srd,
+        is_unsolicited: part.flags & EFA_CREATE_QP_WITH_UNSOLICITED_WRITE_RECV != 0,
         state: IB_QPS_RESET,
         qkey: 0,
         sq_psn: 0,

@@ -29,6 +29,9 @@ const SEGMENT: usize = 4096;
 /// Pause of the device's thread while there is no work.
 const NAP: Duration = Duration::from_micros(200);
 
+/// Limit of an answer: READs that wait for others at a busy device come within it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Number of the next device of this process, from which its GID is derived.
 static NUMBER: AtomicU16 = AtomicU16::new(0);
 
@@ -224,6 +227,7 @@ impl SoftEfa {
             max_tx_batch: 0,
             min_sq_wr: 0,
             assumes_arms: false,
+            patience: PATIENCE,
         };
         SoftEfaBuilder {
             name: None,

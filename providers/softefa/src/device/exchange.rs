@@ -1,5 +1,7 @@
 //! Requests of devices on wires, and their answers.
 
+use std::time::{Duration, Instant};
+
 use uverbs_kernel_abi::efa::io::{EFA_IO_COMP_STATUS_LOCAL_ERROR_UNRESP_REMOTE, EFA_IO_RDMA_READ};
 
 use super::message::{Checked, Message, Outstanding, Refusal};
@@ -18,7 +20,9 @@ impl World {
         let Some(port) = &mut self.boards[board].port else { return };
         if parcel.is_srd {
             port.send(to, parcel.request(number));
-            self.outstanding.insert(number, Outstanding { message, board, to });
+            let more = Duration::from_secs(message.request.len() >> 20);
+            let due = Instant::now() + self.boards[board].patience + more;
+            self.outstanding.insert(number, Outstanding { message, board, to, due });
         } else {
             // A completed datagram has left the device: its process may end.
             port.send_datagram(to, parcel.request(number));
@@ -39,6 +43,11 @@ impl World {
             owing.for_each(|waiting| port.expect(waiting.to));
             worked |= port.push();
             self.end_lost(board);
+        }
+        if !self.outstanding.is_empty() {
+            let now = Instant::now();
+            let overdue = self.take_outstanding(|waiting| waiting.due <= now);
+            self.end_unanswered(overdue);
         }
         worked
     }
@@ -105,10 +114,16 @@ impl World {
         {
             let to = (board, lost);
             self.reads.retain(|read| (read.board, read.parcel.from) != to);
-            for message in self.take_outstanding(|waiting| (waiting.board, waiting.to) == to) {
-                let status = EFA_IO_COMP_STATUS_LOCAL_ERROR_UNRESP_REMOTE;
-                self.finish(message, Err(Refusal::Failed(status)));
-            }
+            let unanswered = self.take_outstanding(|waiting| (waiting.board, waiting.to) == to);
+            self.end_unanswered(unanswered);
+        }
+    }
+
+    /// Fails messages whose answer does not come.
+    fn end_unanswered(&mut self, messages: Vec<Message>) {
+        for message in messages {
+            let status = EFA_IO_COMP_STATUS_LOCAL_ERROR_UNRESP_REMOTE;
+            self.finish(message, Err(Refusal::Failed(status)));
         }
     }
 
@@ -118,5 +133,80 @@ impl World {
         let numbers = taken.map(|(number, _)| *number).collect::<Vec<_>>();
         let taken = numbers.iter().filter_map(|number| self.outstanding.remove(number));
         taken.map(|waiting| waiting.message).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use uverbs_kernel_abi::efa::io::EFA_IO_SEND;
+    use uverbs_softhca::wire::{Address, Fabric, Frame, Route, Wire};
+
+    use super::super::request::{Content, Request};
+    use super::*;
+    use crate::SoftEfa;
+    use crate::srd::endpoint::Endpoint;
+
+    const NEAR: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+    const FAR: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+
+    fn gid(at: Ipv4Addr) -> Gid {
+        at.to_ipv6_mapped().octets()
+    }
+
+    /// A peer acknowledges a message, and never answers it.
+    #[test]
+    fn a_request_without_an_answer_ends() {
+        let fabric = Fabric::new();
+        let [near, mut wire] =
+            [NEAR, FAR].map(|at| fabric.attach(&[Address { gid: gid(at), lid: 0 }]));
+        let device = SoftEfa::builder().stepped().wire(NEAR.into(), near).build().unwrap();
+        let mut peer = Endpoint::new(1, 4096, 1);
+        let request = Request {
+            req_id: 0,
+            op: EFA_IO_SEND,
+            imm: None,
+            ah: 0,
+            qpn: 1,
+            qkey: 0,
+            remote: None,
+            content: Content::Inline(vec![1]),
+        };
+        let parcel = Parcel {
+            from: gid(NEAR),
+            src_qpn: 1,
+            qpn: 1,
+            qkey: 0,
+            is_srd: true,
+            op: EFA_IO_SEND,
+            imm: None,
+            remote: None,
+            data: vec![1],
+        };
+        let mut world = device.fabric().lock();
+        assert!(world.boards[0].patience >= Duration::from_secs(30));
+        world.boards[0].patience = Duration::from_millis(300);
+        world.post(0, gid(FAR), &parcel, Message { from: 9, request, tries: 0, due: None });
+        let start = Instant::now();
+        let mut arrived = 0;
+        while !world.outstanding.is_empty() {
+            assert!(start.elapsed() < Duration::from_secs(4), "held");
+            world.exchange();
+            let now = start.elapsed();
+            wire.advance(now);
+            while let Some(frame) = wire.receive() {
+                peer.receive(frame.src.gid, &frame.bytes, now);
+            }
+            wire.flush();
+            arrived += std::iter::from_fn(|| peer.next_message()).count();
+            while let Some((to, bytes)) = peer.next_packet(now) {
+                let [src, dst] = [gid(FAR), to].map(|gid| Address { gid, lid: 0 });
+                let frame = Frame { src, dst, route: Route::default(), bytes, loan: None };
+                let _ = wire.transmit(frame);
+            }
+        }
+        assert_eq!(arrived, 1);
+        assert!(start.elapsed() >= Duration::from_millis(300), "too early");
     }
 }

@@ -39,6 +39,8 @@ pub(crate) struct Outstanding {
     pub(crate) message: Message,
     pub(crate) board: usize,
     pub(crate) to: Gid,
+    /// Time after which the device at `to` counts as unresponsive.
+    pub(crate) due: Instant,
 }
 
 /// Completion of a receive that is still to be written.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::time::Duration;
 
 use nix::errno::Errno;
 
@@ -31,6 +32,8 @@ pub(crate) struct Board {
     /// Programs poll after they armed, and say nothing before they sleep: a store hides the one
     /// before it.
     pub(crate) assumes_arms: bool,
+    /// Limit of an answer of a device on the wire, and a second more for each MiB.
+    pub(crate) patience: Duration,
 }
 
 /// Owner of an object: an open file of a device.

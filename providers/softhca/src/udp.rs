@@ -97,7 +97,8 @@ impl Udp {
 
     /// Wire at these addresses, for a device of another kind. Packets have at most the path MTU and
     /// 80 bytes of headers. Their first byte is no opcode of RoCE: 0xc0 or more. Their length is a
-    /// multiple of 4, and the last 4 bytes are 0, for the ICRC.
+    /// multiple of 4, and the last 4 bytes are 0, for the ICRC. They come from the
+    /// port of their device.
     ///
     /// Returns the first address, the path MTU and the wire.
     ///
@@ -106,7 +107,8 @@ impl Udp {
     /// The system's error if an address cannot be bound, or is another device's.
     #[doc(hidden)]
     pub fn wire(&self) -> io::Result<(IpAddr, u32, Box<dyn Wire>)> {
-        let udp = self.bind()?;
+        let mut udp = self.bind()?;
+        udp.keep_to_port();
         let first = udp.addresses().first().map_or(Ipv4Addr::LOCALHOST.into(), SocketAddr::ip);
         let mtu = mtu(&udp)?.bytes();
         let (wire, _) = WireControl::network(udp, self.carrier, false)?;

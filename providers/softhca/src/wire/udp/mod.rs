@@ -105,6 +105,8 @@ pub struct UdpWire {
     members: Vec<Socket>,
     /// Packets to groups stay on this device.
     keeps_groups: bool,
+    /// Packets from other ports than the address's are dropped.
+    own_port: bool,
     /// Packets to these groups that the device sent.
     looped: VecDeque<Frame>,
     back: Back,
@@ -216,6 +218,7 @@ impl UdpWire {
             groups: Vec::new(),
             members: Vec::new(),
             keeps_groups: false,
+            own_port: false,
             looped: VecDeque::new(),
             back: Back::default(),
             spare: Spare::default(),
@@ -227,6 +230,13 @@ impl UdpWire {
     /// Returns a handle to link and counters.
     pub(crate) fn control(&self) -> UdpControl {
         UdpControl { shared: Arc::clone(&self.shared) }
+    }
+
+    /// Sends from the address's port alone, and drops packets from other ports: programs of other
+    /// users can bind those at the same address.
+    pub(crate) fn keep_to_port(&mut self) {
+        self.own_port = true;
+        self.endpoints.iter_mut().for_each(|endpoint| endpoint.senders.clear());
     }
 
     /// Addresses of the wire.
@@ -354,7 +364,7 @@ impl UdpWire {
         if self.paused {
             return false;
         }
-        let UdpWire { endpoints, members, shared, buffer, .. } = self;
+        let UdpWire { endpoints, members, shared, buffer, own_port, .. } = self;
         let counters = &shared.counters;
         let sockets = endpoints.len() + members.len();
         for _ in 0..sockets {
@@ -374,6 +384,8 @@ impl UdpWire {
             let is_own = |own: &Endpoint| own.socket.ip() == received.from.ip();
             if len == 0 {
                 add(&counters.malformed, 1);
+            } else if *own_port && received.from.port() != local.port() {
+                add(&counters.malformed, len.div_ceil(received.stride) as u64);
             } else if at >= endpoints.len() && endpoints.iter().any(is_own) {
                 // A group's packet that this device sent.
             } else if !shared.plugged.load(Ordering::Relaxed) {

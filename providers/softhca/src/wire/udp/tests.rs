@@ -242,6 +242,31 @@ fn what_leads_nowhere_is_counted() {
     assert_eq!(control.stats().link_down, 1);
 }
 
+/// Any program may send from another port of an address.
+#[test]
+fn a_wire_may_keep_to_its_port() {
+    for keeps in [false, true] {
+        let ((mut ours, here), (mut theirs, there)) = (wire(), wire());
+        if keeps {
+            theirs.keep_to_port();
+        }
+        let (at, ip) = (theirs.addresses()[0], ours.addresses()[0].ip());
+        let stranger = Socket::bind(SocketAddr::new(ip, 0)).unwrap();
+        let (src_port, dst_port) = (stranger.address.port(), at.port());
+        let mut sealed = packet(7, b"a lie");
+        seal(&Ends { src: ip, dst: at.ip(), src_port, dst_port }, 0, &mut sealed);
+        stranger.send(at, Route::default(), &[IoSlice::new(&sealed)], sealed.len()).unwrap();
+        let bytes = packet(8, b"true");
+        let frame = Frame { src: here, dst: there, route: Route::default(), bytes, loan: None };
+        ours.transmit(frame).unwrap();
+        ours.flush();
+        let psn = |frame: Frame| Packet::parse(&frame.bytes).unwrap().psn().get();
+        let first = received(&mut theirs).map(psn);
+        assert_eq!(first, Some(if keeps { 8 } else { 7 }));
+        assert_eq!(theirs.control().stats().malformed, u64::from(keeps));
+    }
+}
+
 /// Malformed packets, which other software may send to the port.
 #[test]
 fn damage_is_dropped_and_counted() {

@@ -464,6 +464,11 @@ macro_rules! any {
                 match self { $($(#[$cfg])* Self::$variant(view) => view.is_local_invalidation(),)+ }
             }
 
+            #[inline(always)]
+            fn shows_reads_as_sends(&self) -> bool {
+                match self { $($(#[$cfg])* Self::$variant(view) => view.shows_reads_as_sends(),)+ }
+            }
+
             fn is_unsolicited(&self) -> bool {
                 match self { $($(#[$cfg])* Self::$variant(view) => view.is_unsolicited(),)+ }
             }

@@ -118,6 +118,7 @@ impl Plain {
         let completed = result.ok()?;
         let opcode = match view.is_local_invalidation() {
             true => IBV_WC_LOCAL_INV,
+            false if completed == Completed::Read && view.shows_reads_as_sends() => IBV_WC_SEND,
             false => opcode(completed),
         };
         if !is_recv {

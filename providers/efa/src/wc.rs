@@ -252,6 +252,11 @@ impl View for Wc<'_> {
         self.is_recv && self.entry.is_unsolicited()
     }
 
+    #[inline(always)]
+    fn shows_reads_as_sends(&self) -> bool {
+        true
+    }
+
     /// See rdma-core `verbs.c:efa_wc_read_sgid`.
     #[inline]
     fn sender_gid(&self) -> Option<Gid> {

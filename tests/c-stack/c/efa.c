@@ -224,8 +224,7 @@ static void poll_all(void)
 	while (ibv_poll_cq(cq, 1, &wc) > 0) {
 		printf("done %llu %d", (unsigned long long)wc.wr_id, wc.status);
 		if (wc.status == IBV_WC_SUCCESS)
-			/* libefa calls a READ a SEND. */
-			printf(" %d", wc.opcode == IBV_WC_RDMA_READ ? IBV_WC_SEND : wc.opcode);
+			printf(" %d", wc.opcode);
 		if (wc.status == IBV_WC_SUCCESS && wc.opcode & IBV_WC_RECV)
 			printf(" %u %u %d %u", wc.byte_len, wc.src_qp, wc.slid, wc.wc_flags & IBV_WC_WITH_IMM ? be32toh(wc.imm_data) : 0);
 		if (wc.status != IBV_WC_SUCCESS)

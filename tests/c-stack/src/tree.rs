@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use uverbs_core::doors::DeviceSource;
@@ -17,6 +18,9 @@ const PCI: (u32, u32) = (0x15b3, 0x101d);
 const OMNI_PATH: (u32, u32) = (0x8086, 0x24f0);
 /// PCI vendor and device id of the EFA that softefa is: Amazon.
 const EFA: (u32, u32) = (0x1d0f, 0xefa2);
+
+/// Address of the PCI function.
+const PCI_ADDRESS: &str = "0000:00:06.0";
 
 /// Writes the device's tree below `root`.
 ///
@@ -76,12 +80,17 @@ fn function(
     file(&folder, "sys_image_guid", &guid)?;
     file(&folder, "node_desc", "software HCA")?;
     file(&folder, "fw_ver", "99.0.0001")?;
+    // Programs resolve the links, and read addresses and names out of the paths.
+    let function = root.join(format!("devices/{PCI_ADDRESS}"));
+    fs::create_dir_all(&function)?;
+    symlink(&function, folder.join("device"))?;
     file(&folder, "device/vendor", &format!("{vendor:#06x}"))?;
     file(&folder, "device/device", &format!("{part:#06x}"))?;
     let modalias = format!("pci:v{vendor:08X}d{part:08X}sv{vendor:08X}sd{part:08X}bc02sc00i00");
     file(&folder, "device/modalias", &modalias)?;
-    let driver = format!("../../bus/pci/drivers/{driver}");
-    std::os::unix::fs::symlink(driver, folder.join("device/driver"))?;
+    let driver = root.join("bus/pci/drivers").join(driver);
+    fs::create_dir_all(&driver)?;
+    symlink(driver, function.join("driver"))?;
     Ok(folder)
 }
 

@@ -152,6 +152,50 @@ fn libfabric_lists_an_elastic_fabric_adapter() {
     }
 }
 
+/// libfabric's `efa` provider, which has SRD and UD: messages in one packet, in several, and by READ.
+/// Each end compares the received bytes (`-c`). Shared memory between processes is switched off.
+#[test]
+fn libfabric_ping_pong_on_elastic_fabric_adapters() {
+    let Some(all) = frameworks() else { return };
+    // C programs know a device with an address by this name.
+    let sysfs = sysfs_of_efa("softhca_0");
+    let id = std::process::id() as u8;
+    for (is_ours, endpoint, sizes) in [
+        (true, "rdm", &["64 ", "4k ", "1m "][..]),
+        (true, "dgram", &["64 ", "4k "]),
+        (false, "rdm", &["64 ", "4k ", "1m "]),
+        (false, "dgram", &["64 ", "4k "]),
+    ] {
+        let port = free_port();
+        let end = |last: u8, words: &[&str]| {
+            let at = format!("127.59.{id}.{last}");
+            let mut command = match is_ours {
+                true => all.on_device(&format!("softefa@{at}"), "fi_pingpong", &[]),
+                false => {
+                    let mut command = all.stack.command(Path::new(&all.program("fi_pingpong")));
+                    all.stack.on_efa(&mut command);
+                    all.environment(command.env("UVERBS_SOFTHCA_UDP", format!("{at}:4793,shm")));
+                    command
+                }
+            };
+            if is_ours {
+                command.env("SYSFS_PATH", &sysfs);
+            }
+            command.env("FI_EFA_ENABLE_SHM_TRANSFER", "0");
+            command.args(["-p", "efa", "-e", endpoint, "-c", "-I", "20"]).args(words);
+            command
+        };
+        let (server, client) = (end(1, &["-B", &port]), end(2, &["-P", &port, "127.0.0.1"]));
+        for run in both(server, client, &port).map(Run::ok) {
+            for size in sizes {
+                let is_line = |line: &str| line.starts_with(size) && line.contains(" =20 ");
+                let found = run.stdout.lines().any(is_line);
+                assert!(found, "{is_ours} {endpoint}: {size}: {run:?}");
+            }
+        }
+    }
+}
+
 /// True if libfabric dropped the last completions of a run that had transferred everything.
 ///
 /// `ofi_rxm` closes a connection as soon as it sees the peer's disconnection

@@ -64,6 +64,13 @@ pub trait View: Debug + Copy {
         false
     }
 
+    /// True if C programs expect a READ to complete as a SEND (EFA: rdma-core
+    /// `verbs.c:efa_wc_read_opcode`).
+    #[inline(always)]
+    fn shows_reads_as_sends(&self) -> bool {
+        false
+    }
+
     /// True if it completes a WRITE with immediate data that consumed no receive (EFA).
     fn is_unsolicited(&self) -> bool {
         false

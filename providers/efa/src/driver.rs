@@ -20,7 +20,7 @@ use uverbs_core::queues::user_index::{UserIndex, UserIndexes};
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_EFA;
 use uverbs_kernel_abi::efa::io::{
     EFA_IO_TX_DESC_INLINE_MAX_SIZE, EFA_IO_TX_DESC_INLINE_MAX_SIZE_128, EFA_IO_TX_DESC_NUM_BUFS,
-    EFA_IO_TX_DESC_NUM_RDMA_BUFS, efa_io_rx_cdesc_ex, efa_io_rx_desc,
+    EFA_IO_TX_DESC_NUM_RDMA_BUFS, efa_io_rx_cdesc, efa_io_rx_cdesc_ex, efa_io_rx_desc,
 };
 use uverbs_kernel_abi::efa::{
     EFA_ALLOC_UCONTEXT_CMD_SUPP_CAPS_MIN_SQ_WR, EFA_ALLOC_UCONTEXT_CMD_SUPP_CAPS_TX_BATCH,
@@ -109,6 +109,14 @@ impl State {
 
     fn has(&self, cap: u32) -> bool {
         self.device.device_caps & cap != 0
+    }
+
+    /// Bytes of a completion. Long entries have the whole length of a WRITE, and GIDs of senders;
+    /// other completions fit short ones (rdma-core 44, `verbs.c:create_cq`).
+    fn entry_size(&self, init: &CqInit) -> u32 {
+        let is_long = init.sender_gids || self.has(EFA_QUERY_DEVICE_CAPS_RDMA_WRITE);
+        let long = size_of::<efa_io_rx_cdesc_ex>();
+        (if is_long { long } else { size_of::<efa_io_rx_cdesc>() }) as u32
     }
 
     /// Most bytes of inline data.
@@ -227,8 +235,6 @@ unsafe impl Driver for Efa {
         Ok(Opened { limits, device, state })
     }
 
-    /// Always asks for entries of 32 bytes, which have the whole length of a WRITE (rdma-core
-    /// `verbs.c:create_cq`).
     fn ask_cq(opened: &Opened<State>, init: &CqInit, entries: u32) -> Result<Ask<u32>, Error> {
         let state = &opened.state;
         let mut flags = 0;
@@ -246,7 +252,7 @@ unsafe impl Driver for Efa {
             flags |= EFA_CREATE_CQ_WITH_SGID;
         }
         let part = efa_ibv_create_cq {
-            cq_entry_size: size_of::<efa_io_rx_cdesc_ex>() as u32,
+            cq_entry_size: state.entry_size(init),
             num_sub_cqs: state.context.sub_cqs_per_cq,
             flags,
             ..Default::default()
@@ -305,7 +311,7 @@ unsafe impl Driver for Efa {
         let (uverbs, answer) = (made.uverbs, made.answer);
         let (count, entries) =
             (u32::from(made.opened.state.context.sub_cqs_per_cq), made.created.entries);
-        let size = size_of::<efa_io_rx_cdesc_ex>() as u32;
+        let size = made.opened.state.entry_size(made.init);
         let needed = u64::from(count) * u64::from(entries) * u64::from(size);
         if !entries.is_power_of_two() || entries < made.entries || answer.q_mmap_size < needed {
             let bytes = answer.q_mmap_size;

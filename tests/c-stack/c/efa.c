@@ -13,6 +13,8 @@
  *	poll                                prints completions
  *	arm, event                          arms the completion queue; takes an event
  *	fail, gone                          moves to ERR; destroys the queue pair
+ *
+ * With the argument "reads" the device has no WRITEs.
  */
 #define _GNU_SOURCE
 #include <endian.h>
@@ -59,8 +61,10 @@ static unsigned send_count, recv_count;
 
 static const char *const names[] = { "llq", "sq-doorbell", "rq", "rq-doorbell", "cq", "cq-doorbell" };
 /* Distance of elements with a number of a request, and its place: each library numbers them in another way. */
-static const unsigned numbered[6][2] = { { 64, 0 }, { 0 }, { 16, 8 }, { 0 }, { 32, 0 }, { 0 } };
+static unsigned numbered[6][2] = { { 64, 0 }, { 0 }, { 16, 8 }, { 0 }, { 32, 0 }, { 0 } };
 static unsigned char before[6][RING];
+/* False on a device without WRITEs, whose completions have 16 bytes. */
+static int writes = 1;
 
 /* Number from the script. */
 static uint64_t number(void)
@@ -138,7 +142,8 @@ static void queue(void)
 	init.cap.max_send_sge = init.cap.max_recv_sge = number();
 	init.cap.max_inline_data = number();
 	if (is_srd)
-		init.send_ops_flags |= IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+		init.send_ops_flags |= IBV_QP_EX_WITH_RDMA_READ |
+			(writes ? IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM : 0);
 	/* Our library asks for an entry more than it was asked for. */
 	cq = ibv_create_cq(context, init.cap.max_send_wr + init.cap.max_recv_wr + 1, NULL, channel, 0);
 	MUST(cq);
@@ -296,10 +301,15 @@ static void step(const char *word)
 	}
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	struct ibv_device **devices = ibv_get_device_list(NULL);
 	char word[32];
+
+	if (argc > 1 && !strcmp(argv[1], "reads")) {
+		writes = 0;
+		numbered[4][0] = 16;
+	}
 
 	MUST(mmap(MEMORY, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == MEMORY);
 	for (int i = 0; i < LENGTH; i++)
@@ -309,7 +319,7 @@ int main(void)
 	MUST(context && !ibv_query_gid(context, 1, 0, &gid));
 	pd = ibv_alloc_pd(context);
 	MUST(pd);
-	mr = ibv_reg_mr(pd, MEMORY, LENGTH, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
+	mr = ibv_reg_mr(pd, MEMORY, LENGTH, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | (writes ? IBV_ACCESS_REMOTE_WRITE : 0));
 	MUST(mr);
 	channel = ibv_create_comp_channel(context);
 	MUST(channel);

@@ -38,6 +38,8 @@ pub(crate) struct Settings {
     pub(crate) omni_path: bool,
     /// A device of Amazon's (`efa`) in place of a ConnectX.
     pub(crate) efa: bool,
+    /// It has no WRITEs.
+    reads: bool,
 }
 
 impl Settings {
@@ -77,7 +79,9 @@ impl Settings {
         let bonded = has("UVERBS_SOFTHCA_BONDED");
         let data_direct = has("UVERBS_SOFTHCA_DATA_DIRECT");
         let omni_path = has("UVERBS_SOFTHCA_OMNI_PATH");
-        let efa = has("UVERBS_SOFTHCA_EFA");
+        let efa = text("UVERBS_SOFTHCA_EFA");
+        let reads = efa.as_deref() == Some("reads");
+        let efa = efa.is_some();
         Ok(Self {
             link,
             number,
@@ -89,6 +93,7 @@ impl Settings {
             data_direct,
             omni_path,
             efa,
+            reads,
         })
     }
 
@@ -129,6 +134,9 @@ pub(crate) fn new_efa(settings: Settings) -> std::io::Result<SoftEfa> {
     let mut builder = SoftEfa::builder().name(NAME).number(0).assume_arms();
     if let Some(udp) = settings.udp {
         builder = builder.udp(udp);
+    }
+    if settings.reads {
+        builder = builder.without_write();
     }
     if settings.stepped { builder.stepped() } else { builder }.build()
 }

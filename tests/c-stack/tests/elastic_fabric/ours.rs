@@ -83,7 +83,7 @@ struct Dumps(BTreeMap<&'static str, Vec<u8>>);
 
 impl Dumps {
     /// Prints changed blocks of each mapping of the device.
-    fn dump(&mut self, name: &str, to: &mut String) {
+    fn dump(&mut self, name: &str, to: &mut String, entry: usize) {
         let maps = fs::read_to_string("/proc/self/maps").unwrap();
         let memory = File::open("/proc/self/mem").unwrap();
         writeln!(to, "case {name}").unwrap();
@@ -97,6 +97,7 @@ impl Dumps {
             let mut now = vec![0; (end - start).min(RING)];
             memory.read_exact_at(&mut now, start as u64).unwrap();
             if let Some((_, step, at)) = NUMBERED.into_iter().find(|(part, ..)| *part == name) {
+                let step = if name == "cq" { entry } else { step };
                 now.chunks_mut(step).for_each(|element| element[at..at + 2].fill(0));
             }
             let before = self.0.entry(name).or_default();
@@ -133,14 +134,20 @@ fn poll(cq: &mut CompletionQueue<Efa>, to: &mut String) {
     });
 }
 
-/// Runs a script. Returns the text that the C program prints, and the commands.
-pub(crate) fn run(steps: &[Step]) -> (String, Vec<Recorded>) {
+/// Runs a script, on a device with or without WRITEs. Returns the text that the C program prints,
+/// and the commands.
+pub(crate) fn run(steps: &[Step], writes: bool) -> (String, Vec<Recorded>) {
     let memory = memory();
-    let device = SoftEfa::builder().name("softhca0").number(0).stepped().build().unwrap();
+    let builder = SoftEfa::builder().name("softhca0").number(0).stepped();
+    let device = if writes { builder } else { builder.without_write() }.build().unwrap();
+    let entry = if writes { 32 } else { 16 };
     let tapped = Arc::new(Tapped::new(device));
     let context = Device::from_source(Arc::clone(&tapped) as _).open_as::<Efa>().unwrap();
     let pd = context.alloc_pd().unwrap();
-    let rights = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE;
+    let mut rights = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_READ;
+    if writes {
+        rights |= AccessFlags::REMOTE_WRITE;
+    }
     // SAFETY: the memory is mapped until the process ends.
     let region = unsafe { pd.register(memory, LENGTH, rights) }.unwrap();
     let channel = context.create_comp_channel().unwrap();
@@ -185,7 +192,7 @@ pub(crate) fn run(steps: &[Step]) -> (String, Vec<Recorded>) {
             }
             Step::Recv(id, list) => recvs.push((*id, sges(list))),
             Step::Send(send) => sends.push(send.clone()),
-            Step::Dump(name) => dumps.dump(name, &mut text),
+            Step::Dump(name) => dumps.dump(name, &mut text, entry),
             Step::Settle => while tapped.device().step() {},
             Step::Event => {
                 channel.next_within(LIMIT).unwrap();
@@ -239,6 +246,8 @@ pub(crate) fn run(steps: &[Step]) -> (String, Vec<Recorded>) {
     }
     drop((channel, region, pd));
     drop(context);
+    // SAFETY: mapped by `memory`; the region is gone.
+    unsafe { libc::munmap(memory.cast(), LENGTH) };
     (text, tapped.take())
 }
 

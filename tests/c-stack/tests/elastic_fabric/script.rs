@@ -213,15 +213,16 @@ impl Writer {
     }
 }
 
-/// All cases.
-pub(crate) fn steps() -> Vec<Step> {
+/// All cases, of a device with or without WRITEs.
+pub(crate) fn steps(writes: bool) -> Vec<Step> {
     let mut writer = Writer { steps: Vec::new(), shape: SHAPES[0], id: 0 };
     for shape in SHAPES {
         writer.shape = shape;
         writer.steps.push(Step::Queue(shape));
-        let ops = match shape.is_srd {
-            true => &[SEND, SEND | IMM, READ, WRITE, WRITE | IMM][..],
-            false => &[SEND, SEND | IMM],
+        let ops = match (shape.is_srd, writes) {
+            (true, true) => &[SEND, SEND | IMM, READ, WRITE, WRITE | IMM][..],
+            (true, false) => &[SEND, SEND | IMM, READ],
+            (false, _) => &[SEND, SEND | IMM],
         };
         writer.sizes(ops);
         writer.inlines();

@@ -100,6 +100,11 @@ const _: () = assert!(size_of::<DeviceAttr>() == 32 && size_of::<AhAttr>() == 16
 const _: () = assert!(size_of::<MrAttr>() == 16 && size_of::<SqDepthAttr>() == 24);
 const _: () = assert!(size_of::<RqDepthAttr>() == 16);
 
+/// True if WRITEs may have inline data.
+pub(super) fn has_inline_writes(limits: &Limits) -> bool {
+    limits.write && limits.inline_long != 0
+}
+
 /// Limits of an open device and of this library.
 ///
 /// # Errors
@@ -222,8 +227,7 @@ fn most_sends(limits: &Limits, most_rdma: u32, asked: &SqDepthAttr) -> Result<u3
     if !fits {
         return Err(Errno::EINVAL);
     }
-    let has_inline_writes = limits.write && limits.inline_long != 0;
-    let known = if has_inline_writes { INLINE_WRITE } else { 0 };
+    let known = if has_inline_writes(limits) { INLINE_WRITE } else { 0 };
     if asked.flags & !known != 0 {
         return Err(Errno::EOPNOTSUPP);
     }

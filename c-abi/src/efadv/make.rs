@@ -17,7 +17,7 @@ use uverbs_efa::Limits;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::base::answer::{given, null};
-use crate::efadv::caps::{inline_bytes, limits};
+use crate::efadv::caps::{has_inline_writes, inline_bytes, limits};
 use crate::efadv::sized::read;
 use crate::poll::current::EFA;
 use crate::queues::cq::{Cq, EfaCq};
@@ -44,8 +44,9 @@ pub(crate) struct QpAttr {
 
 /// `EFADV_QP_DRIVER_TYPE_SRD`.
 const SRD: u32 = 0;
-/// `EFADV_QP_FLAGS_UNSOLICITED_WRITE_RECV`.
+/// `EFADV_QP_FLAGS_UNSOLICITED_WRITE_RECV`, `EFADV_QP_FLAGS_INLINE_WRITE`.
 const UNSOLICITED_WRITES: u16 = 1;
+const INLINE_WRITES: u16 = 1 << 1;
 /// `IBV_QP_EX_WITH_*`: SEND, WRITE, READ, each with its kinds.
 const SENDS: u64 = 1 << 2 | 1 << 3;
 const WRITES: u64 = 1 | 1 << 1;
@@ -70,7 +71,11 @@ const WITH_UNSOLICITED: u64 = 1 << 1;
 
 /// Checks the attributes of an SRD queue pair. Returns its own part.
 fn check(limits: &Limits, attr: &ibv_qp_init_attr_ex, own: &QpAttr) -> Result<Own, Errno> {
-    let known = if limits.unsolicited_writes { UNSOLICITED_WRITES } else { 0 };
+    let flags = [
+        (limits.unsolicited_writes, UNSOLICITED_WRITES),
+        (has_inline_writes(limits), INLINE_WRITES),
+    ];
+    let known = flags.into_iter().filter(|(has, _)| *has).fold(0, |all, (_, flag)| all | flag);
     let mut ops = SENDS;
     if limits.read {
         ops |= READS;
@@ -104,7 +109,8 @@ fn check(limits: &Limits, attr: &ibv_qp_init_attr_ex, own: &QpAttr) -> Result<Ow
         return Err(Errno::EINVAL);
     }
     let unsolicited_writes = own.flags & UNSOLICITED_WRITES != 0;
-    let srd = Srd { unsolicited_writes, service_level: own.sl };
+    let inline_writes = own.flags & INLINE_WRITES != 0;
+    let srd = Srd { unsolicited_writes, inline_writes, service_level: own.sl };
     Ok(Own { srd: Some(srd), ..Own::default() })
 }
 

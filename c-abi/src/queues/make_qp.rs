@@ -62,6 +62,8 @@ pub(crate) struct Own {
 pub(crate) struct Srd {
     /// WRITEs with immediate data consume no receives.
     pub(crate) unsolicited_writes: bool,
+    /// WRITEs may have inline data.
+    pub(crate) inline_writes: bool,
     pub(crate) service_level: u8,
 }
 
@@ -99,8 +101,9 @@ fn ask_own(asked: &mut QpInit, own: Own) {
     }
     asked.create_flags = own.create_flags;
     asked.out_of_order = own.out_of_order;
-    if let Some(Srd { unsolicited_writes, service_level }) = own.srd {
+    if let Some(Srd { unsolicited_writes, inline_writes, service_level }) = own.srd {
         (asked.unsolicited_writes, asked.service_level) = (unsolicited_writes, service_level);
+        asked.inline_writes = inline_writes;
     }
     match own.dynamic {
         Some(Dynamic::Initiator(streams)) => asked.streams = streams,

@@ -143,8 +143,9 @@ impl State {
 }
 
 /// Bytes of a queue pair's send work requests.
-fn wqe_size(cap: &QpCap) -> usize {
-    if cap.max_inline_data > EFA_IO_TX_DESC_INLINE_MAX_SIZE { LONG_WQE } else { WQE }
+fn wqe_size(init: &QpInit, cap: &QpCap) -> usize {
+    let is_long = init.inline_writes || cap.max_inline_data > EFA_IO_TX_DESC_INLINE_MAX_SIZE;
+    if is_long { LONG_WQE } else { WQE }
 }
 
 fn unsupported<T>(verb: &'static str, what: String) -> Result<T, Error> {
@@ -268,7 +269,7 @@ unsafe impl Driver for Efa {
     fn ask_qp(opened: &Opened<State>, init: &QpInit, mut cap: QpCap) -> Result<Ask<QpCap>, Error> {
         const VERB: &str = "create_qp";
         let state = &opened.state;
-        let wqe = wqe_size(&cap);
+        let wqe = wqe_size(init, &cap);
         Error::limit(VERB, "max_send_wr", cap.max_send_wr, state.limits().most_sends(wqe as u32))?;
         cap.max_recv_sge = cap.max_recv_sge.max(1);
         cap.max_send_sge = cap.max_send_sge.max(1);
@@ -279,6 +280,10 @@ unsafe impl Driver for Efa {
         let descriptors = (cap.max_recv_wr.max(1) * cap.max_recv_sge).next_power_of_two();
         cap.max_recv_wr = descriptors / cap.max_recv_sge;
         let is_srd = init.qp_type == QpType::Srd;
+        let can_inline = is_srd && state.limits().write && state.context.inline_buf_size_ex != 0;
+        if init.inline_writes && !can_inline {
+            return unsupported(VERB, "inline WRITEs on this device or transport".to_owned());
+        }
         let mut flags = 0;
         if init.unsolicited_writes {
             if !state.has(EFA_QUERY_DEVICE_CAPS_UNSOLICITED_WRITE_RECV) {
@@ -336,7 +341,7 @@ unsafe impl Driver for Efa {
         const VERB: &str = "create_qp";
         let (uverbs, answer, cap) = (made.uverbs, made.answer, made.asked);
         let state = &made.opened.state;
-        let wqe = wqe_size(&cap);
+        let wqe = wqe_size(made.init, &cap);
         let (doorbell, sq_page) =
             register(uverbs, VERB, answer.sq_db_mmap_key, answer.sq_db_offset)?;
         let (rq_doorbell, rq_page) =

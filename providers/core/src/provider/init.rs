@@ -156,6 +156,9 @@ pub struct QpInit {
     pub out_of_order: bool,
     /// A WRITE with immediate data completes without consuming a receive (EFA).
     pub unsolicited_writes: bool,
+    /// A WRITE may have inline data, also if the inline data of a SEND fits shorter work requests
+    /// (EFA).
+    pub inline_writes: bool,
     /// Service level of all sends (EFA).
     pub service_level: u8,
 }
@@ -182,6 +185,7 @@ impl QpInit {
             create_flags: 0,
             out_of_order: false,
             unsolicited_writes: false,
+            inline_writes: false,
             service_level: 0,
         }
     }

@@ -1,5 +1,6 @@
 //! Functions of `efadv.h`.
 
 pub(crate) mod caps;
+pub(crate) mod direct;
 pub(crate) mod make;
 mod sized;

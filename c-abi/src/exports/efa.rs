@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "assembly")]
 
 use crate::efadv::caps;
+use crate::efadv::direct;
 use crate::efadv::make;
 use crate::exports::stubs;
 use crate::exports::verbs::node;
@@ -26,8 +27,8 @@ node! { "EFA_1.3":
 }
 
 node! { "EFA_1.4":
-    efadv_query_cq = stubs::not_supported;
-    efadv_query_qp_wqs = stubs::not_supported;
+    efadv_query_cq = direct::query_cq;
+    efadv_query_qp_wqs = direct::query_qp_wqs;
 }
 
 node! { "EFA_1.5":

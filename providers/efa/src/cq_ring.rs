@@ -21,6 +21,7 @@ use uverbs_kernel_abi::efa::io::{
     EFA_IO_CDESC_COMMON_PHASE_MASK, EFA_IO_COMP_STATUS_FLUSHED, EFA_IO_COMP_STATUS_OK,
 };
 
+use crate::direct::Direct;
 use crate::ring::Register;
 use crate::wc::{EfaCqe, QUEUE_TYPE, Wc};
 use crate::wqe::req_id;
@@ -122,6 +123,17 @@ impl CqRing {
             published: 0,
             doorbell: register.map(doorbell),
             owners: Vec::new(),
+        }
+    }
+
+    pub(crate) fn direct(&self) -> Direct {
+        let register = self.doorbell.as_ref().map(|doorbell| doorbell.register.address());
+        Direct {
+            buffer: self.rings.first().map_or(std::ptr::null_mut(), |ring| ring.start),
+            entry_size: self.entry_size,
+            entries: self.entries,
+            doorbell: register.unwrap_or(std::ptr::null_mut()),
+            batch: self.entries,
         }
     }
 

@@ -8,6 +8,7 @@
 //! | `cq_ring`, `wc` | completions as the device writes them |
 //! | `ring` | doorbells |
 //! | `ah` | address handles |
+//! | `direct` | rings and doorbells for programs with their own data path |
 //! | `limits`, `mr` | limits beyond the verbs', queries of memory regions |
 //!
 //! The queues come from `uverbs-kernel-rings`. `efa-abi.h` and rdma-core's `efa_io_defs.h` have the
@@ -35,6 +36,7 @@
 
 mod ah;
 mod cq_ring;
+pub mod direct;
 mod driver;
 mod limits;
 mod mr;

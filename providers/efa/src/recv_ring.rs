@@ -58,6 +58,12 @@ impl RecvRing {
         Self { parts, slots, ends: vec![0; slots as usize].into(), next: (0, 0) }
     }
 
+    /// First element, doorbell and number of elements; `None` without receives.
+    pub(crate) fn direct(&self) -> Option<(*mut u8, *mut u32, u32)> {
+        let RecvParts { start, doorbell, mask } = self.parts.as_ref()?;
+        Some((start.cast(), doorbell.address(), mask + 1))
+    }
+
     /// Position behind the elements of the receive at `index`.
     #[inline(always)]
     fn end(&self, index: u32) -> u32 {

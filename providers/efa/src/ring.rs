@@ -23,6 +23,11 @@ impl Register {
         Self(at)
     }
 
+    /// Address of the register.
+    pub(crate) fn address(self) -> *mut u32 {
+        self.0
+    }
+
     /// Stores `value`.
     #[inline(always)]
     pub(crate) fn write(self, value: u32) {

@@ -14,8 +14,9 @@ use uverbs_kernel_rings::Post;
 use zerocopy::IntoBytes;
 
 use crate::Ah;
+use crate::direct::Direct;
 use crate::ring::Register;
-use crate::wqe::{self, Checked, Rules, To};
+use crate::wqe::{self, Checked, Rules, To, WQE};
 
 /// Words of eight bytes in a block of 64 bytes.
 const BLOCK_WORDS: usize = mmio::BLOCK / size_of::<u64>();
@@ -59,6 +60,13 @@ impl SendRing {
         let words = parts.elements as usize * parts.blocks * BLOCK_WORDS;
         let handles = (0..parts.elements).map(|_| None).collect();
         Self { parts, built: vec![0; words].into(), handles, base: 0 }
+    }
+
+    pub(crate) fn direct(&self) -> Direct {
+        let SendParts { device, doorbell, elements, blocks, batch, .. } = self.parts;
+        let entry_size = (blocks * WQE) as u32;
+        let (buffer, doorbell) = (device.cast(), doorbell.address());
+        Direct { buffer, entry_size, entries: elements, doorbell, batch }
     }
 
     /// Keeps the address handle of a slot's work request. Work requests of one handle in a row

@@ -55,6 +55,12 @@ impl<D: Driver> Cq<D> {
     }
 
     /// The ring.
+    #[must_use]
+    pub fn ring(&self) -> &D::CqRing {
+        &self.ring
+    }
+
+    /// The ring.
     #[cfg(any(test, feature = "testing"))]
     pub fn ring_mut(&mut self) -> &mut D::CqRing {
         &mut self.ring

@@ -65,6 +65,12 @@ fn flushes_receives<D: Driver>() -> bool {
 }
 
 impl<D: Driver> Rq<D> {
+    /// The ring.
+    #[must_use]
+    pub fn ring(&self) -> &D::RecvRing {
+        &self.ring
+    }
+
     /// A queue that refuses posts until it is enabled.
     ///
     /// # Safety

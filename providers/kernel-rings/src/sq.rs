@@ -95,6 +95,12 @@ impl<D: Driver> Sq<D> {
         }
     }
 
+    /// The ring.
+    #[must_use]
+    pub fn ring(&self) -> &D::SendRing {
+        &self.ring
+    }
+
     /// Rings the doorbell for the elements from `first` on, and keeps the kernel's answer.
     fn kick(&mut self, first: u32) {
         let in_err = D::LATE_WORK == LateWork::FlushedInErr && self.shared.send.has_failed();

@@ -104,3 +104,13 @@ fn messages_between_two_processes() {
         }
     }
 }
+
+/// Rings and doorbells of `efadv_query_cq` and `efadv_query_qp_wqs`, opened like a kernel's device.
+#[test]
+fn a_program_may_have_its_own_data_path() {
+    let Some((stack, program)) = super::compile("efa_direct") else { return };
+    let mut command = stack.ours_on_preloaded(&program);
+    stack.on_efa(&mut command);
+    let text = c_stack::run(&mut command).ok().stdout;
+    assert!(text.contains(" 0 failed"), "{text}");
+}

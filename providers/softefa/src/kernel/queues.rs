@@ -102,7 +102,8 @@ pub(super) fn destroy_cq(world: &mut World, file: File, call: &mut Call<'_>) -> 
     destroy(world, file, call, UVERBS_ATTR_DESTROY_CQ_HANDLE)?;
     let (mut events, channel, user_handle) = cq.unwrap_or_default();
     if let Some(channel) = channel.and_then(|channel| world.channel_mut(channel)) {
-        events -= channel.retract(user_handle);
+        // The handle is the program's choice: another queue may have it.
+        events = events.saturating_sub(channel.retract(user_handle));
     }
     let answer = ib_uverbs_destroy_cq_resp { comp_events_reported: events, ..Default::default() };
     call.output(UVERBS_ATTR_DESTROY_CQ_RESP, answer.as_bytes())

@@ -152,8 +152,8 @@ fn libfabric_lists_an_elastic_fabric_adapter() {
     }
 }
 
-/// libfabric's `efa` provider, which has SRD and UD: messages in one packet, in several, and by READ.
-/// Each end compares the received bytes (`-c`). Shared memory between processes is switched off.
+/// libfabric's `efa` provider, which has SRD and UD: messages in one packet, in several, and by
+/// READ. Each end compares the received bytes (`-c`). Its shared memory is switched off.
 #[test]
 fn libfabric_ping_pong_on_elastic_fabric_adapters() {
     let Some(all) = frameworks() else { return };

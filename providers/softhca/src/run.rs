@@ -41,6 +41,9 @@ const SLACK_NS: libc::c_ulong = 1_000;
 /// Threshold of a slow yield: another thread computes or polls without end. Further yields would
 /// give it a time slice each (milliseconds); a thread that sleeps runs as soon as it is woken.
 const LATE_YIELD: Duration = Duration::from_micros(100);
+/// Time after a slow yield in which the thread sleeps instead of yielding: the other thread often
+/// computes for several time slices.
+const BUSY_FOR: Duration = Duration::from_millis(10);
 /// Maximum wait for the store that woke the thread.
 const STORE: Duration = Duration::from_millis(20);
 /// Sleep between two looks for that store. If the thread yielded instead, a client that then polls
@@ -415,7 +418,7 @@ impl Thread {
         let _ = nix::sys::prctl::set_timerslack(SLACK_NS);
         let mut idle_since = Instant::now();
         let mut look = FIRST_LOOK;
-        let mut busy_processor = false;
+        let mut busy_until = idle_since;
         let mut store_waits = false;
         let may_sleep_early = self.guard.is_some() && self.idle.awake != Duration::MAX;
         let mut helpers = Helpers::default();
@@ -444,7 +447,7 @@ impl Thread {
                 continue;
             }
             let idle = idle_since.elapsed();
-            let tired = idle >= self.idle.awake || std::mem::take(&mut busy_processor);
+            let tired = idle >= self.idle.awake || idle_since + idle < busy_until;
             if store_waits && idle < STORE {
                 // The client was woken but may not have run: protecting now would stop it again.
                 drop(shared);
@@ -469,7 +472,10 @@ impl Thread {
             } else {
                 let start = Instant::now();
                 thread::yield_now();
-                busy_processor = may_sleep_early && start.elapsed() > LATE_YIELD;
+                let end = Instant::now();
+                if may_sleep_early && end - start > LATE_YIELD {
+                    busy_until = end + BUSY_FOR;
+                }
             }
         }
     }

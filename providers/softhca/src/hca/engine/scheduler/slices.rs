@@ -14,10 +14,11 @@ use uverbs_front::backend::context::QpState;
 use uverbs_front::backend::error::HcaEvent;
 use uverbs_front::backend::number::Qpn;
 
-/// Frames taken from the wire in one step.
-const FRAMES_PER_STEP: usize = 64;
+/// Frames taken from the wire in one step: half of a sender's window, so that it sends while this
+/// device reads the rest.
+const FRAMES_PER_STEP: usize = 32;
 /// Consecutive steps that may defer the timers because frames are unread.
-const LATE_STEPS: u32 = 15;
+const LATE_STEPS: u32 = 31;
 /// QPs served in one step.
 const QPS_PER_STEP: usize = 64;
 /// Time until the next attempt to send on a full wire.

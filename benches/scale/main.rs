@@ -10,6 +10,7 @@ mod cache;
 mod listeners;
 mod objects;
 mod process;
+mod storm;
 mod traffic;
 
 use std::time::Duration;
@@ -19,11 +20,12 @@ type Done = Result<(), Box<dyn std::error::Error>>;
 /// A part: its name, and what measures it at these sizes.
 type Part = (&'static str, fn(&[usize]) -> Done, &'static [usize]);
 
-const PARTS: [Part; 4] = [
+const PARTS: [Part; 5] = [
     ("objects", objects::measure, &[1, 1_000, 10_000, 100_000]),
     ("traffic", traffic::measure, &[1, 64, 4_096, 65_536]),
     ("cache", cache::measure, &[1_000, 10_000, 100_000]),
     ("listeners", listeners::measure, &[1, 100, 1_000, 10_000]),
+    ("storm", storm::measure, &[1, 100, 1_000, 10_000]),
 ];
 
 fn main() -> Done {

@@ -2,7 +2,8 @@
 # first network namespace, so the software HCA's end is in another one, far, at 10.1.0.2:
 #   [loss] PROGRAM ARGUMENTS...             here
 #   [loss] SERVER ARGUMENTS... -- CLIENT... the server here, the client there
-# With loss, netem loses, repeats and reorders packets in both directions.
+# With loss, netem loses, repeats and reorders packets in both directions; with percent in its place
+# it loses one in a hundred.
 set -e
 . /vm/ready.sh
 far="/usr/bin/ip netns exec far"
@@ -25,9 +26,13 @@ fi
 # Of a run that was killed.
 /usr/bin/tc qdisc del dev w0 root 2> /dev/null || :
 $far /usr/bin/tc qdisc del dev w1 root 2> /dev/null || :
-if [ "$1" = loss ]; then
+netem=
+case "$1" in
+    loss) netem="netem delay 200us 100us loss 1% duplicate 1% reorder 90% 50%" ;;
+    percent) netem="netem loss 1%" ;;
+esac
+if [ -n "$netem" ]; then
     shift
-    netem="netem delay 200us 100us loss 1% duplicate 1% reorder 90% 50%"
     /usr/bin/tc qdisc add dev w0 root $netem
     $far /usr/bin/tc qdisc add dev w1 root $netem
     trap '/usr/bin/tc qdisc del dev w0 root; $far /usr/bin/tc qdisc del dev w1 root' EXIT

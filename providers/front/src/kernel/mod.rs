@@ -44,7 +44,7 @@ pub(crate) use self::verbs::memory::mr;
 
 use self::state::device::Owner;
 use self::state::file::File;
-pub(crate) use self::state::objects::{Object, Objects};
+use self::state::objects::{Object, Objects};
 use crate::backend::Backend;
 use crate::backend::error::HcaEvent;
 use crate::backend::number::UarNumber;

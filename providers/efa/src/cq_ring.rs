@@ -16,6 +16,7 @@ use uverbs_core::order::fence;
 use uverbs_core::provider::Notify;
 use uverbs_core::queues::known::{Ended, Known};
 use uverbs_core::queues::shared::QpShared;
+use uverbs_core::queues::slots::SlotTable;
 use uverbs_core::queues::token::{Queue, Token};
 use uverbs_kernel_abi::efa::io::{
     EFA_IO_CDESC_COMMON_PHASE_MASK, EFA_IO_COMP_STATUS_FLUSHED, EFA_IO_COMP_STATUS_OK,
@@ -72,6 +73,33 @@ impl uverbs_kernel_rings::Arm for Arm {
     }
 }
 
+/// Queue pair of a number.
+#[derive(Clone, Copy, Debug)]
+struct Owner {
+    user_index: u32,
+    /// Bits of a slot's number, of sends and of receives.
+    slot_bits: [u8; 2],
+}
+
+impl Owner {
+    const NONE: Self = Self { user_index: NOBODY, slot_bits: [0; 2] };
+
+    fn of(shared: &QpShared) -> Self {
+        let bits = |slots: &SlotTable| slots.units().trailing_zeros() as u8;
+        let slot_bits = [bits(&shared.send), bits(&shared.recv)];
+        Self { user_index: shared.user_index.value(), slot_bits }
+    }
+
+    /// Token of a request, unless its number is of another queue pair.
+    #[inline(always)]
+    fn token(self, queue: Queue, id: u16) -> Option<Token> {
+        let bits = self.slot_bits[usize::from(queue == Queue::Recv)];
+        let (user_index, mask) = (self.user_index, (1 << bits) - 1);
+        let index = u32::from(id) & mask;
+        (req_id(user_index, index, mask) == id).then_some(Token { user_index, queue, index })
+    }
+}
+
 /// One ring.
 #[derive(Clone, Copy, Debug)]
 struct SubRing {
@@ -93,8 +121,8 @@ pub struct CqRing {
     consumed: u32,
     published: u32,
     doorbell: Option<Arc<Doorbell>>,
-    /// User index of the queue pair with a number, or [`NOBODY`].
-    owners: Vec<u32>,
+    /// Owner of each queue pair number.
+    owners: Vec<Owner>,
 }
 
 // SAFETY: the memory may be accessed from any thread; the owner is the only one on its side.
@@ -144,7 +172,7 @@ impl CqRing {
         // SAFETY: an entry of the ring.
         let entry = unsafe { EfaCqe::new(ring.start.wrapping_add(at), self.entry_size) };
         // The first turn has the phase 1, and each turn has another one than the turn before.
-        let is_odd = index >> self.entries.trailing_zeros() & 1 != 0;
+        let is_odd = index & self.entries != 0;
         let is_set = entry.flags() & EFA_IO_CDESC_COMMON_PHASE_MASK != 0;
         (is_set != is_odd).then_some(entry)
     }
@@ -153,22 +181,6 @@ impl CqRing {
     #[inline(always)]
     fn turn(&mut self) {
         self.current = if self.current + 1 < self.rings.len() { self.current + 1 } else { 0 };
-    }
-
-    /// User index of the queue pair that an entry names.
-    #[inline(always)]
-    fn owner(&self, entry: EfaCqe) -> u32 {
-        self.owners.get(usize::from(entry.qpn())).copied().unwrap_or(NOBODY)
-    }
-
-    /// Token of an entry whose queue pair is `user_index`, unless its number is of another queue
-    /// pair.
-    #[inline(always)]
-    fn token_of(entry: EfaCqe, queue: Queue, user_index: u32, known: &Known) -> Option<Token> {
-        let id = entry.req_id();
-        let mask = known.mask_of(user_index, queue)?;
-        let index = u32::from(id) & mask;
-        (req_id(user_index, index, mask) == id).then_some(Token { user_index, queue, index })
     }
 }
 
@@ -215,9 +227,10 @@ unsafe impl uverbs_kernel_rings::CqRing for CqRing {
     ///
     /// [`State::user_index`]: crate::driver::State::user_index
     #[inline(always)]
-    fn token(&self, entry: EfaCqe, known: &Known) -> Option<Token> {
+    fn token(&self, entry: EfaCqe) -> Option<Token> {
         let queue = entry.queue()?;
-        let token = Self::token_of(entry, queue, self.owner(entry), known);
+        let owner = self.owners.get(usize::from(entry.qpn())).unwrap_or(&Owner::NONE);
+        let token = owner.token(queue, entry.req_id());
         Some(token.unwrap_or(Token { user_index: NOBODY, queue, index: 0 }))
     }
 
@@ -259,31 +272,31 @@ unsafe impl uverbs_kernel_rings::CqRing for CqRing {
     fn attach(&mut self, shared: &QpShared) {
         let qpn = usize::from(shared.qpn as u16);
         if self.owners.len() <= qpn {
-            self.owners.resize(qpn + 1, NOBODY);
+            self.owners.resize(qpn + 1, Owner::NONE);
         }
         if let Some(owner) = self.owners.get_mut(qpn) {
-            *owner = shared.user_index.value();
+            *owner = Owner::of(shared);
         }
     }
 
     fn detach(&mut self, shared: &QpShared) {
         if let Some(owner) = self.owners.get_mut(usize::from(shared.qpn as u16))
-            && *owner == shared.user_index.value()
+            && owner.user_index == shared.user_index.value()
         {
-            *owner = NOBODY;
+            *owner = Owner::NONE;
         }
     }
 
     /// Marks the queue pair's entries, and keeps their phase.
     fn sweep(&mut self, known: &Known, user_index: u32) {
         // The number may have another owner by now.
-        let Some(qpn) = known.qpn_of(user_index) else { return };
+        let Some(shared) = known.queue_pair(user_index) else { return };
+        let (qpn, owner) = (shared.qpn, Owner::of(shared));
         for ring in self.rings.iter() {
             for ahead in 0..self.entries {
                 let Some(entry) = self.written(*ring, ring.ci.wrapping_add(ahead)) else { break };
                 let is_ours = entry.queue().is_some_and(|queue| {
-                    u32::from(entry.qpn()) == qpn
-                        && Self::token_of(entry, queue, user_index, known).is_some()
+                    u32::from(entry.qpn()) == qpn && owner.token(queue, entry.req_id()).is_some()
                 });
                 if is_ours {
                     let flags = entry.flags() & !QUEUE_TYPE;

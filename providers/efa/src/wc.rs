@@ -28,6 +28,8 @@ pub struct EfaCqe {
     at: *const u8,
     /// Bytes: 16 or 32.
     size: u32,
+    /// Flags, read once.
+    flags: u8,
 }
 
 impl EfaCqe {
@@ -37,7 +39,9 @@ impl EfaCqe {
     /// it is used.
     #[inline(always)]
     pub(crate) unsafe fn new(at: *const u8, size: u32) -> Self {
-        Self { at, size }
+        let mut entry = Self { at, size, flags: 0 };
+        entry.flags = entry.byte(offset_of!(efa_io_cdesc_common, flags));
+        entry
     }
 
     #[inline(always)]
@@ -60,7 +64,7 @@ impl EfaCqe {
 
     #[inline(always)]
     pub(crate) fn flags(self) -> u8 {
-        self.byte(offset_of!(efa_io_cdesc_common, flags))
+        self.flags
     }
 
     #[inline(always)]

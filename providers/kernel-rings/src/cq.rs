@@ -90,7 +90,7 @@ impl<D: Driver> Cq<D> {
     }
 
     /// Takes and retires the work request of an entry, if it is in flight.
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, token: Token, entry: Entry<D>) -> Option<Taken> {
         let ended = || D::CqRing::ended(entry);
         let in_order = match token.queue {
@@ -106,6 +106,17 @@ impl<D: Driver> Cq<D> {
         }
     }
 
+    /// Fast path of [`next`](CqOps::next): takes the work request of an entry that names one.
+    /// `None` changes nothing.
+    #[inline(always)]
+    fn take_fast(&mut self, entry: Entry<D>) -> Option<(Token, Taken)> {
+        if D::CqRing::is_unsolicited(entry) {
+            return None;
+        }
+        let token = self.ring.token(entry)?;
+        Some((token, self.take(token, entry)?))
+    }
+
     /// True for the completion of a work request whose program asked for none.
     #[inline(always)]
     fn is_quiet(token: Token, entry: Entry<D>, taken: &Taken) -> bool {
@@ -114,16 +125,24 @@ impl<D: Driver> Cq<D> {
         D::CqRing::is_quiet(entry)
             || in_slot && matches!(D::CqRing::ended(entry), Ended::Done { .. })
     }
-}
 
-// SAFETY: a slot is taken when a CQE reports that its work request completed, and retired after
-// that; see the file's head.
-unsafe impl<D: Driver> CqOps for Cq<D> {
-    type View<'a> = View<'a, D>;
+    /// Completion of an entry whose work request was taken.
+    ///
+    /// # Safety
+    ///
+    /// The entry is given back after the view's lifetime.
+    #[inline(always)]
+    unsafe fn polled<'a>(token: Token, entry: Entry<D>, taken: Taken) -> Polled<View<'a, D>> {
+        // SAFETY: guaranteed by the contract of `polled`.
+        let view = unsafe { D::CqRing::view(entry, token.queue == Queue::Recv) };
+        Polled { view, wr_id: taken.wr_id, frame: taken.frame }
+    }
 
-    #[inline]
-    fn next(&mut self) -> Option<Polled<View<'_, D>>> {
-        let mut skipped = false;
+    /// Slow path of [`next`](CqOps::next): applies messages, and skips entries without a completion
+    /// for the program.
+    #[inline(never)]
+    fn next_slow(&mut self) -> Option<Polled<View<'_, D>>> {
+        let mut skipped = !D::DOORBELL_IS_COMMAND;
         // Bounded for any content of the ring: each entry once, and one entry a second time after
         // `learn`.
         for _ in 0..self.ring.capacity().saturating_add(2) {
@@ -135,11 +154,11 @@ unsafe impl<D: Driver> CqOps for Cq<D> {
             };
             if D::CqRing::is_unsolicited(entry) {
                 self.ring.advance();
-                // SAFETY: as below.
+                // SAFETY: given back by the next call or `publish`, when the view is over.
                 let view = unsafe { D::CqRing::view(entry, true) };
                 return Some(Polled { view, wr_id: 0, frame: None });
             }
-            let Some(token) = self.ring.token(entry, &self.known) else {
+            let Some(token) = self.ring.token(entry) else {
                 self.ring.advance();
                 skipped = true;
                 continue;
@@ -154,11 +173,8 @@ unsafe impl<D: Driver> CqOps for Cq<D> {
             match taken {
                 // A failure is reported even if the send is unsignaled.
                 Some(taken) if !Self::is_quiet(token, entry, &taken) => {
-                    let Taken { wr_id, frame, .. } = taken;
-                    // SAFETY: the entry is given back by the next call or `publish`, when the
-                    // caller's view is over.
-                    let view = unsafe { D::CqRing::view(entry, token.queue == Queue::Recv) };
-                    return Some(Polled { view, wr_id, frame });
+                    // SAFETY: given back by the next call or `publish`, when the view is over.
+                    return Some(unsafe { Self::polled(token, entry, taken) });
                 }
                 // The buffer goes back to its slab.
                 Some(_) => {}
@@ -170,6 +186,32 @@ unsafe impl<D: Driver> CqOps for Cq<D> {
             self.publish();
         }
         None
+    }
+}
+
+// SAFETY: a slot is taken when a CQE reports that its work request completed, and retired after
+// that; see the file's head.
+unsafe impl<D: Driver> CqOps for Cq<D> {
+    type View<'a> = View<'a, D>;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Polled<View<'_, D>>> {
+        // Out of line where a work request costs a command.
+        if !D::DOORBELL_IS_COMMAND {
+            let Some(entry) = self.ring.front() else {
+                return if self.core.has_messages() { self.next_slow() } else { None };
+            };
+            if let Some((token, taken)) = self.take_fast(entry) {
+                self.ring.advance();
+                if !Self::is_quiet(token, entry, &taken) {
+                    // SAFETY: given back by the next call or `publish`, when the view is over.
+                    return Some(unsafe { Self::polled(token, entry, taken) });
+                }
+            }
+        }
+        // Destructured, because the call returns in memory and only that value shall be there.
+        let Polled { view, wr_id, frame } = self.next_slow()?;
+        Some(Polled { view, wr_id, frame })
     }
 
     fn is_empty(&mut self) -> bool {

@@ -199,9 +199,8 @@ pub unsafe trait CqRing: Debug + Send {
     /// Consumes the entry that [`front`](Self::front) returned.
     fn advance(&mut self);
 
-    /// Token of an entry; `None` for an entry that was swept. `known` helps a ring whose entries
-    /// hold only a part of the token.
-    fn token(&self, entry: Self::Entry, known: &Known) -> Option<Token>;
+    /// Token of an entry; `None` for an entry that was swept.
+    fn token(&self, entry: Self::Entry) -> Option<Token>;
 
     /// Learns of a queue pair whose completions arrive here from now on.
     fn attach(&mut self, shared: &QpShared) {

@@ -78,7 +78,7 @@ unsafe impl uverbs_kernel_rings::CqRing for CqRing {
     }
 
     #[inline(always)]
-    fn token(&self, entry: UverbsWc, _: &Known) -> Option<Token> {
+    fn token(&self, entry: UverbsWc) -> Option<Token> {
         let id = entry.wr_id();
         (id != SWEPT).then(|| Token::unpack(id))
     }
@@ -107,7 +107,7 @@ unsafe impl uverbs_kernel_rings::CqRing for CqRing {
         let (mut at, end) = (self.at, self.ring.load(Index::Head));
         while at != end {
             let entry = self.entry(at);
-            let token = self.token(entry, known);
+            let token = self.token(entry);
             let is_shared = token.zip(of_shared).is_some_and(|(token, (index, qpn))| {
                 token.user_index == index && entry.qpn() == qpn
             });

@@ -116,7 +116,7 @@ unsafe impl uverbs_kernel_rings::CqRing for CqRing {
     }
 
     #[inline(always)]
-    fn token(&self, entry: UverbsWc, _: &Known) -> Option<Token> {
+    fn token(&self, entry: UverbsWc) -> Option<Token> {
         Some(Token::unpack(entry.wr_id()))
     }
 

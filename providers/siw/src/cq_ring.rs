@@ -88,7 +88,7 @@ unsafe impl uverbs_kernel_rings::CqRing for CqRing {
     }
 
     #[inline(always)]
-    fn token(&self, entry: SiwCqe, _: &Known) -> Option<Token> {
+    fn token(&self, entry: SiwCqe) -> Option<Token> {
         let id = entry.id();
         (id != SWEPT).then(|| Token::unpack(id & !QUIET))
     }
@@ -121,7 +121,7 @@ unsafe impl uverbs_kernel_rings::CqRing for CqRing {
     /// Marks the queue pair's entries. Shared receives stay, as libsiw leaves them: an entry names
     /// the queue pair by its number alone, which the kernel may have given to a new one already
     /// (lowest free first, kernel `siw_qp.c:siw_qp_add`).
-    fn sweep(&mut self, known: &Known, user_index: u32) {
+    fn sweep(&mut self, _: &Known, user_index: u32) {
         for ahead in 0..=self.ring.mask() {
             let index = self.ci.wrapping_add(ahead);
             // If all other entries are filled, the last one is the one handed out.
@@ -129,7 +129,7 @@ unsafe impl uverbs_kernel_rings::CqRing for CqRing {
                 break;
             }
             let entry = self.entry(index);
-            if self.token(entry, known).is_some_and(|token| token.user_index == user_index) {
+            if self.token(entry).is_some_and(|token| token.user_index == user_index) {
                 // The number is the first field.
                 let id = self.ring.element(index).cast::<u64>();
                 // SAFETY: a field of an entry that is the program's.

@@ -140,11 +140,11 @@ impl Known {
         self.table.get(user_index as usize).is_some_and(Option::is_some)
     }
 
-    /// Number of the queue pair with a user index.
+    /// Queue pair with a user index.
     #[must_use]
-    pub fn qpn_of(&self, user_index: u32) -> Option<u32> {
+    pub fn queue_pair(&self, user_index: u32) -> Option<&QpShared> {
         match self.table.get(user_index as usize)?.as_ref()? {
-            Owner::Qp(shared, ..) => Some(shared.qpn),
+            Owner::Qp(shared, ..) => Some(shared),
             Owner::Srq(..) => None,
         }
     }
@@ -177,7 +177,7 @@ impl Known {
     ///
     /// The caller is the only poller, and the device completed that work request if it is in
     /// flight. `ended` returns its result.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn take(&self, token: Token, ended: impl FnOnce() -> Ended) -> Option<Taken> {
         let (shared, roles) = match self.table.get(token.user_index as usize)?.as_ref()? {
             Owner::Qp(shared, roles, _) => (shared, roles),
@@ -215,19 +215,6 @@ impl Known {
         Some(taken)
     }
 
-    /// Number of a queue's slots, less one. `None` for a user index without queue pair.
-    #[inline]
-    #[must_use]
-    pub fn mask_of(&self, user_index: u32, queue: Queue) -> Option<u32> {
-        let owner = self.table.get(user_index as usize)?.as_ref()?;
-        let Owner::Qp(shared, ..) = owner else { return None };
-        let slots = match queue {
-            Queue::Send => &shared.send,
-            Queue::Recv => &shared.recv,
-        };
-        Some(slots.units() - 1)
-    }
-
     /// Takes the work request that a completion names, if it is in flight. Retires the oldest work
     /// requests up to the first that is not complete. For queue pairs that complete out of order,
     /// each work request with its own completion.
@@ -235,6 +222,7 @@ impl Known {
     /// # Safety
     ///
     /// The contract of [`take`](Self::take).
+    #[inline(always)]
     pub unsafe fn take_out_of_order(&mut self, token: Token, ended: Ended) -> Option<Taken> {
         let owner = self.table.get_mut(token.user_index as usize)?.as_mut()?;
         let Owner::Qp(shared, roles, [sends, receives]) = owner else { return None };

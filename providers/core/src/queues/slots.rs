@@ -277,6 +277,7 @@ impl SlotTable {
     /// # Safety
     ///
     /// The contract of [`take`](Self::take).
+    #[inline(always)]
     pub unsafe fn take_alone(&self, index: u32) -> Taken {
         // SAFETY: the poller owns the slot since it saw the completion.
         let slot = unsafe { &*self.slot(index) };

@@ -100,7 +100,7 @@ impl SlotTable {
     ///
     /// The caller is the only poller of this queue, and the device completed the work request, if
     /// it is outstanding.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn take_turn(&self, slot: u32) -> Option<Taken> {
         let turns = self.turns.as_ref()?;
         let mark = turns.outstanding.get(slot as usize)?;

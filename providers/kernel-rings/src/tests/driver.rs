@@ -310,7 +310,7 @@ unsafe impl crate::CqRing for Completions {
         self.0.at = (self.0.at + 1) % self.0.elements;
     }
 
-    fn token(&self, entry: Wc, _: &Known) -> Option<Token> {
+    fn token(&self, entry: Wc) -> Option<Token> {
         (entry.token() != SWEPT).then(|| Token::unpack(entry.token()))
     }
 

@@ -356,7 +356,7 @@ impl Directed for Srd {
         Some(to.ah.domain)
     }
 
-    #[inline]
+    #[inline(always)]
     unsafe fn post<P: Provider>(
         sq: &mut P::Sq,
         at: &mut Cursor<P>,

@@ -243,7 +243,7 @@ impl<P: Provider, T: Directed> RawBatch<'_, '_, P, T> {
     /// # Errors
     ///
     /// [`PostError`]; the batch is as before.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn post_to(
         &mut self,
         wr: impl Into<Wr>,

@@ -113,12 +113,44 @@ impl<D: Driver> Rq<D> {
         if is_before(at, self.limit) { Ok(()) } else { Err(PostError::Full) }
     }
 
-    /// Writes a receive. Out of line, and the cursor by value, as for sends.
+    /// Adds a receive. Out of line or not, and the cursor by value, as for sends.
     ///
     /// # Safety
     ///
     /// See [`RecvOps::post`]; `index` is the cursor's.
+    #[inline(always)]
+    unsafe fn add(&mut self, index: u32, wr_id: u64, list: &[Sge]) -> Result<u32, PostError> {
+        if D::DOORBELL_IS_COMMAND {
+            // SAFETY: guaranteed by the contract of `add`.
+            unsafe { self.write_out_of_line(index, wr_id, list) }
+        } else {
+            // SAFETY: guaranteed by the contract of `add`.
+            unsafe { self.write(index, wr_id, list) }
+        }
+    }
+
+    /// [`write`](Self::write), not inlined.
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`add`](Self::add).
     #[inline(never)]
+    unsafe fn write_out_of_line(
+        &mut self,
+        index: u32,
+        wr_id: u64,
+        list: &[Sge],
+    ) -> Result<u32, PostError> {
+        // SAFETY: guaranteed by the contract of `write_out_of_line`.
+        unsafe { self.write(index, wr_id, list) }
+    }
+
+    /// Writes a receive.
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`add`](Self::add).
+    #[inline(always)]
     unsafe fn write(&mut self, index: u32, wr_id: u64, list: &[Sge]) -> Result<u32, PostError> {
         let size = check_list(list, self.max_sge)?;
         if !is_before(index, self.limit) {
@@ -194,7 +226,7 @@ unsafe impl<D: Driver> RecvOps for Rq<D> {
             _ => list,
         };
         // SAFETY: guaranteed by the contract of `post`.
-        let slot = unsafe { self.write(at.pi, wr_id, list) }?;
+        let slot = unsafe { self.add(at.pi, wr_id, list) }?;
         at.pi = slot.wrapping_add(1);
         Ok(slot)
     }

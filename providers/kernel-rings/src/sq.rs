@@ -158,31 +158,58 @@ impl<D: Driver> Sq<D> {
 
     /// Token of the work request at `index`, if the queue has room for it.
     #[inline(always)]
-    fn token(&mut self, index: u32) -> Result<u64, PostError> {
+    fn token(&mut self, index: u32) -> Result<Token, PostError> {
         if !is_before(index, self.limit) {
             self.make_room(index)?;
         }
         let user_index = self.shared.user_index.value();
-        let index = self.slot_of(index);
-        Ok(Token { user_index, queue: Queue::Send, index }.pack())
+        Ok(Token { user_index, queue: Queue::Send, index: self.slot_of(index) })
     }
 
-    /// Writes a work request. Not inlined, and takes a copy of the work request, so that a program
-    /// that posts through the enum over all providers keeps cursor and work request in registers.
+    /// Adds a work request; takes a copy, so that a program that posts through the enum over all
+    /// providers keeps cursor and work request in registers. Out of line where a doorbell costs
+    /// far more than a call.
     ///
     /// # Safety
     ///
     /// See [`SendOps::post`]; the index is the cursor's.
+    #[inline(always)]
+    unsafe fn add(&mut self, post: &Post<'_, D::Ah>) -> Result<u32, PostError> {
+        if D::DOORBELL_IS_COMMAND {
+            // SAFETY: guaranteed by the contract of `add`.
+            unsafe { self.write_out_of_line(post) }
+        } else {
+            // SAFETY: guaranteed by the contract of `add`.
+            unsafe { self.write(post) }
+        }
+    }
+
+    /// [`write`](Self::write), not inlined.
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`add`](Self::add).
     #[inline(never)]
+    unsafe fn write_out_of_line(&mut self, post: &Post<'_, D::Ah>) -> Result<u32, PostError> {
+        // SAFETY: guaranteed by the contract of `write_out_of_line`.
+        unsafe { self.write(post) }
+    }
+
+    /// Writes a work request.
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`add`](Self::add).
+    #[inline(always)]
     unsafe fn write(&mut self, post: &Post<'_, D::Ah>) -> Result<u32, PostError> {
         let index = post.index;
         let checked = self.ring.check(post)?;
         let token = self.token(index)?;
         // SAFETY: behind the published index and before the limit: the element is free, and was
         // just checked.
-        unsafe { self.ring.write(post, token, checked) };
+        unsafe { self.ring.write(post, token.pack(), checked) };
         let (slots, end) = (self.shared.send.slots(), index.wrapping_add(1));
-        let slot = self.slot_of(index);
+        let slot = token.index;
         if D::SIGNALS_ALL {
             let is_quiet = !post.wr.flags.contains(SendFlags::SIGNALED);
             let position = RingPosition::new(end, if is_quiet { QUIET } else { 0 });
@@ -205,10 +232,9 @@ impl<D: Driver> Sq<D> {
         self.ring.check_special(&op)?;
         let token = self.token(index)?;
         // SAFETY: as in `write`.
-        unsafe { self.ring.write_special(index, token, wr.flags, &op) };
-        let slot = self.slot_of(index);
+        unsafe { self.ring.write_special(index, token.pack(), wr.flags, &op) };
         // SAFETY: as in `write`.
-        unsafe { self.shared.send.slots().put(slot, wr.id, index.wrapping_add(1)) };
+        unsafe { self.shared.send.slots().put(token.index, wr.id, index.wrapping_add(1)) };
         Ok(index)
     }
 
@@ -271,7 +297,7 @@ unsafe impl<D: Driver> SendOps for Sq<D> {
             other => other,
         };
         // SAFETY: guaranteed by the contract of `post`.
-        let slot = unsafe { self.write(&Post { index: at.pi, wr, op, to: None, data }) }?;
+        let slot = unsafe { self.add(&Post { index: at.pi, wr, op, to: None, data }) }?;
         at.pi = slot.wrapping_add(1);
         Ok(slot)
     }
@@ -286,7 +312,7 @@ unsafe impl<D: Driver> SendOps for Sq<D> {
         data: Data<'_>,
     ) -> Result<u32, PostError> {
         // SAFETY: guaranteed by the contract of `post_to`.
-        let slot = unsafe { self.write(&Post { index: at.pi, wr, op, to: Some(to), data }) }?;
+        let slot = unsafe { self.add(&Post { index: at.pi, wr, op, to: Some(to), data }) }?;
         at.pi = slot.wrapping_add(1);
         Ok(slot)
     }

@@ -126,7 +126,7 @@ fn refuse(output: &mut [u8], status: CmdStatus, syndrome: u32) {
 fn describe(context: &MkeyContext, at: u64, input: &mut Vec<u8>) -> Result<(), HcaError> {
     let (start, len) = (context.iova, context.len);
     // A page's offset must be equal in the key's addresses and in the device's.
-    let large = (start ^ at) % (1 << LARGE_PAGE) == 0 && len >= 1 << LARGE_PAGE;
+    let large = (start ^ at).is_multiple_of(1 << LARGE_PAGE) && len >= 1 << LARGE_PAGE;
     let shift = if large { LARGE_PAGE } else { SMALL_PAGE };
     let page = 1u64 << shift;
     let inside = at % page;

@@ -176,8 +176,9 @@ impl Line {
         self.fill(header.as_mut_bytes(), None)?;
         let until = Some(Instant::now() + self.limit);
         let is_reply = header.flags & flag::TYPE == flag::REPLY;
-        let transfers = matches!(header.command, command::DMA_READ | command::DMA_WRITE);
-        if !is_reply && !(header.flags & flag::TYPE == flag::COMMAND && transfers) {
+        let is_transfer = header.flags & flag::TYPE == flag::COMMAND
+            && matches!(header.command, command::DMA_READ | command::DMA_WRITE);
+        if !is_reply && !is_transfer {
             return Err(Failure::Protocol("a message that is no reply"));
         }
         if is_reply && self.inbox().expected != Some((header.id, header.command)) {

@@ -23,19 +23,19 @@ pub struct Direct {
 /// Describes a completion queue.
 #[must_use]
 pub fn completions(cq: &Cq) -> Direct {
-    cq.ring().direct()
+    cq.ring_ref().direct()
 }
 
 /// Describes a send queue.
 #[must_use]
 pub fn sends(sq: &Sq) -> Direct {
-    sq.ring().direct()
+    sq.ring_ref().direct()
 }
 
 /// Describes a receive queue; `None` without receives. An entry is an SGE.
 #[must_use]
 pub fn receives(rq: &Rq) -> Option<Direct> {
-    let (buffer, doorbell, entries) = rq.ring().direct()?;
+    let (buffer, doorbell, entries) = rq.ring_ref().direct()?;
     let entry_size = size_of::<efa_io_rx_desc>() as u32;
     Some(Direct { buffer, entry_size, entries, doorbell, batch: entries })
 }

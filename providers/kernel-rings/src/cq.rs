@@ -56,7 +56,7 @@ impl<D: Driver> Cq<D> {
 
     /// The ring.
     #[must_use]
-    pub fn ring(&self) -> &D::CqRing {
+    pub fn ring_ref(&self) -> &D::CqRing {
         &self.ring
     }
 

@@ -67,7 +67,7 @@ fn flushes_receives<D: Driver>() -> bool {
 impl<D: Driver> Rq<D> {
     /// The ring.
     #[must_use]
-    pub fn ring(&self) -> &D::RecvRing {
+    pub fn ring_ref(&self) -> &D::RecvRing {
         &self.ring
     }
 

@@ -97,7 +97,7 @@ impl<D: Driver> Sq<D> {
 
     /// The ring.
     #[must_use]
-    pub fn ring(&self) -> &D::SendRing {
+    pub fn ring_ref(&self) -> &D::SendRing {
         &self.ring
     }
 

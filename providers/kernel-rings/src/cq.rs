@@ -142,7 +142,6 @@ impl<D: Driver> Cq<D> {
     /// for the program.
     #[inline(never)]
     fn next_slow(&mut self) -> Option<Polled<View<'_, D>>> {
-        let mut skipped = !D::DOORBELL_IS_COMMAND;
         // Bounded for any content of the ring: each entry once, and one entry a second time after
         // `learn`.
         for _ in 0..self.ring.capacity().saturating_add(2) {
@@ -160,7 +159,6 @@ impl<D: Driver> Cq<D> {
             }
             let Some(token) = self.ring.token(entry) else {
                 self.ring.advance();
-                skipped = true;
                 continue;
             };
             if !self.known.has(token.user_index) && self.core.has_messages() {
@@ -180,11 +178,8 @@ impl<D: Driver> Cq<D> {
                 Some(_) => {}
                 None => self.strays += 1,
             }
-            skipped = true;
         }
-        if skipped {
-            self.publish();
-        }
+        self.publish();
         None
     }
 }
@@ -196,17 +191,14 @@ unsafe impl<D: Driver> CqOps for Cq<D> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<Polled<View<'_, D>>> {
-        // Out of line where a work request costs a command.
-        if !D::DOORBELL_IS_COMMAND {
-            let Some(entry) = self.ring.front() else {
-                return if self.core.has_messages() { self.next_slow() } else { None };
-            };
-            if let Some((token, taken)) = self.take_fast(entry) {
-                self.ring.advance();
-                if !Self::is_quiet(token, entry, &taken) {
-                    // SAFETY: given back by the next call or `publish`, when the view is over.
-                    return Some(unsafe { Self::polled(token, entry, taken) });
-                }
+        let Some(entry) = self.ring.front() else {
+            return if self.core.has_messages() { self.next_slow() } else { None };
+        };
+        if let Some((token, taken)) = self.take_fast(entry) {
+            self.ring.advance();
+            if !Self::is_quiet(token, entry, &taken) {
+                // SAFETY: given back by the next call or `publish`, when the view is over.
+                return Some(unsafe { Self::polled(token, entry, taken) });
             }
         }
         // Destructured, because the call returns in memory and only that value shall be there.

@@ -57,6 +57,9 @@ pub(crate) fn embedded(name: &str) -> Option<Result<Device, Error>> {
             ErrorKind::AddrInUse => Errno::EADDRINUSE,
             ErrorKind::AddrNotAvailable => Errno::EADDRNOTAVAIL,
             ErrorKind::InvalidInput => Errno::EINVAL,
+            ErrorKind::Unsupported => Errno::EOPNOTSUPP,
+            ErrorKind::TimedOut => Errno::ETIMEDOUT,
+            ErrorKind::OutOfMemory => Errno::ENOMEM,
             _ => Errno::of(&error),
         };
         Error::SoftHca { name: name.to_owned(), errno, why: error.to_string() }

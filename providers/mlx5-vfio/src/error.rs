@@ -142,6 +142,9 @@ impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         match error {
             Error::System { errno, .. } => Self::from_raw_os_error(errno.raw()),
+            Error::Unsupported { .. } => Self::new(io::ErrorKind::Unsupported, error),
+            Error::TimedOut { .. } => Self::new(io::ErrorKind::TimedOut, error),
+            Error::Limit { .. } => Self::new(io::ErrorKind::OutOfMemory, error),
             other => Self::other(other),
         }
     }

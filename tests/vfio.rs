@@ -9,6 +9,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{LIMIT, Side, impatient, local, pair_on, pattern, this_program};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use uverbs::event::AsyncEventKind;
 use uverbs::{AccessFlags, Completed, Device, Errno, Error, Local, Remote, Status};
 use uverbs_softhca::LinkLayer;
@@ -272,4 +274,20 @@ fn a_killed_server_is_a_removed_device() {
     let error: Error = one.context.create_cq(4).unwrap_err();
     assert_eq!(error.errno(), Some(Errno::EIO));
     drop((one, other));
+}
+
+/// A server that answers no more is told as a failed device, whose memory stays.
+#[test]
+fn a_stopped_server_is_a_failed_device() {
+    let machine = Machine::start();
+    let (a, b) = (machine.device(0), machine.device(1));
+    let (mut one, mut other) = pair_on(&a, &b, &local(), |builder| builder);
+    talk(&mut one, &mut other, 64, 1);
+    let process = Pid::from_raw(machine.process.id().cast_signed());
+    kill(process, Signal::SIGSTOP).unwrap();
+    // A look at the health each second, and ten seconds for the answer.
+    let event = one.context.async_event(2 * LIMIT).unwrap().expect("an event");
+    assert_eq!(event.kind, AsyncEventKind::DeviceFatal);
+    let error: Error = one.context.create_cq(4).unwrap_err();
+    assert_eq!(error.errno(), Some(Errno::EIO));
 }

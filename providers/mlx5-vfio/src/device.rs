@@ -4,6 +4,8 @@
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use nix::sys::eventfd::EventFd;
+
 use crate::command::CommandQueue;
 use crate::dma::{Buffer, Dma};
 use crate::error::Error;
@@ -52,6 +54,8 @@ pub(crate) struct Device {
     process: u32,
     /// More work for the driver's thread.
     tick: OnceLock<Weak<dyn Tick>>,
+    /// Wakes the driver's thread.
+    waker: OnceLock<Arc<EventFd>>,
     pub(crate) pages: PageSupply,
     pub(crate) events: Events,
 }
@@ -67,6 +71,7 @@ impl Device {
             ended: false,
             process: std::process::id(),
             tick: OnceLock::new(),
+            waker: OnceLock::new(),
             pages: PageSupply::default(),
             events: Events::default(),
         }
@@ -107,6 +112,19 @@ impl Device {
 
     pub(crate) fn tick(&self) -> Option<Arc<dyn Tick>> {
         self.tick.get()?.upgrade()
+    }
+
+    /// Notes what wakes the driver's thread. Called once.
+    pub(crate) fn set_waker(&self, waker: Arc<EventFd>) {
+        let _ = self.waker.set(waker);
+    }
+
+    /// Wakes the driver's thread, so that it asks for its work.
+    pub(crate) fn wake(&self) {
+        if let Some(waker) = self.waker.get() {
+            // Fails if the counter is full, which wakes, too.
+            let _ = waker.write(1);
+        }
     }
 
     /// Fails in a forked child, and after the first failure.

@@ -10,6 +10,7 @@
 //! One unsafe operation: opening a door of the front, for whose device this file speaks.
 #![allow(unsafe_code, reason = "opening a door promises what the device does with memory")]
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -75,6 +76,18 @@ impl Core {
         busy
     }
 
+    /// Changes the front on the driver's thread, unless the function is being closed: whoever
+    /// closes it has the lock, and waits for this thread.
+    fn tell(&self, change: impl Fn(&mut Kernel)) {
+        while !self.closes.load(Ordering::SeqCst) {
+            if let Some(mut kernel) = self.try_lock() {
+                change(&mut kernel);
+                return kernel.flush_events();
+            }
+            std::thread::sleep(FIRST_NAP);
+        }
+    }
+
     /// Runs slices on a program's thread, unless another thread works.
     fn help(&self) {
         if let Some(mut kernel) = self.try_lock() {
@@ -101,14 +114,11 @@ impl Tick for Core {
     }
 
     fn failed(&self) {
-        // Whoever closes the function has the lock, and waits for this thread.
-        while !self.closes.load(Ordering::SeqCst) {
-            if let Some(mut kernel) = self.try_lock() {
-                kernel.unplug();
-                return kernel.flush_events();
-            }
-            std::thread::sleep(FIRST_NAP);
-        }
+        self.tell(Kernel::report_fatal);
+    }
+
+    fn ended(&self) {
+        self.tell(Kernel::unplug);
     }
 }
 
@@ -118,6 +128,8 @@ struct Shared {
     dma: Arc<Dma>,
     record: DeviceRecord,
     process: Process,
+    /// Dropped after the function is closed.
+    life: Arc<()>,
 }
 
 impl Drop for Shared {
@@ -140,7 +152,18 @@ pub struct Hca {
 }
 
 /// Functions of this process that were opened by name.
-static OPEN: PerProcess<Vec<(String, Weak<Shared>)>> = PerProcess::new();
+static OPEN: PerProcess<BTreeMap<String, Arc<Mutex<Named>>>> = PerProcess::new();
+
+/// Function of a name. The lock is held while it is opened.
+#[derive(Debug, Default)]
+struct Named {
+    shared: Weak<Shared>,
+    /// There until the function is closed.
+    life: Weak<()>,
+}
+
+/// Longest wait for a function that is being closed.
+const CLOSING: Duration = Duration::from_secs(10);
 
 impl Hca {
     /// Makes a device of a function. `name` is its name among RDMA devices.
@@ -167,7 +190,7 @@ impl Hca {
         let ticks: Arc<dyn Tick> = core.clone();
         device.set_tick(Arc::downgrade(&ticks));
         let process = Process::current();
-        Ok(Self { shared: Arc::new(Shared { core, dma, record, process }) })
+        Ok(Self { shared: Arc::new(Shared { core, dma, record, process, life: Arc::default() }) })
     }
 }
 
@@ -177,24 +200,35 @@ impl Hca {
     /// `/sys`.
     #[must_use]
     pub fn named(name: &str) -> Option<Result<Self, Error>> {
-        let mut open = OPEN.lock();
-        open.retain(|(_, device)| device.strong_count() != 0);
-        if let Some((_, device)) = open.iter().find(|(known, _)| known == name)
-            && let Some(shared) = device.upgrade()
-        {
+        if !["vfio:", "vfio-user:"].iter().any(|kind| name.starts_with(kind)) {
+            return None;
+        }
+        let named = Arc::clone(OPEN.lock().entry(name.to_owned()).or_default());
+        let mut named = named.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(shared) = named.shared.upgrade() {
             return Some(Ok(Self { shared }));
         }
+        let until = Instant::now() + CLOSING;
+        while named.life.strong_count() != 0 && Instant::now() < until {
+            std::thread::sleep(FIRST_NAP);
+        }
+        let made = Self::open_named(name);
+        if let Ok(made) = &made {
+            let life = Arc::downgrade(&made.shared.life);
+            *named = Named { shared: Arc::downgrade(&made.shared), life };
+        }
+        Some(made)
+    }
+
+    fn open_named(name: &str) -> Result<Self, Error> {
         let function = if let Some(path) = name.strip_prefix("vfio-user:") {
-            let transport = VfioUser::connect(Path::new(path));
-            transport.and_then(|transport| Function::open(transport, Limits::default()))
+            Function::open(VfioUser::connect(Path::new(path))?, Limits::default())
         } else {
-            let address = name.strip_prefix("vfio:")?;
+            let address = name.strip_prefix("vfio:").unwrap_or(name);
             let sysfs = std::env::var_os("SYSFS_PATH").map_or_else(|| "/sys".into(), PathBuf::from);
-            let transport = Vfio::open(&sysfs, address);
-            transport.and_then(|transport| Function::open(transport, Limits::default()))
+            Function::open(Vfio::open(&sysfs, address)?, Limits::default())
         };
-        let made = function.and_then(|function| Self::new(function, name));
-        Some(made.inspect(|made| open.push((name.to_owned(), Arc::downgrade(&made.shared)))))
+        Self::new(function?, name)
     }
 }
 
@@ -207,8 +241,8 @@ impl DeviceSource for Hca {
         if !self.shared.process.is_current() {
             return Err(Errno::ENODEV);
         }
-        // SAFETY: the front's objects reach memory by areas alone, and no longer after the firmware
-        // answered the destruction. An area that a refusal leaves in use stays allocated until the
+        // SAFETY: the front's objects reach memory by areas and lent regions alone, and no longer
+        // after the firmware answered the destruction. An area that a refusal leaves in use stays allocated until the
         // function is reset. A failed device is removed only when it makes no more DMA
         // (`Device::is_silent`); before that each destruction fails. One lock leads to the front.
         let door = unsafe { Door::open(Opener(Arc::clone(&self.shared))) }?;
@@ -238,7 +272,14 @@ impl Runner for Opener {
     type Device = Firmware;
 
     fn change<T>(&self, act: impl FnOnce(&mut Kernel) -> T) -> T {
-        act(&mut self.0.core.lock())
+        let mut kernel = self.0.core.lock();
+        let idle = kernel.contexts().next().is_none();
+        let done = act(&mut kernel);
+        // Without a context the thread does not look for doorbells.
+        if idle && kernel.contexts().next().is_some() {
+            kernel.device.hca.wake();
+        }
+        done
     }
 
     fn look<T>(&self, act: impl FnOnce(&Kernel) -> T) -> T {

@@ -77,10 +77,12 @@ impl EventQueue {
         device.transport().bar_write(u64::from(self.uar) * PAGE as u64 + offset as u64, word)
     }
 
-    /// Handles the entries that the device wrote, a ring's at most, and arms the queue again.
+    /// Handles the entries that the device wrote, a ring's at most. Arms the queue again if there
+    /// were any, or if `rearms`.
     ///
     /// A device that writes without end gets its next turn after other work.
-    pub(crate) fn pump(&mut self, device: &Device) -> Result<(), Error> {
+    pub(crate) fn pump(&mut self, device: &Device, rearms: bool) -> Result<(), Error> {
+        let before = self.consumed;
         for turn in 0..ENTRIES {
             let Some(eqe) = self.next()? else { break };
             handle(device, &eqe)?;
@@ -88,7 +90,10 @@ impl EventQueue {
                 self.tell(device, EQ_DOORBELL_CI)?;
             }
         }
-        self.tell(device, EQ_DOORBELL_ARM)
+        match rearms || self.consumed != before {
+            true => self.tell(device, EQ_DOORBELL_ARM),
+            false => Ok(()),
+        }
     }
 
     fn next(&mut self) -> Result<Option<mlx5_eqe>, Error> {

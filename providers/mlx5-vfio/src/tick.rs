@@ -7,6 +7,8 @@ use std::time::Duration;
 pub(crate) trait Tick: Send + Sync + fmt::Debug {
     /// Does a turn of work. Returns the longest pause until the next; `None`: until the next event.
     fn tick(&self) -> Option<Duration>;
-    /// Called once, after the device's first failure, when it makes no more DMA.
+    /// Called once, after the device's first failure. It may still make DMA.
     fn failed(&self);
+    /// Called once, after [`Tick::failed`], when a failed device makes no more DMA.
+    fn ended(&self);
 }

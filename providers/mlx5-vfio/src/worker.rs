@@ -28,6 +28,7 @@ const MAX_MISSES: u32 = 3;
 /// Numbers of the eventfds in epoll's answers.
 const INTERRUPT: u64 = 0;
 const STOP: u64 = 1;
+const WAKE: u64 = 2;
 
 /// Handle of the thread.
 #[derive(Debug)]
@@ -50,26 +51,31 @@ impl Worker {
         interrupt: EventFd,
     ) -> Result<Self, Error> {
         let stop = Arc::new(event()?);
+        let waker = Arc::new(event()?);
         let signals = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(Error::nix("epoll"))?;
         let edge = EpollFlags::EPOLLIN | EpollFlags::EPOLLET;
         let added = signals.add(&interrupt, EpollEvent::new(edge, INTERRUPT));
         added
             .and_then(|()| signals.add(&*stop, EpollEvent::new(EpollFlags::EPOLLIN, STOP)))
+            .and_then(|()| signals.add(&*waker, EpollEvent::new(edge, WAKE)))
             .map_err(Error::nix("EPOLL_CTL_ADD"))?;
+        device.set_waker(Arc::clone(&waker));
         let (gives, ended) = channel();
         let stopped = Arc::clone(&stop);
         uverbs_core::thread::start("uverbs-mlx5", move || {
             // Watched as long as they are open.
-            let _watched = (interrupt, stopped);
+            let _watched = (interrupt, stopped, waker);
             if let Err(error) = serve(&device, &mut eq, &signals) {
                 device.fail(error);
             }
-            // Programs get their memory back from a device that is removed.
             if device.failure().is_some()
                 && let Some(tick) = device.tick()
-                && device.is_silent()
             {
                 tick.failed();
+                // Programs get their memory back from a device that is removed.
+                if device.is_silent() {
+                    tick.ended();
+                }
             }
             // Before the queue, whose receiver may close the device.
             drop(device);
@@ -106,7 +112,7 @@ fn serve(device: &Device, eq: &mut EventQueue, signals: &Epoll) -> Result<(), Er
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(Error::nix("ppoll")(errno)),
         }
-        let mut signaled = [EpollEvent::empty(); 2];
+        let mut signaled = [EpollEvent::empty(); 3];
         // Before the queue is read, so that a later event signals again.
         let count = match signals.wait(&mut signaled, EpollTimeout::ZERO) {
             Err(Errno::EINTR) => 0,
@@ -115,8 +121,9 @@ fn serve(device: &Device, eq: &mut EventQueue, signals: &Epoll) -> Result<(), Er
         if signaled[..count].iter().any(|event| event.data() == STOP) {
             return Ok(());
         }
+        let interrupted = signaled[..count].iter().any(|event| event.data() == INTERRUPT);
         // A lost interrupt delays an event until the next look at the health.
-        eq.pump(device)?;
+        eq.pump(device, interrupted || due <= Instant::now())?;
         nap = device.tick().and_then(|tick| tick.tick()).unwrap_or(Duration::MAX);
         if due <= Instant::now() {
             pulse.feel(registers::health(device.transport())?)?;

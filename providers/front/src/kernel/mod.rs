@@ -298,6 +298,18 @@ impl<H: Backend + 'static> Kernel<H> {
         }
     }
 
+    /// Tells each async file DEVICE_FATAL, once, and wakes who waits for completions. The objects
+    /// stay: the device may still use their memory.
+    pub fn report_fatal(&mut self) {
+        if std::mem::replace(&mut self.device.fatal, true) {
+            return;
+        }
+        for file in self.files.values_mut() {
+            file.events.report_all(0, ib::IB_EVENT_DEVICE_FATAL);
+            file.events.hang_up();
+        }
+    }
+
     /// Removes the device (`ib_uverbs_remove_one`): all objects are destroyed, and each async file
     /// gets DEVICE_FATAL.
     pub fn unplug(&mut self) {
@@ -313,9 +325,8 @@ impl<H: Backend + 'static> Kernel<H> {
                 let destroyed = file.abandon(&mut self.device, handle);
                 file.dead.insert(handle, destroyed);
             }
-            file.events.report_all(0, ib::IB_EVENT_DEVICE_FATAL);
-            file.events.hang_up();
         }
+        self.report_fatal();
     }
 }
 

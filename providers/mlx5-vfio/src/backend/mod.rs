@@ -84,6 +84,11 @@ impl Firmware {
         }
     }
 
+    /// Wakes the driver's thread.
+    pub(crate) fn wake(&self) {
+        self.function.device().wake();
+    }
+
     /// Closes the function.
     pub(crate) fn close(&mut self) {
         let _ = self.function.shut();

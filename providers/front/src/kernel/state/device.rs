@@ -47,6 +47,8 @@ pub struct Device<H: ?Sized = dyn Backend> {
     pub(crate) began: u64,
     /// The device was removed: commands get EIO.
     pub(crate) gone: bool,
+    /// DEVICE_FATAL was told.
+    pub(crate) fatal: bool,
     pub(crate) cq_owners: HashMap<Cqn, Owner>,
     /// Owners of a QP. An XRC target has one for each file that opened it.
     pub(crate) qp_owners: HashMap<Qpn, Vec<Owner>>,
@@ -75,6 +77,7 @@ impl<H> Device<H> {
             link_downs: 0,
             began: time_of_day(),
             gone: false,
+            fatal: false,
             cq_owners: HashMap::new(),
             qp_owners: HashMap::new(),
             srq_owners: HashMap::new(),

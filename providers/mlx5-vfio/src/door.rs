@@ -242,9 +242,10 @@ impl DeviceSource for Hca {
             return Err(Errno::ENODEV);
         }
         // SAFETY: the front's objects reach memory by areas and lent regions alone, and no longer
-        // after the firmware answered the destruction. An area that a refusal leaves in use stays allocated until the
-        // function is reset. A failed device is removed only when it makes no more DMA
-        // (`Device::is_silent`); before that each destruction fails. One lock leads to the front.
+        // after the firmware answered the destruction. An area that a refusal leaves in use stays
+        // allocated until the function is reset. A failed device is removed only when it makes no
+        // more DMA (`Device::is_silent`); before that each destruction fails. One lock leads to the
+        // front.
         let door = unsafe { Door::open(Opener(Arc::clone(&self.shared))) }?;
         Ok(traced(&self.shared.record.name, door))
     }

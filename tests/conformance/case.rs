@@ -63,12 +63,15 @@ impl Case {
             World::All => true,
             World::Mlx5 => target.facts.driver == Driver::Mlx5,
             World::Rxe => target.facts.driver == Driver::Rxe,
-            World::Kernel => target.soft.is_none(),
-            World::ButMlx5Ib => target.soft.is_some() || target.facts.driver != Driver::Mlx5,
+            World::Kernel => !target.facts.in_process,
+            World::ButMlx5Ib => target.facts.in_process || target.facts.driver != Driver::Mlx5,
             World::Here => target.soft.is_some(),
         };
         if !fits {
             return Some(self.world.1);
+        }
+        if let Some(why) = target.lacks(&self.to_string()) {
+            return Some(why);
         }
         let (driver, version, why) = self.from?;
         (target.facts.driver == driver && target.facts.kernel < version).then_some(why)

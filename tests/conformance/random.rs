@@ -254,6 +254,7 @@ pub(crate) fn run(
         let is_firmware = sided && call.name == "UAR.DESTROY";
         call.context
             && on_driver
+            && target.lacks(call.name).is_none()
             && !is_firmware
             && !skip.iter().any(|text| call.name.contains(text.as_str()))
     };

@@ -62,9 +62,10 @@ pub(crate) struct Uar {
 impl Rig {
     /// Opens the device, without a context.
     pub(crate) fn bare(target: &Target) -> Result<Self, Errno> {
+        let door = target.open()?;
         Ok(Self {
-            door: target.open()?,
-            memory: Memory::new(),
+            memory: Memory::of(&*door),
+            door,
             target: target.clone(),
             fds: RefCell::default(),
             pd: OnceCell::new(),

@@ -1,5 +1,6 @@
 //! The device under test: softhca in this process, or the kernel's that `UVERBS_TEST_DEVICE` names.
 
+use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 
 use nix::errno::Errno;
@@ -7,6 +8,10 @@ use uverbs_core::discovery;
 use uverbs_core::doors::cm::CmDoor;
 use uverbs_core::doors::{DeviceSource, UverbsDoor};
 use uverbs_kernel_abi::driver_id::{RDMA_DRIVER_MLX5, RDMA_DRIVER_RXE};
+use uverbs_mlx5_vfio::transport::vfio_user::VfioUser;
+use uverbs_mlx5_vfio::{Function, Hca, Limits};
+use uverbs_softhca::pci::PciOptions;
+use uverbs_softhca::vfio_user::Server;
 use uverbs_softhca::{LinkLayer, SoftHca};
 
 use crate::cmd::known;
@@ -24,7 +29,32 @@ pub(crate) struct Target {
 /// softhca answers as this kernel does (`providers/front/src/kernel/mod.rs`).
 const SOFT_KERNEL: Version = (6, 15);
 
+/// Starts of the names of cases and calls that a function without a kernel driver refuses by name
+/// (docs/VFIO.md), and what it lacks.
+const LACKS: [(&str, &str); 13] = [
+    ("DM", "no device memory over VFIO"),
+    ("MR.DM_MR_REG", "no device memory over VFIO"),
+    ("device memory", "no device memory over VFIO"),
+    ("REREG_MR", "no reregistration over VFIO"),
+    ("reregistration", "no reregistration over VFIO"),
+    ("advice", "no paging on demand over VFIO"),
+    ("regions: access flags 0x41", "no paging on demand over VFIO"),
+    ("options of connections", "no options of connections over VFIO"),
+    ("raw packets", "no raw packets over VFIO"),
+    ("work queues", "no raw packets over VFIO"),
+    ("address handles: GID of another family", "link-local RoCE peers alone over VFIO"),
+    ("attributes: INIT to RTR: GID of another family", "link-local RoCE peers alone over VFIO"),
+    ("attributes: INIT to RTR: a multicast GID", "link-local RoCE peers alone over VFIO"),
+];
+
 impl Target {
+    /// What a function lacks for a case or call of this name, if it is one.
+    pub(crate) fn lacks(&self, name: &str) -> Option<&'static str> {
+        let is_function = self.facts.in_process && self.soft.is_none();
+        let lacks = LACKS.iter().filter(|_| is_function).find(|(start, _)| name.starts_with(start));
+        lacks.map(|(_, why)| *why)
+    }
+
     /// A software HCA that works when it is stepped only.
     pub(crate) fn soft(link: Link) -> Self {
         let port = match link {
@@ -60,12 +90,36 @@ impl Target {
         Ok(Self { source: Arc::new(device), facts, soft: None })
     }
 
-    /// Targets that the environment selects: a kernel's device, or software HCAs with either link.
+    /// A function without a kernel driver, whose server is a thread of this process.
+    fn function(link: Link) -> Result<Self, String> {
+        let port = match link {
+            Link::Ethernet => LinkLayer::Ethernet,
+            Link::InfiniBand => LinkLayer::InfiniBand,
+        };
+        let says = |error: &dyn std::fmt::Display| format!("a function: {error}");
+        let options = PciOptions { link: port, ..PciOptions::default() };
+        let mut server = Server::new(&options).map_err(|error| says(&error))?;
+        let folder = tempfile::tempdir().map_err(|error| says(&error))?;
+        let path = folder.path().join("hca");
+        let listener = UnixListener::bind(&path).map_err(|error| says(&error))?;
+        std::thread::spawn(move || server.serve_one(&listener));
+        let transport = VfioUser::connect(&path).map_err(|error| says(&error))?;
+        let function = Function::open(transport, Limits::default());
+        let hca = function.and_then(|function| Hca::new(function, "vfio-user"));
+        let source = Arc::new(hca.map_err(|error| says(&error))?);
+        let facts = Facts { driver: Driver::Mlx5, kernel: SOFT_KERNEL, link, in_process: true };
+        Ok(Self { source, facts, soft: None })
+    }
+
+    /// Targets that the environment selects: a kernel's device, or software HCAs and functions
+    /// without a kernel driver, with either link.
     pub(crate) fn from_env() -> Result<Vec<Self>, String> {
-        match std::env::var("UVERBS_TEST_DEVICE") {
-            Ok(name) => Ok(vec![Self::kernel(&name)?]),
-            Err(_) => Ok([Link::Ethernet, Link::InfiniBand].map(Self::soft).into()),
+        if let Ok(name) = std::env::var("UVERBS_TEST_DEVICE") {
+            return Ok(vec![Self::kernel(&name)?]);
         }
+        let links = [Link::Ethernet, Link::InfiniBand];
+        let functions = links.into_iter().map(Self::function);
+        links.into_iter().map(|link| Ok(Self::soft(link))).chain(functions).collect()
     }
 
     pub(crate) fn open(&self) -> Result<Arc<dyn UverbsDoor>, Errno> {

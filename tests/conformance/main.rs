@@ -1,7 +1,8 @@
 //! Conformance of the uverbs interface: good and bad calls, and what Linux answers to each.
 //!
 //! Runs on softhca in this process and on functions without a kernel driver, or on the kernel's
-//! device that `UVERBS_TEST_DEVICE` names; docs/CONFORMANCE.md says how the expectations were found.
+//! device that `UVERBS_TEST_DEVICE` names. docs/CONFORMANCE.md says how the expectations were
+//! found.
 //!
 //! `cargo test --test conformance -- [--record] [--seed N] [--programs N] [--skip TEXT]...
 //! [TEXT]...`: `--record` prints the outcome of each case instead of comparing it; texts choose

@@ -48,7 +48,7 @@ const LACKS: [(&str, &str); 13] = [
 ];
 
 impl Target {
-    /// What a function lacks for a case or call of this name, if it is one.
+    /// Lack of a function for which a case or call of this name is not asked.
     pub(crate) fn lacks(&self, name: &str) -> Option<&'static str> {
         let is_function = self.facts.in_process && self.soft.is_none();
         let lacks = LACKS.iter().filter(|_| is_function).find(|(start, _)| name.starts_with(start));

@@ -1,12 +1,13 @@
 //! Transitions of a queue pair (Linux `hw/mlx5/qp.c`, `__mlx5_ib_modify_qp`, `opt_mask`,
 //! `mlx5_set_path`).
 
+use uverbs_mlx5_prm::cmd::caps::cmd_hca_cap::LOG_MAX_MSG;
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
 use uverbs_mlx5_prm::cmd::qp::{ads, qpc, rst2init_qp_in};
 use uverbs_mlx5_prm::context::PmState;
 
 use super::{Firmware, SHORT, roce, unsupported};
-use uverbs_front::backend::context::{Access, AddressVector, QpAttrs, QpTransition, Service};
+use uverbs_front::backend::context::{Access, AddressVector, Mtu, QpAttrs, QpTransition, Service};
 use uverbs_front::backend::error::{HcaError, Noun};
 use uverbs_front::backend::number::Qpn;
 
@@ -18,8 +19,8 @@ const PKEY_INDEX: u64 = 1 << 4;
 const Q_KEY: u64 = 1 << 5;
 const RNR_TIMEOUT: u64 = 1 << 6;
 const PRI_PORT: u64 = 1 << 16;
-/// Maximum message: 2 GiB. A datagram is one packet.
-const LOG_MSG_MAX: u64 = 31;
+/// Log2 of the longest datagram, for every path: 4096 bytes (`mlx5_ib_modify_qp`, `IB_MTU_4096`).
+const LOG_DATAGRAM_MAX: u64 = 12;
 /// `log_ack_req_freq` of mlx5_ib, `MLX5_IB_ACK_REQ_FREQ`.
 const LOG_ACK_REQ_FREQ: u64 = 8;
 /// `atomic_mode` of the InfiniBand operations (`MLX5_ATOMIC_MODE_IB_COMP`).
@@ -70,7 +71,9 @@ impl Firmware {
         if !matches!(to, ToErr | ToRst) {
             rst2init_qp_in::OPT_PARAM_MASK.set(&mut input, optional(service, to));
             let mac = self.peer(service, to, attrs)?;
-            fill(rst2init_qp_in::QPC.of_mut(&mut input), service, attrs, mac);
+            let log_max_msg = self.function.caps().get(LOG_MAX_MSG);
+            let context = rst2init_qp_in::QPC.of_mut(&mut input);
+            fill(context, (service, log_max_msg), attrs, mac);
         }
         self.run(opcode, 0, &input, SHORT, (Noun::Qp, qpn.0))?;
         if let Some(qp) = self.qps.get_mut(&qpn) {
@@ -100,18 +103,23 @@ impl Firmware {
     }
 }
 
-/// Fills in the context of a transition.
-fn fill(context: &mut [u8], service: Service, attrs: &QpAttrs, mac: Option<[u8; 6]>) {
+/// Fills in the context of a transition. `log_max_msg`: the device's capability.
+fn fill(
+    context: &mut [u8],
+    (service, log_max_msg): (Service, u64),
+    attrs: &QpAttrs,
+    mac: Option<[u8; 6]>,
+) {
     let log2 = |count: u8| u64::from(count.max(1).ilog2());
     let has = |right| u64::from(attrs.access.contains(right));
-    let message = match service {
-        Service::Ud => 7 + attrs.path_mtu as u64,
-        _ => LOG_MSG_MAX,
+    let (mtu, log_msg_max) = match service {
+        Service::Ud | Service::Umr => (Mtu::B4096, LOG_DATAGRAM_MAX),
+        _ => (attrs.path_mtu, log_max_msg),
     };
     for (field, value) in [
         (qpc::PM_STATE, PmState::MIGRATED.0.into()),
-        (qpc::MTU, attrs.path_mtu as u64),
-        (qpc::LOG_MSG_MAX, message),
+        (qpc::MTU, mtu as u64),
+        (qpc::LOG_MSG_MAX, log_msg_max),
         (qpc::REMOTE_QPN, attrs.dest_qpn.0.into()),
         (qpc::LOG_ACK_REQ_FREQ, LOG_ACK_REQ_FREQ),
         (qpc::LOG_SRA_MAX, log2(attrs.max_rd_atomic)),
@@ -158,5 +166,27 @@ fn fill_path(path: &mut [u8], to: &AddressVector, mac: Option<[u8; 6]>) {
         ads::GRH.set(path, to.is_global.into());
         ads::RLID.set(path, to.dst.lid.into());
         ads::SL.set(path, to.sl.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(service: Service, attrs: &QpAttrs) -> Vec<u8> {
+        let mut input = vec![0; rst2init_qp_in::SIZE];
+        fill(rst2init_qp_in::QPC.of_mut(&mut input), (service, 30), attrs, None);
+        rst2init_qp_in::QPC.of(&input).to_vec()
+    }
+
+    #[test]
+    fn a_datagram_may_have_4096_bytes() {
+        let attrs = QpAttrs { path_mtu: Mtu::B1024, ..QpAttrs::default() };
+        let sizes = |service| {
+            let context = filled(service, &attrs);
+            (qpc::MTU.get(&context), qpc::LOG_MSG_MAX.get(&context))
+        };
+        assert_eq!(sizes(Service::Ud), (5, 12));
+        assert_eq!(sizes(Service::Rc), (3, 30));
     }
 }

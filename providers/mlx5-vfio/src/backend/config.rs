@@ -50,7 +50,8 @@ pub(crate) fn config(function: &Function) -> Result<Config, Error> {
     let (caps, port, identity) = (function.caps(), function.port()?, function.identity());
     let value = |field| caps.get(field) as u32;
     let byte = |field| caps.get(field) as u8;
-    let few = |field| u8::try_from(caps.power(field)).unwrap_or(u8::MAX);
+    // Queue pairs have log2 in three bits.
+    let few = |field| caps.power(field).min(1 << 7) as u8;
     let max_sge = ((value(cap::MAX_WQE_SZ_SQ).min(COUNTED)).saturating_sub(SEGMENTS))
         .min(value(cap::MAX_WQE_SZ_RQ))
         / DATA_SEGMENT;

@@ -110,7 +110,8 @@ fn fill(
     attrs: &QpAttrs,
     mac: Option<[u8; 6]>,
 ) {
-    let log2 = |count: u8| u64::from(count.max(1).ilog2());
+    // Rounded up (`__mlx5_ib_modify_qp`, `fls(max_rd_atomic - 1)`).
+    let log2 = |count: u8| u64::from(u32::from(count.max(1)).next_power_of_two().ilog2());
     let has = |right| u64::from(attrs.access.contains(right));
     let (mtu, log_msg_max) = match service {
         Service::Ud | Service::Umr => (Mtu::B4096, LOG_DATAGRAM_MAX),
@@ -188,5 +189,15 @@ mod tests {
         };
         assert_eq!(sizes(Service::Ud), (5, 12));
         assert_eq!(sizes(Service::Rc), (3, 30));
+    }
+    #[test]
+    fn outstanding_reads_are_rounded_up() {
+        for (count, log) in [(0, 0), (1, 0), (2, 1), (3, 2), (16, 4), (128, 7)] {
+            let (max_rd_atomic, max_dest_rd_atomic) = (count, count);
+            let attrs = QpAttrs { max_rd_atomic, max_dest_rd_atomic, ..QpAttrs::default() };
+            let context = filled(Service::Rc, &attrs);
+            assert_eq!(qpc::LOG_SRA_MAX.get(&context), log, "{count}");
+            assert_eq!(qpc::LOG_RRA_MAX.get(&context), log, "{count}");
+        }
     }
 }

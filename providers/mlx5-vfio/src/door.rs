@@ -69,9 +69,6 @@ impl Core {
     /// Runs a slice of work; true if there was some.
     fn step(&self, kernel: &mut Kernel, helps: bool) -> bool {
         let busy = kernel.step(self.start.elapsed(), helps);
-        if let Some(up) = kernel.device.hca.take_link() {
-            kernel.set_link(up);
-        }
         kernel.flush_events();
         busy
     }
@@ -106,6 +103,10 @@ impl Tick for Core {
     fn tick(&self) -> Option<Duration> {
         let Some(mut kernel) = self.try_lock() else { return Some(FIRST_NAP) };
         let busy = (0..SLICES).take_while(|_| self.step(&mut kernel, false)).count() > 0;
+        let uverbs_front::Device { hca, config, .. } = &mut kernel.device;
+        if let Some(state) = hca.take_port(&config.gids) {
+            kernel.set_port(state);
+        }
         // Without a context there are no doorbells.
         kernel.contexts().next()?;
         let idle = if busy { 0 } else { self.idle.load(Ordering::Relaxed).saturating_add(1) };
@@ -172,15 +173,16 @@ impl Hca {
     ///
     /// The failed query of the port, or a failed command.
     pub fn new(function: Function, name: &str) -> Result<Self, Error> {
-        let config = config(&function)?;
+        let (config, up) = config(&function)?;
         let mut record = DeviceRecord::new(name, RDMA_DRIVER_MLX5);
         record.node_guid = config.guid;
         record.node_type = 1;
         record.port_count = 1;
         let (dma, device) = (Arc::clone(function.dma()), Arc::clone(function.device()));
         let manager = Manager::new(host(&config));
-        let kernel =
+        let mut kernel =
             Kernel::new(uverbs_front::Device::new(config, manager, Firmware::new(function)));
+        kernel.set_link(up);
         let core = Arc::new(Core {
             kernel: Mutex::new(kernel),
             start: Instant::now(),

@@ -24,6 +24,23 @@ pub struct Gid {
     pub ifindex: u32,
 }
 
+/// Attributes of the port that change while the device is in use.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PortState {
+    /// Port is active.
+    pub up: bool,
+    /// LID of the port.
+    pub lid: u16,
+    /// LID of the subnet manager.
+    pub sm_lid: u16,
+    /// Used entries of the GID table, by index.
+    pub gids: Vec<Gid>,
+    /// P_Keys, by index.
+    pub pkeys: Vec<u16>,
+    /// MTU of the port.
+    pub active_mtu: Mtu,
+}
+
 /// Operations whose memory may be paged on demand, by transport. The bits are Linux's
 /// (`ib_verbs.h`, `enum ib_odp_transport_cap_bits`).
 #[derive(Clone, Copy, Debug, Default)]

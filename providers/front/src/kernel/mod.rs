@@ -46,6 +46,7 @@ use self::state::device::Owner;
 use self::state::file::File;
 use self::state::objects::{Object, Objects};
 use crate::backend::Backend;
+use crate::backend::config::PortState;
 use crate::backend::error::HcaEvent;
 use crate::backend::number::UarNumber;
 
@@ -308,6 +309,27 @@ impl<H: Backend + 'static> Kernel<H> {
             file.events.report_all(0, ib::IB_EVENT_DEVICE_FATAL);
             file.events.hang_up();
         }
+    }
+
+    /// Sets the port's attributes, and reports each change (`handle_port_change` of mlx5_ib).
+    pub fn set_port(&mut self, state: PortState) {
+        if self.device.gone {
+            return;
+        }
+        let config = &mut self.device.config;
+        let changes = [
+            (config.lid != state.lid, ib::IB_EVENT_LID_CHANGE),
+            (config.sm_lid != state.sm_lid, ib::IB_EVENT_SM_CHANGE),
+            (config.gids != state.gids, ib::IB_EVENT_GID_CHANGE),
+            (config.pkeys != state.pkeys, ib::IB_EVENT_PKEY_CHANGE),
+        ];
+        let PortState { up, lid, sm_lid, gids, pkeys, active_mtu } = state;
+        (config.lid, config.sm_lid, config.active_mtu) = (lid, sm_lid, active_mtu);
+        (config.gids, config.pkeys) = (gids, pkeys);
+        for (_, event_type) in changes.into_iter().filter(|(changed, _)| *changed) {
+            self.files.values_mut().for_each(|file| file.events.report_all(1, event_type));
+        }
+        self.set_link(up);
     }
 
     /// Removes the device (`ib_uverbs_remove_one`): all objects are destroyed, and each async file

@@ -15,14 +15,14 @@ use uverbs_core::commands::Uverbs;
 use uverbs_core::doors::UverbsDoor;
 use uverbs_core::error::Error;
 use uverbs_core::memory::pages::{Pages, page_size};
-use uverbs_front::backend::config::Config;
+use uverbs_front::backend::config::{Config, Gid, GidType, PortState};
 use uverbs_front::backend::error::{HcaError, HcaEvent, Noun};
 use uverbs_front::cm::{Host, Manager};
 use uverbs_front::door::{Door, Runner};
 use uverbs_front::uar::{DeviceUar, UarSet, UarSource};
 use uverbs_front::{Device, Kernel};
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
-use uverbs_kernel_abi::event::{IB_EVENT_DEVICE_FATAL, ib_uverbs_async_event_desc};
+use uverbs_kernel_abi::event::*;
 use uverbs_kernel_abi::mlx5::*;
 use zerocopy::IntoBytes;
 
@@ -123,6 +123,13 @@ fn errno(error: Error) -> Option<Errno> {
     }
 }
 
+/// Takes the next event of an async file.
+fn next(file: &OwnedFd) -> Option<u32> {
+    let mut event = ib_uverbs_async_event_desc::default();
+    let read = recv(file.as_raw_fd(), event.as_mut_bytes(), MsgFlags::MSG_DONTWAIT);
+    read.is_ok_and(|len| len > 0).then_some(event.event_type)
+}
+
 fn store(page: &Pages, offset: usize, value: u64) {
     assert!(offset + 8 <= page.len());
     // SAFETY: the assertion above checked the offset.
@@ -159,12 +166,7 @@ fn a_device_that_dies_is_told_once_and_answers_eio() {
         rig.talk.lock().unwrap().event = Some(HcaEvent::Dead);
         rig.step();
     }
-    let next = || {
-        let mut event = ib_uverbs_async_event_desc::default();
-        let read = recv(file.as_raw_fd(), event.as_mut_bytes(), MsgFlags::MSG_DONTWAIT);
-        read.is_ok_and(|len| len > 0).then_some(event.event_type)
-    };
-    assert_eq!([next(), next()], [Some(IB_EVENT_DEVICE_FATAL), None]);
+    assert_eq!([next(&file), next(&file)], [Some(IB_EVENT_DEVICE_FATAL), None]);
     let memory = Pages::anonymous(page_size()).unwrap();
     assert_eq!(rig.reg_mr(pd, &memory), Some(Errno::EIO));
     // SAFETY: the only owner.
@@ -172,6 +174,30 @@ fn a_device_that_dies_is_told_once_and_answers_eio() {
     // SAFETY: as in `Rig::new`.
     let again = unsafe { Door::open(rig.runner.clone()) };
     assert_eq!(again.unwrap_err(), Errno::ENOENT);
+}
+
+#[test]
+fn each_change_of_the_port_is_told() {
+    let rig = Rig::new(None);
+    let file = rig.uverbs.alloc_async_fd().unwrap();
+    let up = PortState { up: true, ..PortState::default() };
+    let named = PortState { lid: 5, sm_lid: 1, pkeys: vec![0xffff], ..up.clone() };
+    let gids = vec![Gid { gid: [7; 16], kind: GidType::Ib, ifindex: 0 }];
+    let addressed = PortState { gids, ..named.clone() };
+    let down = PortState { up: false, ..addressed.clone() };
+    for (state, told) in [
+        (up, &[][..]),
+        (named, &[IB_EVENT_LID_CHANGE, IB_EVENT_SM_CHANGE, IB_EVENT_PKEY_CHANGE]),
+        (addressed, &[IB_EVENT_GID_CHANGE]),
+        (down.clone(), &[IB_EVENT_PORT_ERR]),
+        (down, &[]),
+    ] {
+        rig.runner.change(|kernel| kernel.set_port(state.clone()));
+        assert!(std::iter::from_fn(|| next(&file)).eq(told.iter().copied()), "{state:?}");
+    }
+    rig.runner.look(|kernel| {
+        assert_eq!((kernel.device.config.lid, kernel.device.is_up()), (5, false));
+    });
 }
 
 #[test]

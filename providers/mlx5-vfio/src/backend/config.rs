@@ -4,8 +4,8 @@ use uverbs_mlx5_prm::cmd::caps::cmd_hca_cap as cap;
 
 use crate::error::Error;
 use crate::function::Function;
-use crate::port::LinkState;
-use uverbs_front::backend::config::{Config, Gid, GidType, Paging};
+use crate::port::{LinkState, Port};
+use uverbs_front::backend::config::{Config, Gid, GidType, Paging, PortState};
 use uverbs_front::backend::context::{LinkLayer, Mtu};
 use uverbs_front::cm::Host;
 
@@ -32,6 +32,8 @@ const BF_REG_SIZE: u32 = 512;
 /// bytes, which each Ethernet port carries.
 const HEADERS: u32 = 80;
 const ETHERNET_MTU: u32 = 1024;
+/// PortState of an InfiniBand port that carries data (IBTA vol 1, 14.2.5.6).
+const ACTIVE: u8 = 4;
 /// The only P_Key of RoCE.
 const DEFAULT_PKEY: u16 = 0xffff;
 
@@ -46,7 +48,29 @@ fn mtu(bytes: u32) -> Mtu {
     }
 }
 
-pub(crate) fn config(function: &Function) -> Result<Config, Error> {
+/// Attributes of the port. On Ethernet the driver itself set the GIDs.
+pub(super) fn port_state(port: &Port, set: &[Gid]) -> PortState {
+    match &port.link {
+        LinkState::InfiniBand { state, lid, sm_lid, pkeys } => {
+            let contiguous = (0u16..).zip(&port.gids).take_while(|(at, (index, _))| at == index);
+            let gids =
+                contiguous.map(|(_, (_, gid))| Gid { gid: *gid, kind: GidType::Ib, ifindex: 0 });
+            let (gids, pkeys, active_mtu) = (gids.collect(), pkeys.clone(), mtu(port.mtu));
+            PortState { up: *state == ACTIVE, lid: *lid, sm_lid: *sm_lid, gids, pkeys, active_mtu }
+        }
+        LinkState::Ethernet { up, .. } => {
+            let active_mtu = mtu(match port.mtu.saturating_sub(HEADERS) {
+                0 => ETHERNET_MTU,
+                bytes => bytes,
+            });
+            let (gids, pkeys) = (set.to_vec(), vec![DEFAULT_PKEY]);
+            PortState { up: *up, lid: 0, sm_lid: 0, gids, pkeys, active_mtu }
+        }
+    }
+}
+
+/// Limits and port; true if the port is active.
+pub(crate) fn config(function: &Function) -> Result<(Config, bool), Error> {
     let (caps, port, identity) = (function.caps(), function.port()?, function.identity());
     let value = |field| caps.get(field) as u32;
     let byte = |field| caps.get(field) as u8;
@@ -55,6 +79,11 @@ pub(crate) fn config(function: &Function) -> Result<Config, Error> {
     let max_sge = ((value(cap::MAX_WQE_SZ_SQ).min(COUNTED)).saturating_sub(SEGMENTS))
         .min(value(cap::MAX_WQE_SZ_RQ))
         / DATA_SEGMENT;
+    let (link, set) = match port.link {
+        LinkState::InfiniBand { .. } => (LinkLayer::InfiniBand, Vec::new()),
+        LinkState::Ethernet { mac, .. } => (LinkLayer::Ethernet, function.enable_roce(mac)?),
+    };
+    let PortState { up, lid, sm_lid, gids, pkeys, active_mtu } = port_state(&port, &set);
     let config = Config {
         guid: port.node_guid,
         vendor_id: VENDOR_ID,
@@ -64,7 +93,12 @@ pub(crate) fn config(function: &Function) -> Result<Config, Error> {
             | u64::from(identity.firmware.sub),
         gid_table_len: caps.gid_table_len().into(),
         pkey_table_len: caps.pkey_table_len(),
-        active_mtu: mtu(port.mtu),
+        link,
+        gids,
+        pkeys,
+        lid,
+        sm_lid,
+        active_mtu,
         active_width: WIDTH_4X,
         active_speed: SPEED_EDR,
         max_msg_size: caps.power(cap::LOG_MAX_MSG),
@@ -100,24 +134,7 @@ pub(crate) fn config(function: &Function) -> Result<Config, Error> {
         paging: Paging::default(),
         ..Config::default()
     };
-    Ok(match port.link {
-        LinkState::InfiniBand { lid, sm_lid, pkeys, .. } => {
-            let contiguous = (0u16..).zip(&port.gids).take_while(|(at, (index, _))| at == index);
-            let gids =
-                contiguous.map(|(_, (_, gid))| Gid { gid: *gid, kind: GidType::Ib, ifindex: 0 });
-            let (gids, link) = (gids.collect(), LinkLayer::InfiniBand);
-            Config { link, gids, pkeys, lid, sm_lid, ..config }
-        }
-        LinkState::Ethernet { mac, .. } => {
-            let gids = function.enable_roce(mac)?;
-            let active_mtu = mtu(match port.mtu.saturating_sub(HEADERS) {
-                0 => ETHERNET_MTU,
-                bytes => bytes,
-            });
-            let pkeys = vec![DEFAULT_PKEY];
-            Config { link: LinkLayer::Ethernet, gids, pkeys, active_mtu, ..config }
-        }
-    })
+    Ok((config, up))
 }
 
 /// Identity for the connection manager, which has no queue pair 1 here.

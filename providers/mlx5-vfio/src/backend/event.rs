@@ -1,11 +1,11 @@
 //! Events of the device for the front.
 
-use uverbs_mlx5_prm::eqe::{
-    EventType, MLX5_PORT_CHANGE_SUBTYPE_ACTIVE, MLX5_PORT_CHANGE_SUBTYPE_DOWN,
-};
+use uverbs_mlx5_prm::eqe::EventType;
 
 use super::Firmware;
+use super::config::port_state;
 use crate::event::Event;
+use uverbs_front::backend::config::{Gid, PortState};
 use uverbs_front::backend::error::HcaEvent;
 use uverbs_front::backend::number::{Cqn, Qpn, Srqn};
 
@@ -15,8 +15,8 @@ const NUMBER: u32 = 0xff_ffff;
 /// News of the port.
 #[derive(Debug, Default)]
 pub(super) struct Events {
-    /// Last state of the link that an event told.
-    link: Option<bool>,
+    /// An event told of a change that was not read yet.
+    stale: bool,
 }
 
 impl Firmware {
@@ -27,11 +27,7 @@ impl Firmware {
         }
         while let Some(event) = self.function.take_event() {
             if event.kind == EventType::PORT_CHANGE {
-                match event.sub_type {
-                    MLX5_PORT_CHANGE_SUBTYPE_ACTIVE => self.events.link = Some(true),
-                    MLX5_PORT_CHANGE_SUBTYPE_DOWN => self.events.link = Some(false),
-                    _ => {}
-                }
+                self.events.stale = true;
             } else if let Some(event) = of_object(&event) {
                 return Some(event);
             }
@@ -39,9 +35,14 @@ impl Firmware {
         None
     }
 
-    /// Takes a change of the link.
-    pub(crate) fn take_link(&mut self) -> Option<bool> {
-        self.events.link.take()
+    /// Reads the port after an event told of a change. `set`: GIDs that the driver set. Takes
+    /// commands, which the driver's thread alone may wait for.
+    pub(crate) fn take_port(&mut self, set: &[Gid]) -> Option<PortState> {
+        if !std::mem::take(&mut self.events.stale) {
+            return None;
+        }
+        // Firmware that refuses leaves the last state.
+        self.function.port().ok().map(|port| port_state(&port, set))
     }
 }
 

@@ -21,7 +21,7 @@ use uverbs_core::Errno;
 use uverbs_mlx5_prm::cmd::header::{cmd_in, cmd_out};
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 use uverbs_mlx5_prm::cmd::queue::{mlx5_cmd_layout, mlx5_cmd_prot_block};
-use uverbs_mlx5_prm::cmd::{eq, hca, simple};
+use uverbs_mlx5_prm::cmd::{eq, hca, simple, vport};
 use uverbs_mlx5_prm::eqe::{MLX5_PORT_CHANGE_SUBTYPE_DOWN, mlx5_eqe};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -91,6 +91,8 @@ pub(crate) struct State {
     eq: Option<(Vec<u64>, u32)>,
     /// Eventfd of the driver, shared by its file description.
     pub(crate) event: Option<File>,
+    /// State and LID of the port.
+    pub(crate) port: (u8, u16),
     beats: u32,
     pub(crate) heart_stands: bool,
     /// Writes events whenever the driver has read some, as many as it reads between two doorbells.
@@ -324,6 +326,12 @@ impl State {
                 eq::create_eq_out::EQ_NUMBER.set(output, 3);
             }
             CmdOpcode::DESTROY_EQ => self.eq = None,
+            CmdOpcode::QUERY_HCA_VPORT_CONTEXT => {
+                use vport::{hca_vport_context as context, query_hca_vport_context_out as answer};
+                let output = answer::HCA_VPORT_CONTEXT.of_mut(output);
+                context::PORT_STATE.set(output, self.port.0.into());
+                context::LID.set(output, self.port.1.into());
+            }
             _ => cmd_out::STATUS.set(output, CmdStatus::OK.0.into()),
         }
     }

@@ -2,6 +2,8 @@
 
 pub(crate) mod fake;
 #[cfg(test)]
+mod hca;
+#[cfg(test)]
 mod hostile;
 #[cfg(test)]
 mod life;

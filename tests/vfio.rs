@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use common::{LIMIT, Side, impatient, local, pair_on, pattern, this_program};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use uverbs::attr::{self, GlobalRoute};
 use uverbs::event::AsyncEventKind;
-use uverbs::{AccessFlags, Completed, Device, Errno, Error, Local, Remote, Status};
+use uverbs::{AccessFlags, AhAttr, Completed, Device, Errno, Error, Local, Remote, Status};
 use uverbs_softhca::LinkLayer;
 use uverbs_softhca::pci::PciOptions;
 use uverbs_softhca::vfio_user::Server;
@@ -149,6 +150,27 @@ fn two_functions_talk_over_roce() {
     let (a, b) = (machine.device(0), machine.device(1));
     let (mut one, mut other) = pair_on(&a, &b, &local(), |builder| builder);
     talk(&mut one, &mut other, 70_000, 5);
+}
+
+/// Without a neighbour table a GID must contain its MAC address.
+#[test]
+fn address_handles_have_the_mac_of_their_gid() {
+    let machine = Machine::with(|server| _ = server.env(ETHERNET, "1"));
+    let context = machine.device(0).open().unwrap();
+    let pd = context.alloc_pd().unwrap();
+    let create = |first: [u8; 2]| {
+        let mut dgid = [7; 16];
+        dgid[..2].copy_from_slice(&first);
+        let dgid = uverbs::Gid(dgid);
+        let (sgid_index, hop_limit, traffic_class, flow_label) = (0, 1, 0, 0);
+        let grh = Some(GlobalRoute { dgid, sgid_index, hop_limit, traffic_class, flow_label });
+        let (dlid, service_level, src_path_bits, static_rate) = (0, 0, 0, 0);
+        let path = attr::Path { dlid, grh, service_level, src_path_bits, static_rate };
+        context.create_ah(&pd, &AhAttr { port: 1, path })
+    };
+    assert!(create([0xff, 0x0e]).is_ok(), "a multicast group");
+    let error = create([0x20, 0x01]).unwrap_err();
+    assert_eq!(error.errno(), Some(Errno::EOPNOTSUPP));
 }
 
 /// Memory of the program's own, which the other process reaches by messages.

@@ -111,6 +111,12 @@ pub trait Backend: Send + fmt::Debug {
 
     /// GID that packets to or from `gid` carry.
     fn resolve(&self, gid: [u8; 16]) -> [u8; 16];
+    /// MAC address of a peer on RoCE.
+    ///
+    /// # Errors
+    ///
+    /// [`HcaError::Unsupported`] if the device has no address for this GID.
+    fn mac(&self, gid: &[u8; 16]) -> Result<[u8; 6], HcaError>;
     /// Takes a management datagram that arrived for queue pair 1.
     fn next_mad(&mut self) -> Option<Mad>;
     /// Takes the address of a device that has left, after its last datagram.

@@ -107,6 +107,9 @@ impl Backend for Stub {
     fn resolve(&self, gid: [u8; 16]) -> [u8; 16] {
         gid
     }
+    fn mac(&self, _: &[u8; 16]) -> Result<[u8; 6], HcaError> {
+        self.refused()
+    }
     fn next_mad(&mut self) -> Option<Mad> {
         None
     }

@@ -262,6 +262,11 @@ impl Backend for Firmware {
         gid
     }
 
+    fn mac(&self, gid: &[u8; 16]) -> Result<[u8; 6], HcaError> {
+        let other = unsupported("a RoCE peer by another than a link-local or multicast GID");
+        roce::mac_of(gid).or_else(|| roce::multicast_mac(gid)).ok_or(other)
+    }
+
     fn next_mad(&mut self) -> Option<Mad> {
         None
     }

@@ -34,6 +34,12 @@ pub(super) fn mac_of(gid: &[u8; 16]) -> Option<[u8; 6]> {
     (first == LINK_LOCAL).then_some([a ^ 2, *b, *c, *d, *e, *f])
 }
 
+/// MAC address of a multicast GID (RFC 2464, 7; Linux `rdma_get_mcast_mac`).
+pub(super) fn multicast_mac(gid: &[u8; 16]) -> Option<[u8; 6]> {
+    let [0xff, .., a, b, c, d] = *gid else { return None };
+    Some([0x33, 0x33, a, b, c, d])
+}
+
 impl Function {
     /// Turns RoCE on, and fills the port's GID table: the link-local GID in both versions.
     pub(super) fn enable_roce(&self, mac: [u8; 6]) -> Result<Vec<Gid>, Error> {
@@ -88,5 +94,14 @@ mod tests {
         other[0] = 0x20;
         assert_eq!(mac_of(&other), None);
         assert_eq!(mac_of(&[0; 16]), None);
+    }
+
+    #[test]
+    fn a_multicast_gid_has_its_mac_address() {
+        let mut gid = [0xff; 16];
+        gid[12..].copy_from_slice(&[1, 2, 3, 4]);
+        assert_eq!(multicast_mac(&gid), Some([0x33, 0x33, 1, 2, 3, 4]));
+        gid[0] = 0xfe;
+        assert_eq!(multicast_mac(&gid), None);
     }
 }

@@ -114,6 +114,9 @@ impl Backend for Refusing {
     fn resolve(&self, gid: [u8; 16]) -> [u8; 16] {
         self.hca.resolve(gid)
     }
+    fn mac(&self, gid: &[u8; 16]) -> Result<[u8; 6], HcaError> {
+        self.hca.mac(gid)
+    }
     fn next_mad(&mut self) -> Option<Mad> {
         self.hca.next_mad()
     }

@@ -127,6 +127,10 @@ impl Backend for Hca {
         self.resolve(gid)
     }
 
+    fn mac(&self, gid: &[u8; 16]) -> Result<[u8; 6], HcaError> {
+        Ok(mac(gid))
+    }
+
     fn next_mad(&mut self) -> Option<Mad> {
         self.next_mad()
     }
@@ -191,5 +195,30 @@ fn command(hca: &mut Hca, input: &[u8], output: &mut [u8]) -> Result<(), Refusal
         }
         CmdOpcode::RTS2RTS_QP => qp::reset_stream(hca, input),
         _ => Err(Refusal::param("no such command in process")),
+    }
+}
+
+/// MAC of a peer. Software devices have no neighbour table: a link-local GID contains the MAC
+/// (`rdma_get_ll_mac`), and for an IPv4 address it is derived as in `Profile`.
+fn mac(gid: &[u8; 16]) -> [u8; 6] {
+    match gid {
+        [0xfe, 0x80, 0, 0, 0, 0, 0, 0, a, b, c, _, _, d, e, f] => [a ^ 2, *b, *c, *d, *e, *f],
+        [.., c, d] => [0x02, 0xca, 0x05, 0x00, *c, *d],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Link-local GID of the interface 02:ca:05:00:03:04, and its mapped IPv4 address.
+    const GIDS: [[u8; 16]; 2] = [
+        [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x00, 0xca, 0x05, 0xff, 0xfe, 0x00, 3, 4],
+        [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 86, 3, 4],
+    ];
+
+    #[test]
+    fn both_gids_of_a_device_lead_to_its_mac() {
+        assert_eq!(GIDS.map(|gid| mac(&gid)), [[0x02, 0xca, 0x05, 0x00, 3, 4]; 2]);
     }
 }

@@ -9,6 +9,7 @@ use uverbs_kernel_abi::qp::ib_uverbs_qp_dest;
 use uverbs_kernel_abi::write::IB_USER_VERBS_CMD_CREATE_AH;
 use zerocopy::IntoBytes;
 
+use crate::backend::error::errno;
 use crate::kernel::call::{Call, Write};
 use crate::kernel::state::objects::{Ah, Object};
 use crate::kernel::verbs::queues::qp_modify::path;
@@ -52,6 +53,10 @@ fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     if resolves && call.len(UVERBS_ATTR_UHW_OUT) < shortest {
         return Err(Errno::EINVAL);
     }
+    let dmac = match resolves {
+        true => call.device.hca.mac(&attr.grh.dgid).map_err(errno)?,
+        false => [0; 6],
+    };
     if call.device.ahs >= call.device.config.max_ah {
         return Err(Errno::ENOMEM);
     }
@@ -59,37 +64,9 @@ fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     call.file.objects.hold(request.pd_handle);
     call.put_object(handle, Object::Ah(Ah { pd: request.pd_handle, dest }));
     if resolves {
-        let response = mlx5_ib_create_ah_resp {
-            response_length: shortest as u32,
-            dmac: mac(&attr.grh.dgid),
-            reserved: [0; 6],
-        };
+        let response =
+            mlx5_ib_create_ah_resp { response_length: shortest as u32, dmac, reserved: [0; 6] };
         call.driver_output(&response.as_bytes()[..shortest])?;
     }
     call.respond(&ib_uverbs_create_ah_resp { ah_handle: handle })
-}
-
-/// MAC of a peer. Software devices have no neighbour table: a link-local GID contains the MAC
-/// (`rdma_get_ll_mac`), and for an IPv4 address it is derived as in `Profile`.
-fn mac(gid: &[u8; 16]) -> [u8; 6] {
-    match gid {
-        [0xfe, 0x80, 0, 0, 0, 0, 0, 0, a, b, c, _, _, d, e, f] => [a ^ 2, *b, *c, *d, *e, *f],
-        [.., c, d] => [0x02, 0xca, 0x05, 0x00, *c, *d],
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Link-local GID of the interface 02:ca:05:00:03:04, and its mapped IPv4 address.
-    const GIDS: [[u8; 16]; 2] = [
-        [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x00, 0xca, 0x05, 0xff, 0xfe, 0x00, 3, 4],
-        [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 86, 3, 4],
-    ];
-
-    #[test]
-    fn both_gids_of_a_device_lead_to_its_mac() {
-        assert_eq!(GIDS.map(|gid| mac(&gid)), [[0x02, 0xca, 0x05, 0x00, 3, 4]; 2]);
-    }
 }

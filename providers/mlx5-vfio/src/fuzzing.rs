@@ -8,9 +8,11 @@ use zerocopy::IntoBytes;
 
 use crate::device::Limits;
 use crate::dma::PAGE;
+use crate::door::Hca;
 use crate::error::Error;
 use crate::function::Function;
 use crate::objects::qp::{Peer, Sge};
+use crate::tests::context::{context, use_context};
 use crate::tests::fake::{Fake, Twist, limits};
 
 /// Registers that the driver reads.
@@ -18,9 +20,16 @@ const REGISTERS: [u64; 8] = [0x0, 0x4, 0x14, 0x1fc, 0x23c, 0x1010, 0x10, 0x18];
 /// Maximum number of commands that are twisted.
 const MOST: usize = 200;
 
-/// Uses a function whose device twists its answers. Each call ends; the end leaves no mapping, and
-/// no memory is unmapped while the device may use it.
+/// Uses a function, and an RDMA device on it, while the hardware twists its answers. Each call
+/// ends; the end leaves no mapping, and no buffer is unmapped while the device may use it.
 pub fn functions(data: &[u8]) {
+    assert!(!run(data, live));
+    // A program's area is unmapped with its last user.
+    run(data, serve);
+}
+
+/// Runs `act`; true if memory was unmapped under a live device.
+fn run(data: &[u8], act: impl Fn(&Fake, Limits) -> Result<(), Error>) -> bool {
     let fake = Fake::new();
     let mut bytes = data.iter().copied();
     while let Some(proper) = bytes.next() {
@@ -35,13 +44,14 @@ pub fn functions(data: &[u8]) {
     limits.command = Duration::from_millis(3);
     limits.health = Duration::from_millis(1);
     limits.reclaim = Duration::from_millis(5);
-    if let Err(error) = live(&fake, limits) {
+    if let Err(error) = act(&fake, limits) {
         assert!(!error.to_string().is_empty());
     }
     // The driver's thread may end after the function.
     fake.wait_for_the_end();
     let state = fake.state();
-    assert_eq!((state.maps.len(), state.live, state.torn), (0, false, false));
+    assert_eq!((state.maps.len(), state.live), (0, false));
+    state.torn
 }
 
 /// Reads a twist.
@@ -82,6 +92,19 @@ pub(crate) fn live(fake: &Fake, limits: Limits) -> Result<(), Error> {
         while function.take_event().is_some() {}
     }
     function.close()
+}
+
+/// Uses an RDMA device as a program does.
+pub(crate) fn serve(fake: &Fake, limits: Limits) -> Result<(), Error> {
+    let hca = Hca::new(Function::open(fake.clone(), limits)?, "fake")?;
+    for _ in 0..4 {
+        let uverbs = context(&hca);
+        let queue = uverbs.as_ref().map(use_context);
+        // Before the queue's memory.
+        drop(uverbs);
+        drop(queue);
+    }
+    Ok(())
 }
 
 /// Creates objects, uses and destroys them.

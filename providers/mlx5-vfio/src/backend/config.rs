@@ -23,6 +23,8 @@ const SEGMENTS: u32 = 32;
 const DATA_SEGMENT: u32 = 16;
 /// Bytes of a send WQE whose SGEs mlx5_ib counts (`mlx5_ib_query_device`).
 const COUNTED: u32 = 512;
+/// Largest log2 of a queue's entries: numbers in queues have 24 bits.
+const MAX_LOG: u64 = 24;
 /// Maximum address handles: the front only counts them.
 const MAX_AH: u32 = 1 << 20;
 /// Maximum bytes of a BlueFlame register.
@@ -74,6 +76,7 @@ pub(crate) fn config(function: &Function) -> Result<(Config, bool), Error> {
     let (caps, port, identity) = (function.caps(), function.port()?, function.identity());
     let value = |field| caps.get(field) as u32;
     let byte = |field| caps.get(field) as u8;
+    let log = |field| caps.get(field).min(MAX_LOG) as u8;
     // Queue pairs have log2 in three bits.
     let few = |field| caps.power(field).min(1 << 7) as u8;
     let max_sge = ((value(cap::MAX_WQE_SZ_SQ).min(COUNTED)).saturating_sub(SEGMENTS))
@@ -109,10 +112,10 @@ pub(crate) fn config(function: &Function) -> Result<(Config, bool), Error> {
         max_srq: caps.power(cap::LOG_MAX_SRQ),
         max_mkey: caps.power(cap::LOG_MAX_MKEY),
         max_mcast_qp: value(cap::MAX_QP_MCG),
-        log_max_tags: byte(cap::LOG_TAG_MATCHING_LIST_SZ),
-        log_max_wqebbs: byte(cap::LOG_MAX_QP_SZ),
-        log_max_rq_entries: byte(cap::LOG_MAX_SRQ_SZ),
-        log_max_cqes: byte(cap::LOG_MAX_CQ_SZ),
+        log_max_tags: log(cap::LOG_TAG_MATCHING_LIST_SZ),
+        log_max_wqebbs: log(cap::LOG_MAX_QP_SZ),
+        log_max_rq_entries: log(cap::LOG_MAX_SRQ_SZ),
+        log_max_cqes: log(cap::LOG_MAX_CQ_SZ),
         max_sq_desc: caps.get(cap::MAX_WQE_SZ_SQ) as u16,
         max_rq_desc: caps.get(cap::MAX_WQE_SZ_RQ) as u16,
         max_sge,
@@ -121,7 +124,7 @@ pub(crate) fn config(function: &Function) -> Result<(Config, bool), Error> {
         max_rd_atomic: few(cap::LOG_MAX_RA_RES_QP),
         max_dest_rd_atomic: few(cap::LOG_MAX_RA_REQ_QP),
         max_dc_rd_atomic: few(cap::LOG_MAX_RA_RES_DC),
-        log_max_dci_streams: byte(cap::LOG_MAX_DCI_STREAM_CHANNELS),
+        log_max_dci_streams: log(cap::LOG_MAX_DCI_STREAM_CHANNELS),
         local_ca_ack_delay: byte(cap::LOCAL_CA_ACK_DELAY),
         comp_vectors: 1,
         first_uar: FIRST_UAR,

@@ -3,14 +3,12 @@
 use std::time::{Duration, Instant};
 
 use uverbs_core::attr::PortState;
-use uverbs_core::commands::Uverbs;
-use uverbs_core::doors::DeviceSource;
-use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
-use uverbs_kernel_abi::mlx5::*;
+use uverbs_mlx5_prm::cmd::caps::cmd_hca_cap;
+use uverbs_mlx5_prm::cmd::hca::query_hca_cap_out;
 use uverbs_mlx5_prm::eqe::{MLX5_PORT_CHANGE_SUBTYPE_DOWN, mlx5_eqe};
-use zerocopy::IntoBytes;
 
-use super::fake::{Fake, limits};
+use super::context::{context, use_context};
+use super::fake::{Fake, Twist, limits};
 use crate::device::Limits;
 use crate::door::Hca;
 use crate::function::Function;
@@ -21,24 +19,12 @@ const INITIALIZE: u8 = 2;
 const ACTIVE: u8 = 4;
 /// `MLX5_PORT_CHANGE_SUBTYPE_LID` of Linux.
 const SUBTYPE_LID: u8 = 6;
+/// Commands of bring-up before the last QUERY_HCA_CAP.
+const CAPS: usize = 13;
 
 fn open(fake: &Fake) -> Hca {
     let limits = Limits { command: LIMIT, health: Duration::from_secs(1), ..limits() };
     Hca::new(Function::open(fake.clone(), limits).unwrap(), "fake").unwrap()
-}
-
-/// Opens a context.
-fn context(hca: &Hca) -> Uverbs {
-    let uverbs = Uverbs::new(hca.open().unwrap(), RDMA_DRIVER_MLX5);
-    let request = mlx5_ib_alloc_ucontext_req_v2 {
-        total_num_bfregs: 16,
-        num_low_latency_bfregs: 4,
-        max_cqe_version: 1,
-        lib_caps: MLX5_LIB_CAP_4K_UAR | MLX5_LIB_CAP_DYN_UAR,
-        ..Default::default()
-    };
-    uverbs.get_context(request.as_bytes(), &mut [0; 72]).unwrap();
-    uverbs
 }
 
 #[test]
@@ -46,7 +32,7 @@ fn a_device_follows_its_port() {
     let fake = Fake::new();
     fake.state().port = (INITIALIZE, 0);
     let hca = open(&fake);
-    let uverbs = context(&hca);
+    let uverbs = context(&hca).unwrap();
     let is = |up: bool, lid: u16| {
         let start = Instant::now();
         loop {
@@ -66,4 +52,24 @@ fn a_device_follows_its_port() {
     fake.state().port = (INITIALIZE, 5);
     fake.report(&mlx5_eqe::port(MLX5_PORT_CHANGE_SUBTYPE_DOWN, 1));
     is(false, 5);
+}
+
+/// Sizes beyond all devices reach no shift.
+#[test]
+fn capabilities_that_no_device_has_are_cut() {
+    let mut answer = vec![0; query_hca_cap_out::SIZE];
+    let caps = query_hca_cap_out::CAPABILITY.of_mut(&mut answer);
+    for field in [
+        cmd_hca_cap::LOG_MAX_QP_SZ,
+        cmd_hca_cap::LOG_MAX_SRQ_SZ,
+        cmd_hca_cap::LOG_MAX_CQ_SZ,
+        cmd_hca_cap::LOG_TAG_MATCHING_LIST_SZ,
+    ] {
+        field.set(caps, !0 >> (64 - field.width()));
+    }
+    let fake = Fake::new();
+    fake.twist(CAPS, Twist::Output(answer.split_off(8)));
+    let hca = open(&fake);
+    let uverbs = context(&hca).unwrap();
+    assert!(use_context(&uverbs).is_some());
 }

@@ -12,7 +12,7 @@ use uverbs_mlx5_prm::eqe::{MLX5_PORT_CHANGE_SUBTYPE_DOWN, mlx5_eqe};
 use super::fake::{Fake, Twist, limits};
 use crate::error::Error;
 use crate::function::Function;
-use crate::fuzzing::live;
+use crate::fuzzing::{live, serve};
 use crate::transport::Transport;
 use crate::transport::vfio_user::VfioUser;
 
@@ -55,13 +55,18 @@ proptest! {
     /// Answers, events, registers and memory of a device that lies.
     #[test]
     fn a_device_that_lies_does_no_harm(twists in prop::collection::vec(twist(), 0..80)) {
-        let fake = Fake::new();
-        fake.state().twists = twists.into();
-        let start = Instant::now();
-        let _ = live(&fake, limits());
-        prop_assert!(start.elapsed() < LIMIT);
-        let state = fake.state();
-        prop_assert_eq!((state.maps.len(), state.live, state.torn), (0, false, false));
+        // A program's area is unmapped with its last user.
+        for (act, tears) in [(live as fn(&_, _) -> _, false), (serve, true)] {
+            let fake = Fake::new();
+            fake.state().twists = twists.clone().into();
+            let start = Instant::now();
+            let _ = act(&fake, limits());
+            prop_assert!(start.elapsed() < LIMIT);
+            fake.wait_for_the_end();
+            let state = fake.state();
+            prop_assert_eq!((state.maps.len(), state.live), (0, false));
+            prop_assert!(tears || !state.torn);
+        }
     }
 
     /// A server that answers properly for a while, and then with wrong headers, lengths and bodies.

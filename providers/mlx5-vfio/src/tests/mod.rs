@@ -1,5 +1,6 @@
 //! The driver on a device in the test, which answers as firmware should, or lies.
 
+pub(crate) mod context;
 pub(crate) mod fake;
 #[cfg(test)]
 mod hca;

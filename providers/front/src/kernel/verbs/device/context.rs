@@ -337,7 +337,7 @@ pub fn attributes(device: &Device) -> ib_uverbs_query_device_resp {
         max_srq: config.max_srq,
         max_srq_wr: (1 << config.log_max_rq_entries) - 1,
         // An SRQ WQE begins with a link segment.
-        max_srq_sge: u32::from(config.max_rq_desc) / 16 - 1,
+        max_srq_sge: (u32::from(config.max_rq_desc) / 16).saturating_sub(1),
         max_pkeys: config.pkey_table_len,
         local_ca_ack_delay: config.local_ca_ack_delay,
         phys_port_cnt: 1,

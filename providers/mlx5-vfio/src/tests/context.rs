@@ -1,0 +1,78 @@
+//! A program's context on a function, by the commands that libraries send.
+//!
+//! # Safety
+//!
+//! Memory of a completion queue is the door's, and stays mapped until the file is closed.
+#![allow(unsafe_code, reason = "creating a queue names its memory")]
+
+use uverbs_core::commands::Uverbs;
+use uverbs_core::commands::cq::CreateCq;
+use uverbs_core::doors::DeviceSource;
+use uverbs_core::memory::pages::Pages;
+use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
+use uverbs_kernel_abi::mlx5::*;
+use zerocopy::IntoBytes;
+
+use crate::door::Hca;
+
+/// Bytes of a ring of CQEs, and of its memory with the doorbell record.
+const RING: usize = 4096;
+const MEMORY: usize = 2 * RING;
+
+/// Opens a context.
+pub(crate) fn context(hca: &Hca) -> Option<Uverbs> {
+    let uverbs = Uverbs::new(hca.open().ok()?, RDMA_DRIVER_MLX5);
+    let request = mlx5_ib_alloc_ucontext_req_v2 {
+        total_num_bfregs: 16,
+        num_low_latency_bfregs: 4,
+        max_cqe_version: 1,
+        lib_caps: MLX5_LIB_CAP_4K_UAR | MLX5_LIB_CAP_DYN_UAR,
+        ..Default::default()
+    };
+    uverbs.get_context(request.as_bytes(), &mut [0; 72]).ok()?;
+    Some(uverbs)
+}
+
+/// Queries the device, and creates a completion queue. Returns the memory of the queue, which
+/// exists until the file is closed.
+pub(crate) fn use_context(uverbs: &Uverbs) -> Option<Pages> {
+    uverbs.query_device_ex(&mut [0; 256]).ok()?;
+    uverbs.query_port(1).ok()?;
+    let memory = uverbs.door().memory(MEMORY)?;
+    let at = memory.as_mut_ptr().expose_provenance() as u64;
+    let request = mlx5_ib_create_cq {
+        buf_addr: at,
+        db_addr: at + RING as u64,
+        cqe_size: 64,
+        flags: MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX,
+        uar_page_index: uar(uverbs)? as u16,
+        ..Default::default()
+    };
+    let attr = CreateCq {
+        entries: 63,
+        user_handle: 0,
+        comp_vector: 0,
+        channel: None,
+        event_fd: None,
+        flags: 0,
+        driver: None,
+    };
+    // SAFETY: the memory is returned, and dropped after the file is closed.
+    let made = unsafe { uverbs.create_cq(&attr, request.as_bytes(), &mut [0; 8]) };
+    made.ok().map(|_| memory)
+}
+
+/// Allocates a doorbell page, and returns its number.
+fn uar(uverbs: &Uverbs) -> Option<u32> {
+    let (mut offset, mut len, mut number) = ([0; 8], [0; 4], [0; 4]);
+    let command = uverbs
+        .command(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC)
+        .handle_new(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE)
+        .constant(MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC.into())
+        .output(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, &mut offset)
+        .output(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, &mut len)
+        .output(MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, &mut number);
+    // SAFETY: the only input is a constant.
+    unsafe { command.send(&**uverbs.door(), "alloc_uar") }.ok()?;
+    Some(u32::from_ne_bytes(number))
+}

@@ -223,7 +223,8 @@ unsafe impl uverbs_kernel_rings::CqRing for CqRing {
 
     /// An entry names queue pair and slot. The bits above the slot are of the user index: they
     /// tell a queue pair from the former owners of its number ([`State::user_index`]), of whose end
-    /// the queue did not hear yet.
+    /// the queue did not hear yet. An unsolicited completion has no slot: its token names the
+    /// owner of the number.
     ///
     /// [`State::user_index`]: crate::driver::State::user_index
     #[inline(always)]
@@ -231,7 +232,10 @@ unsafe impl uverbs_kernel_rings::CqRing for CqRing {
         let queue = entry.queue()?;
         let owner = self.owners.get(usize::from(entry.qpn())).unwrap_or(&Owner::NONE);
         let token = owner.token(queue, entry.req_id());
-        Some(token.unwrap_or(Token { user_index: NOBODY, queue, index: 0 }))
+        Some(token.unwrap_or_else(|| {
+            let user_index = if Self::is_unsolicited(entry) { owner.user_index } else { NOBODY };
+            Token { user_index, queue, index: 0 }
+        }))
     }
 
     #[inline(always)]
@@ -287,7 +291,8 @@ unsafe impl uverbs_kernel_rings::CqRing for CqRing {
         }
     }
 
-    /// Marks the queue pair's entries, and keeps their phase.
+    /// Marks the queue pair's entries, and keeps their phase. Unsolicited completions tell the
+    /// number alone: a new owner's are dropped, too.
     fn sweep(&mut self, known: &Known, user_index: u32) {
         // The number may have another owner by now.
         let Some(shared) = known.queue_pair(user_index) else { return };
@@ -295,9 +300,11 @@ unsafe impl uverbs_kernel_rings::CqRing for CqRing {
         for ring in self.rings.iter() {
             for ahead in 0..self.entries {
                 let Some(entry) = self.written(*ring, ring.ci.wrapping_add(ahead)) else { break };
-                let is_ours = entry.queue().is_some_and(|queue| {
-                    u32::from(entry.qpn()) == qpn && owner.token(queue, entry.req_id()).is_some()
-                });
+                let is_of_owner = |queue| {
+                    Self::is_unsolicited(entry) || owner.token(queue, entry.req_id()).is_some()
+                };
+                let is_ours =
+                    u32::from(entry.qpn()) == qpn && entry.queue().is_some_and(is_of_owner);
                 if is_ours {
                     let flags = entry.flags() & !QUEUE_TYPE;
                     // SAFETY: a field of an entry that is the program's, in a writable mapping.

@@ -152,7 +152,16 @@ impl<D: Driver> Cq<D> {
                 break;
             };
             if D::CqRing::is_unsolicited(entry) {
+                if self.core.has_messages() {
+                    self.learn();
+                    continue;
+                }
+                let token = self.ring.token(entry);
                 self.ring.advance();
+                if !token.is_some_and(|token| self.known.has(token.user_index)) {
+                    self.strays += 1;
+                    continue;
+                }
                 // SAFETY: given back by the next call or `publish`, when the view is over.
                 let view = unsafe { D::CqRing::view(entry, true) };
                 return Some(Polled { view, wr_id: 0, frame: None });

@@ -213,6 +213,7 @@ pub unsafe trait CqRing: Debug + Send {
     }
 
     /// True for a completion that belongs to no work request; it is handed out with the number 0.
+    /// Its token names a queue pair that is known.
     #[inline(always)]
     fn is_unsolicited(entry: Self::Entry) -> bool {
         let _ = entry;

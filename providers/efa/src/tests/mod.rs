@@ -6,4 +6,6 @@ pub(crate) mod kernel;
 mod options;
 pub(crate) mod rig;
 #[cfg(test)]
+mod unsolicited;
+#[cfg(test)]
 mod wqe;

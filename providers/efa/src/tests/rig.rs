@@ -20,7 +20,7 @@ pub(crate) struct Rig {
     pub(crate) cq: Cq,
     pub(crate) ah: Ah,
     pd: Arc<PdCore>,
-    _qp: Arc<QpCore>,
+    pub(crate) qp: Arc<QpCore>,
     _context: Context,
 }
 
@@ -49,7 +49,7 @@ impl Rig {
         let NewQp { core, mut sq, mut rq } = context.create_qp(&init).unwrap();
         sq.enable(true);
         rq.enable(true);
-        Self { kernel, sq, rq, cq, ah, pd, _qp: core, _context: context }
+        Self { kernel, sq, rq, cq, ah, pd, qp: core, _context: context }
     }
 
     pub(crate) fn slab(&self, frame_len: u32, count: u32) -> Slab {

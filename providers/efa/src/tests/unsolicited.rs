@@ -1,0 +1,47 @@
+//! Unsolicited completions of a queue pair that ends.
+#![allow(unsafe_code, reason = "destroys a queue pair behind its queues")]
+
+use uverbs_core::provider::{CqOps, View};
+
+use super::rig::Rig;
+
+/// Status, flags and length of an unsolicited WRITE with immediate data.
+const WRITE: (u8, u8, u8) = (0, 1 << 7 | 2 << 4 | 1 << 3 | 2 << 1, 16);
+
+/// Number of unsolicited completions.
+fn polled(rig: &mut Rig) -> usize {
+    let mut count = 0;
+    while let Some(polled) = rig.cq.next() {
+        assert!(polled.view.is_unsolicited() && polled.wr_id == 0);
+        count += 1;
+    }
+    count
+}
+
+#[test]
+fn a_queue_pair_that_is_gone_has_no_completions() {
+    let mut rig = Rig::new(8);
+    // The queue hears of the queue pair at this poll.
+    rig.kernel.state().complete(0, 0, WRITE);
+    assert_eq!(polled(&mut rig), 1);
+    for ring in [0, 1] {
+        rig.kernel.state().complete(ring, 0, WRITE);
+    }
+    // SAFETY: nothing was posted.
+    unsafe { rig.qp.destroy() }.unwrap();
+    assert_eq!((polled(&mut rig), rig.cq.strays()), (0, 0));
+    // A device that writes a completion all the same.
+    rig.kernel.state().complete(0, 0, WRITE);
+    assert_eq!((polled(&mut rig), rig.cq.strays()), (0, 1));
+}
+
+#[test]
+fn a_queue_pair_that_is_reset_has_no_completions() {
+    let mut rig = Rig::new(8);
+    rig.kernel.state().complete(0, 0, WRITE);
+    rig.cq.settle();
+    rig.cq.sweep(rig.qp.shared().user_index.value());
+    assert_eq!((polled(&mut rig), rig.cq.strays()), (0, 0));
+    rig.kernel.state().complete(0, 0, WRITE);
+    assert_eq!(polled(&mut rig), 1);
+}

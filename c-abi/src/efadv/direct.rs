@@ -11,15 +11,13 @@
 use std::ffi::c_int;
 use std::mem::offset_of;
 
-use uverbs::provider::AnyCq;
 use uverbs_core::Errno;
-use uverbs_efa::direct::{self, Direct};
+use uverbs_efa::direct::Direct;
 
 use crate::base::answer::refuse;
 use crate::device::gid::write_sized;
-use crate::post::recv_side::RecvSide;
-use crate::post::send::SendSide;
 use crate::queues::cq::Cq;
+use crate::queues::direct::DirectQp;
 use crate::queues::qp::Qp;
 use crate::sys::{ibv_cq, ibv_qp};
 
@@ -68,13 +66,13 @@ impl From<Direct> for WqAttr {
 
 pub(crate) unsafe extern "C" fn query_cq(cq: *const ibv_cq, attr: *mut CqAttr, len: u32) -> c_int {
     // SAFETY: by C's contract.
-    let poll = unsafe { Cq::of(cq) }.poll().lock();
-    let AnyCq::Efa(poll) = &*poll else { return refuse(Errno::EOPNOTSUPP) };
+    let direct = unsafe { Cq::of(cq) }.direct();
     let len = len as usize;
     if len < offset_of!(CqAttr, doorbell) {
         return refuse(Errno::EINVAL);
     }
-    let Direct { buffer, entry_size, entries, doorbell, .. } = direct::completions(poll);
+    let Some(ring) = direct.take() else { return refuse(Errno::EOPNOTSUPP) };
+    let Direct { buffer, entry_size, entries, doorbell, .. } = ring;
     let found = CqAttr { comp_mask: 0, buffer, entry_size, num_entries: entries, doorbell };
     // SAFETY: by C's contract.
     unsafe { write_sized(attr, &found, len) };
@@ -88,20 +86,17 @@ pub(crate) unsafe extern "C" fn query_qp_wqs(
     len: u32,
 ) -> c_int {
     // SAFETY: by C's contract.
-    let qp = unsafe { Qp::of(qp) };
-    let (send, recv) = (qp.send().lock(), qp.recv().lock());
-    let (SendSide::Efa(side), RecvSide::Efa(rq)) = (&*send, &*recv) else {
-        return refuse(Errno::EOPNOTSUPP);
-    };
+    let queues = unsafe { Qp::of(qp) }.direct();
     let len = len as usize;
     if len < offset_of!(WqAttr, caps) {
         return refuse(Errno::EINVAL);
     }
-    let Some(receives) = direct::receives(rq) else { return refuse(Errno::EINVAL) };
+    let Some(&DirectQp { send, recv }) = queues else { return refuse(Errno::EOPNOTSUPP) };
+    let Some(recv) = recv else { return refuse(Errno::EINVAL) };
     // SAFETY: by C's contract.
     unsafe {
-        write_sized(sq_attr, &direct::sends(&side.sq).into(), len);
-        write_sized(rq_attr, &receives.into(), len);
+        write_sized(sq_attr, &send.into(), len);
+        write_sized(rq_attr, &recv.into(), len);
     }
     0
 }

@@ -27,6 +27,7 @@ use crate::memory::parent_domain::Parent;
 use crate::poll::current::{PACKETS, SENT_KINDS, Shown, TIMESTAMP};
 use crate::post::sent_kinds::{SentKinds, SentQueues};
 use crate::queues::channel::Channel;
+use crate::queues::direct::DirectCq;
 use crate::sys::{ibv_cq, ibv_cq_ex, ibv_gid, ibv_modify_cq_attr};
 
 impl Stays for AnyCq {}
@@ -73,6 +74,8 @@ pub(crate) struct Cq {
     extras: AtomicU8,
     /// EFA's functions of an extended queue.
     efa: EfaCq,
+    /// Ring for a data path of the program's own.
+    direct: DirectCq,
 }
 
 /// `struct efadv_cq`. Programs call the functions that they asked for when they made the queue.
@@ -92,6 +95,7 @@ pub(crate) const POLL_ERROR: c_int = -2;
 impl Cq {
     pub(crate) fn new(c: ibv_cq_ex, core: Arc<CqCore>, poll: AnyCq, embedded: bool) -> Box<Self> {
         let shown = Shown { left: step(&core), ..Shown::default() };
+        let direct = DirectCq::of(&poll);
         Box::new(Self {
             c: UnsafeCell::new(c),
             arm: poll.armer(),
@@ -108,7 +112,22 @@ impl Cq {
             packets: Mutex::default(),
             extras: AtomicU8::new(0),
             efa: EfaCq::default(),
+            direct,
         })
+    }
+
+    pub(crate) fn direct(&self) -> &DirectCq {
+        &self.direct
+    }
+
+    /// Forgets destroyed queue pairs if the program takes the completions itself: no poll does.
+    pub(crate) fn settle_beside(&self) {
+        if self.direct.is_taken()
+            && let Some(mut poll) = self.poll.lock_unless_mine()
+            && let AnyCq::Efa(poll) = &mut *poll
+        {
+            poll.settle_beside();
+        }
     }
 
     /// EFA's functions of a queue.

@@ -5,6 +5,7 @@ pub(crate) mod ah;
 pub(crate) mod channel;
 pub(crate) mod cq;
 pub(crate) mod cq_ex;
+pub(crate) mod direct;
 pub(crate) mod ece;
 pub(crate) mod flow;
 pub(crate) mod make_cq;

@@ -138,8 +138,8 @@ fn reset(qp: &Qp, core: &QpCore, change: impl FnOnce() -> Result<(), Error>) -> 
         sweep(cq, core.shared().user_index.value());
     }
     let mut send = qp.send().lock();
-    // SAFETY: the kernel confirmed the reset, the lock is held, nothing was posted since, and no
-    // completions of the queue are left in its completion queue.
+    // SAFETY: the kernel confirmed the reset, the lock is held, nothing was posted since, and the
+    // queue's completions were dropped, or are polled by the program's own data path.
     unsafe {
         drop(core.shared().send.reclaim());
         send.reset();
@@ -147,8 +147,8 @@ fn reset(qp: &Qp, core: &QpCore, change: impl FnOnce() -> Result<(), Error>) -> 
     }
     drop(send);
     let mut recv = qp.recv().lock();
-    // SAFETY: the kernel confirmed the reset, the lock is held, nothing was posted since, and no
-    // completions of the queue are left in its completion queue.
+    // SAFETY: the kernel confirmed the reset, the lock is held, nothing was posted since, and the
+    // queue's completions were dropped, or are polled by the program's own data path.
     unsafe {
         drop(core.shared().recv.reclaim());
         recv.reset();
@@ -156,9 +156,15 @@ fn reset(qp: &Qp, core: &QpCore, change: impl FnOnce() -> Result<(), Error>) -> 
     Ok(())
 }
 
+/// Drops the completions of a queue pair that was reset. A program with its own data path drops
+/// them itself.
 fn sweep(cq: *const ibv_cq, user_index: u32) {
     // SAFETY: C's contract: a completion queue outlives the queue pairs that complete to it.
-    let mut poll = unsafe { Cq::of(cq) }.poll().lock();
+    let cq = unsafe { Cq::of(cq) };
+    if cq.direct().is_taken() {
+        return;
+    }
+    let mut poll = cq.poll().lock();
     poll.settle();
     poll.sweep(user_index);
 }

@@ -34,6 +34,7 @@ use crate::post::recv_side::RecvSide;
 use crate::post::send::{SendSide, Side};
 use crate::post::sent_kinds::SentKinds;
 use crate::queues::cq::Cq;
+use crate::queues::direct::DirectQp;
 use crate::sys::{IBV_SEND_SIGNALED, ibv_gid, ibv_qp, ibv_qp_cap, ibv_qp_ex};
 
 /// Queues that accept posts in the queue pair's state.
@@ -82,6 +83,8 @@ pub(crate) struct Qp {
     parent: Option<Arc<Parent>>,
     /// mlx5's state of an extended queue pair.
     mlx5: Extended,
+    /// Rings for a data path of the program's own.
+    direct: Option<DirectQp>,
 }
 
 impl Qp {
@@ -95,6 +98,7 @@ impl Qp {
         all: bool,
         extended: bool,
     ) -> Box<Self> {
+        let direct = DirectQp::of(&send, &recv);
         Box::new(Self {
             posts: functions.posts,
             c: UnsafeCell::new(c),
@@ -108,6 +112,7 @@ impl Qp {
             dc_target: false,
             parent: None,
             mlx5: Extended::new(functions.mlx5),
+            direct,
         })
     }
 
@@ -135,7 +140,12 @@ impl Qp {
             dc_target: false,
             parent: None,
             mlx5: Extended::new(functions.mlx5),
+            direct: None,
         })
+    }
+
+    pub(crate) fn direct(&self) -> Option<&DirectQp> {
+        self.direct.as_ref()
     }
 
     /// mlx5's state of an extended queue pair.
@@ -351,6 +361,12 @@ pub(crate) unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
     // SAFETY: by C's contract; the program posts no more work requests.
     if let Err(error) = unsafe { of.end() } {
         return code(Err(error));
+    }
+    // SAFETY: C's contract: completion queues outlive the queue pairs that complete to them.
+    let cqs = unsafe { [(*qp).send_cq, (*qp).recv_cq] };
+    for cq in cqs.into_iter().filter(|cq| !cq.is_null()) {
+        // SAFETY: the same.
+        unsafe { Cq::of(cq) }.settle_beside();
     }
     context.names().remove(of.object().event_id());
     of.acks.wait();

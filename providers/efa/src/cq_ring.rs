@@ -154,15 +154,17 @@ impl CqRing {
         }
     }
 
-    pub(crate) fn direct(&self) -> Direct {
+    /// The ring; `None` of several.
+    pub(crate) fn direct(&self) -> Option<Direct> {
+        let [ring] = *self.rings else { return None };
         let register = self.doorbell.as_ref().map(|doorbell| doorbell.register.address());
-        Direct {
-            buffer: self.rings.first().map_or(std::ptr::null_mut(), |ring| ring.start),
+        Some(Direct {
+            buffer: ring.start,
             entry_size: self.entry_size,
             entries: self.entries,
             doorbell: register.unwrap_or(std::ptr::null_mut()),
             batch: self.entries,
-        }
+        })
     }
 
     /// Entry of a ring at a free-running index, if the device has written it.

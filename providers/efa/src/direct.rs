@@ -12,7 +12,7 @@ pub struct Direct {
     pub buffer: *mut u8,
     /// Bytes of an entry.
     pub entry_size: u32,
-    /// Number of entries; of one ring, if a completion queue has several.
+    /// Number of entries.
     pub entries: u32,
     /// Register; null without one.
     pub doorbell: *mut u32,
@@ -20,9 +20,9 @@ pub struct Direct {
     pub batch: u32,
 }
 
-/// Describes a completion queue.
+/// Describes a completion queue; `None` if it has several rings.
 #[must_use]
-pub fn completions(cq: &Cq) -> Direct {
+pub fn completions(cq: &Cq) -> Option<Direct> {
     cq.ring_ref().direct()
 }
 

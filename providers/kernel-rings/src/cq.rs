@@ -66,10 +66,20 @@ impl<D: Driver> Cq<D> {
         &mut self.ring
     }
 
-    /// Applies the pending messages about created and destroyed queue pairs.
+    /// Applies the pending messages about created and destroyed queue pairs, and leaves the ring's
+    /// entries alone: for a queue whose entries a program takes without this polling side.
+    pub fn settle_beside(&mut self) {
+        self.apply(false);
+    }
+
+    /// Applies the pending messages, and drops the entries of destroyed queue pairs.
     #[cold]
     #[inline(never)]
     fn learn(&mut self) {
+        self.apply(true);
+    }
+
+    fn apply(&mut self, sweeps: bool) {
         if !self.core.has_messages() {
             return;
         }
@@ -81,7 +91,9 @@ impl<D: Driver> Cq<D> {
                     self.known.attach(shared, roles);
                 }
                 Message::Detach(shared) => {
-                    self.sweep(shared.user_index.value());
+                    if sweeps {
+                        self.sweep(shared.user_index.value());
+                    }
                     self.ring.detach(&shared);
                     self.known.detach(&shared);
                 }

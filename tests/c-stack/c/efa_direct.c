@@ -63,6 +63,28 @@ static void put_address(uint8_t *to, uint32_t length, uint32_t key, const void *
 	put32(to + 12, (uint64_t)(uintptr_t)at >> 32);
 }
 
+/* Between ibv_start_poll and ibv_end_poll, and between ibv_wr_start and ibv_wr_abort, the queues are asked for too. */
+static void held(struct ibv_qp *qp, struct ibv_cq_ex *cq, int (*query_cq)(struct ibv_cq *, struct cq_attr *, uint32_t),
+		 int (*query_wqs)(struct ibv_qp *, struct wq_attr *, struct wq_attr *, uint32_t))
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+	struct ibv_poll_cq_attr poll = { 0 };
+	struct ibv_recv_wr recv = { .wr_id = 5 }, *bad;
+	time_t end = time(NULL) + PATIENCE;
+	struct cq_attr found;
+	struct wq_attr sq, rq;
+
+	ibv_wr_start(ibv_qp_to_qp_ex(qp));
+	check("queues while a post is built", query_wqs(qp, &sq, &rq, sizeof sq), 0);
+	ibv_wr_abort(ibv_qp_to_qp_ex(qp));
+	MUST(!ibv_post_recv(qp, &recv, &bad) && !ibv_modify_qp(qp, &attr, IBV_QP_STATE));
+	while (ibv_start_poll(cq, &poll))
+		MUST(time(NULL) < end);
+	check("a flushed receive", cq->wr_id == 5 && cq->status == IBV_WC_WR_FLUSH_ERR, 1);
+	check("a queue that is polled", query_cq(ibv_cq_ex_to_cq(cq), &found, sizeof found), 0);
+	ibv_end_poll(cq);
+}
+
 int main(void)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
@@ -159,7 +181,17 @@ int main(void)
 	check("completions", seen, 7);
 	check("the message", memcmp(memory, memory + SIZE, SIZE), 0);
 	check("the WRITE", memcmp(memory, memory + 3 * SIZE, 16), 0);
-	MUST(!ibv_destroy_qp(qp) && !ibv_destroy_ah(ah) && !ibv_dereg_mr(mr) && !ibv_destroy_cq(cq));
+
+	struct ibv_cq_init_attr_ex room = { .cqe = 8 };
+	struct ibv_cq_ex *cq_ex = ibv_create_cq_ex(context, &room);
+	MUST(cq_ex && !ibv_destroy_qp(qp));
+	init.send_cq = init.recv_cq = ibv_cq_ex_to_cq(cq_ex);
+	qp = efadv_create_qp_ex(context, &init, &efa, sizeof efa);
+	attr.qp_state = IBV_QPS_INIT;
+	MUST(qp && !ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY));
+	held(qp, cq_ex, query_cq, query_wqs);
+	MUST(!ibv_destroy_qp(qp) && !ibv_destroy_cq(ibv_cq_ex_to_cq(cq_ex)));
+	MUST(!ibv_destroy_ah(ah) && !ibv_dereg_mr(mr) && !ibv_destroy_cq(cq));
 	MUST(!ibv_dealloc_pd(pd) && !ibv_close_device(context));
 	ibv_free_device_list(list);
 	return checked();

@@ -35,6 +35,27 @@ fn a_queue_pair_that_is_gone_has_no_completions() {
     assert_eq!((polled(&mut rig), rig.cq.strays()), (0, 1));
 }
 
+/// A program with its own data path takes the entries.
+#[test]
+fn a_queue_settles_beside_a_program_that_polls() {
+    let mut rig = Rig::new(8);
+    rig.cq.settle_beside();
+    assert!(format!("{:?}", rig.cq).contains("queue_pairs: 1"));
+    rig.kernel.state().complete(0, 0, WRITE);
+    // SAFETY: nothing was posted.
+    unsafe { rig.qp.destroy() }.unwrap();
+    rig.cq.settle_beside();
+    assert!(format!("{:?}", rig.cq).contains("queue_pairs: 0"));
+    // The entry was left as it was: a poll drops it.
+    assert_eq!((polled(&mut rig), rig.cq.strays()), (0, 1));
+}
+
+/// The model's completion queues have two rings.
+#[test]
+fn several_rings_are_not_described() {
+    assert_eq!(crate::direct::completions(&Rig::new(8).cq), None);
+}
+
 #[test]
 fn a_queue_pair_that_is_reset_has_no_completions() {
     let mut rig = Rig::new(8);

@@ -1,5 +1,6 @@
 //! A device and its builder.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -228,6 +229,7 @@ impl SoftEfa {
             min_sq_wr: 0,
             assumes_arms: false,
             patience: PATIENCE,
+            heard: BTreeMap::new(),
         };
         SoftEfaBuilder {
             name: None,

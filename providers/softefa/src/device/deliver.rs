@@ -84,9 +84,12 @@ impl World {
                 return;
             }
             match request::parse(&element) {
-                Ok(request) => {
-                    self.messages.push(Message { from: handle, request, tries: 0, due: None })
-                }
+                Ok(request) => self.messages.push(Message {
+                    from: handle,
+                    request,
+                    tries: 0,
+                    not_before: None,
+                }),
                 Err(status) => self.complete_send(handle, req_id, op, status),
             }
         }
@@ -130,7 +133,7 @@ impl World {
 
     /// True if a message is due, and its destination has room.
     fn is_ready(&self, message: &Message) -> bool {
-        if message.due.is_some_and(|due| due > Instant::now()) {
+        if message.not_before.is_some_and(|time| time > Instant::now()) {
             return false;
         }
         let Some((board, qp)) = self.board_of(message.from).zip(self.qp(message.from)) else {
@@ -206,7 +209,8 @@ impl World {
             Err(Refusal::Failed(status)) => status,
             Err(Refusal::NotReady) if retries == FOREVER || message.tries < retries => {
                 message.tries = message.tries.saturating_add(1);
-                message.due = self.boards[board].port.as_ref().map(|_| Instant::now() + RNR_WAIT);
+                let waits = self.boards[board].port.is_some();
+                message.not_before = waits.then(|| Instant::now() + RNR_WAIT);
                 self.messages.push(message);
                 // Idle if it is the only one: a receive must be posted first.
                 return self.messages.len() > 1;

@@ -21,8 +21,8 @@ impl World {
         if parcel.is_srd {
             port.send(to, parcel.request(number));
             let more = Duration::from_secs(message.request.len() >> 20);
-            let due = Instant::now() + self.boards[board].patience + more;
-            self.outstanding.insert(number, Outstanding { message, board, to, due });
+            let (posted, limit) = (Instant::now(), self.boards[board].patience + more);
+            self.outstanding.insert(number, Outstanding { message, board, to, posted, limit });
         } else {
             // A completed datagram has left the device: its process may end.
             port.send_datagram(to, parcel.request(number));
@@ -44,12 +44,24 @@ impl World {
             worked |= port.push();
             self.end_lost(board);
         }
-        if !self.outstanding.is_empty() {
-            let now = Instant::now();
-            let overdue = self.take_outstanding(|waiting| waiting.due <= now);
-            self.end_unanswered(overdue);
-        }
+        self.end_overdue();
         worked
+    }
+
+    /// Fails work requests to devices that have answered none for too long.
+    fn end_overdue(&mut self) {
+        if self.outstanding.is_empty() {
+            self.boards.iter_mut().for_each(|board| board.heard.clear());
+            return;
+        }
+        let (now, boards) = (Instant::now(), &self.boards);
+        let is_overdue = |waiting: &Outstanding| {
+            let heard = boards[waiting.board].heard.get(&waiting.to).copied();
+            heard.unwrap_or(waiting.posted).max(waiting.posted) + waiting.limit <= now
+        };
+        let overdue = self.numbers_of(is_overdue);
+        let overdue = self.take_numbers(&overdue);
+        self.end_unanswered(overdue);
     }
 
     /// Carries out requests that have arrived, and finishes work requests with answers.
@@ -76,6 +88,7 @@ impl World {
                     if self.outstanding.get(&number).is_some_and(is_from)
                         && let Some(waiting) = self.outstanding.remove(&number)
                     {
+                        self.boards[board].heard.insert(from, Instant::now());
                         self.finish(waiting.message, outcome);
                     }
                 }
@@ -129,8 +142,16 @@ impl World {
 
     /// Takes messages whose answer is outstanding.
     pub(crate) fn take_outstanding(&mut self, is: impl Fn(&Outstanding) -> bool) -> Vec<Message> {
-        let taken = self.outstanding.iter().filter(|(_, waiting)| is(waiting));
-        let numbers = taken.map(|(number, _)| *number).collect::<Vec<_>>();
+        let numbers = self.numbers_of(is);
+        self.take_numbers(&numbers)
+    }
+
+    fn numbers_of(&self, is: impl Fn(&Outstanding) -> bool) -> Vec<u64> {
+        let found = self.outstanding.iter().filter(|(_, waiting)| is(waiting));
+        found.map(|(number, _)| *number).collect()
+    }
+
+    fn take_numbers(&mut self, numbers: &[u64]) -> Vec<Message> {
         let taken = numbers.iter().filter_map(|number| self.outstanding.remove(number));
         taken.map(|waiting| waiting.message).collect()
     }
@@ -138,12 +159,17 @@ impl World {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
     use std::net::Ipv4Addr;
 
-    use uverbs_kernel_abi::efa::io::EFA_IO_SEND;
+    use uverbs_kernel_abi::efa::io::{EFA_IO_COMP_STATUS_OK, EFA_IO_SEND};
+    use uverbs_kernel_abi::qp::{IB_QPS_RTS, ib_uverbs_qp_cap};
     use uverbs_softhca::wire::{Address, Fabric, Frame, Route, Wire};
 
+    use super::super::area::Area;
+    use super::super::objects::{Cq, Object, Qp, RecvQueue, SendQueue, SubCq};
     use super::super::request::{Content, Request};
+    use super::super::world::Owner;
     use super::*;
     use crate::SoftEfa;
     use crate::srd::endpoint::Endpoint;
@@ -155,14 +181,58 @@ mod tests {
         at.to_ipv6_mapped().octets()
     }
 
-    /// A peer acknowledges a message, and never answers it.
-    #[test]
-    fn a_request_without_an_answer_ends() {
-        let fabric = Fabric::new();
-        let [near, mut wire] =
-            [NEAR, FAR].map(|at| fabric.attach(&[Address { gid: gid(at), lid: 0 }]));
-        let device = SoftEfa::builder().stepped().wire(NEAR.into(), near).build().unwrap();
-        let mut peer = Endpoint::new(1, 4096, 1);
+    /// Handles of a completion queue, and of a queue pair of it.
+    const CQ: u32 = 8;
+    const QP: u32 = 9;
+    /// Bytes of a completion.
+    const CQE: usize = 32;
+
+    fn area() -> Area {
+        Area::new("softefa-test", CQE).unwrap()
+    }
+
+    fn cq() -> Cq {
+        Cq {
+            ring: area(),
+            register: area(),
+            entries: 64,
+            entry_size: CQE as u32,
+            has_gids: false,
+            rings: vec![SubCq::default()],
+            channel: None,
+            user_handle: 0,
+            seen: 0,
+            armed: false,
+            events: 0,
+        }
+    }
+
+    fn qp() -> Qp {
+        Qp {
+            pd: 0,
+            qpn: 1,
+            is_srd: true,
+            is_unsolicited: false,
+            state: IB_QPS_RTS,
+            qkey: 0,
+            sq_psn: 0,
+            rnr_retry: 0,
+            cap: ib_uverbs_qp_cap::default(),
+            send_cq: CQ,
+            recv_cq: CQ,
+            sq: SendQueue {
+                llq: area(),
+                offset: 0,
+                register: area(),
+                elements: 1,
+                wqe: 64,
+                taken: 0,
+            },
+            rq: RecvQueue { ring: area(), register: area(), elements: 1, taken: 0 },
+        }
+    }
+
+    fn message() -> Message {
         let request = Request {
             req_id: 0,
             op: EFA_IO_SEND,
@@ -173,6 +243,17 @@ mod tests {
             remote: None,
             content: Content::Inline(vec![1]),
         };
+        Message { from: QP, request, tries: 0, not_before: None }
+    }
+
+    /// Posts `count` messages to a peer that acknowledges all, and answers one each time `pause`
+    /// has passed. Returns the statuses of their completions, and the time that it took.
+    fn statuses(count: usize, patience: Duration, pause: Duration) -> (Vec<u8>, Duration) {
+        let fabric = Fabric::new();
+        let [near, mut wire] =
+            [NEAR, FAR].map(|at| fabric.attach(&[Address { gid: gid(at), lid: 0 }]));
+        let device = SoftEfa::builder().stepped().wire(NEAR.into(), near).build().unwrap();
+        let mut peer = Endpoint::new(1, 4096, 1);
         let parcel = Parcel {
             from: gid(NEAR),
             src_qpn: 1,
@@ -185,28 +266,62 @@ mod tests {
             data: vec![1],
         };
         let mut world = device.fabric().lock();
+        let owner = Owner { file: 0, board: 0 };
+        world.objects.insert(CQ, (owner, Object::Cq(cq())));
+        world.objects.insert(QP, (owner, Object::Qp(Box::new(qp()))));
         assert!(world.boards[0].patience >= Duration::from_secs(30));
-        world.boards[0].patience = Duration::from_millis(300);
-        world.post(0, gid(FAR), &parcel, Message { from: 9, request, tries: 0, due: None });
-        let start = Instant::now();
-        let mut arrived = 0;
+        world.boards[0].patience = patience;
+        (0..count).for_each(|_| world.post(0, gid(FAR), &parcel, message()));
+        let (start, mut arrived, mut answered) = (Instant::now(), VecDeque::new(), 0);
         while !world.outstanding.is_empty() {
-            assert!(start.elapsed() < Duration::from_secs(4), "held");
+            assert!(start.elapsed() < Duration::from_secs(8), "held");
             world.exchange();
             let now = start.elapsed();
             wire.advance(now);
             while let Some(frame) = wire.receive() {
                 peer.receive(frame.src.gid, &frame.bytes, now);
             }
-            wire.flush();
-            arrived += std::iter::from_fn(|| peer.next_message()).count();
+            while let Some((from, bytes)) = peer.next_message() {
+                let Some(Letter::Request(number, _)) = Letter::parse(from, &bytes) else {
+                    panic!("no request");
+                };
+                arrived.push_back(number);
+            }
+            if now >= pause * (answered + 1)
+                && let Some(number) = arrived.pop_front()
+            {
+                answered += 1;
+                peer.send(gid(NEAR), parcel::answer(number, &Ok(Vec::new())), now);
+            }
             while let Some((to, bytes)) = peer.next_packet(now) {
                 let [src, dst] = [gid(FAR), to].map(|gid| Address { gid, lid: 0 });
                 let frame = Frame { src, dst, route: Route::default(), bytes, loan: None };
                 let _ = wire.transmit(frame);
             }
+            wire.flush();
         }
-        assert_eq!(arrived, 1);
-        assert!(start.elapsed() >= Duration::from_millis(300), "too early");
+        let (took, cq) = (start.elapsed(), world.cq_mut(CQ).unwrap());
+        let status = |index| {
+            let mut entry = [0; CQE];
+            cq.ring.read(index as usize * CQE, &mut entry);
+            entry[2]
+        };
+        ((0..cq.rings[0].produced).map(status).collect(), took)
+    }
+
+    const PATIENCE: Duration = Duration::from_millis(300);
+
+    #[test]
+    fn a_request_without_an_answer_ends() {
+        let (statuses, took) = statuses(1, PATIENCE, Duration::from_secs(60));
+        assert_eq!(statuses, [EFA_IO_COMP_STATUS_LOCAL_ERROR_UNRESP_REMOTE]);
+        assert!(took >= PATIENCE, "too early");
+    }
+
+    #[test]
+    fn a_slow_peer_that_answers_is_waited_for() {
+        let (statuses, took) = statuses(6, PATIENCE, PATIENCE / 3);
+        assert_eq!(statuses, [EFA_IO_COMP_STATUS_OK; 6]);
+        assert!(took > PATIENCE, "the limit was not reached");
     }
 }

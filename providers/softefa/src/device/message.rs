@@ -1,6 +1,6 @@
 //! Work requests on their way, and completions that are still to be written.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::request::Request;
 use crate::srd::Gid;
@@ -18,8 +18,8 @@ pub(crate) struct Message {
     pub(crate) request: Request,
     /// Deliveries that found no receive.
     pub(crate) tries: u8,
-    /// Time before which it is not delivered.
-    pub(crate) due: Option<Instant>,
+    /// Earliest time of its next delivery.
+    pub(crate) not_before: Option<Instant>,
 }
 
 /// Reason why a message was not delivered.
@@ -39,8 +39,9 @@ pub(crate) struct Outstanding {
     pub(crate) message: Message,
     pub(crate) board: usize,
     pub(crate) to: Gid,
-    /// Time after which the device at `to` counts as unresponsive.
-    pub(crate) due: Instant,
+    pub(crate) posted: Instant,
+    /// Silence of the device at `to` after which it counts as unresponsive.
+    pub(crate) limit: Duration,
 }
 
 /// Completion of a receive that is still to be written.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
@@ -32,8 +32,11 @@ pub(crate) struct Board {
     /// Programs poll after they armed, and say nothing before they sleep: a store hides the one
     /// before it.
     pub(crate) assumes_arms: bool,
-    /// Limit of an answer of a device on the wire, and a second more for each MiB.
+    /// Longest silence of a device on the wire whose answer is outstanding, and a second more for
+    /// each MiB of the request.
     pub(crate) patience: Duration,
+    /// Time of the last answer of each device; empty while none is outstanding.
+    pub(crate) heard: BTreeMap<Gid, Instant>,
 }
 
 /// Owner of an object: an open file of a device.

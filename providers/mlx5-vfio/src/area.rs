@@ -113,11 +113,11 @@ impl Dma {
     }
 
     /// Ends the device's access. The IOMMU, or the thread that answers a server, refuses what the
-    /// device does later.
-    pub(crate) fn take_back(&self, lent: &Lent) {
-        if self.transport.unmap(lent.iova, lent.len).is_ok() {
-            self.state().taken.give_back(lent.taken);
-        }
+    /// device does later. After an error the device may still reach the memory.
+    pub(crate) fn take_back(&self, lent: &Lent) -> Result<(), Error> {
+        self.transport.unmap(lent.iova, lent.len)?;
+        self.state().taken.give_back(lent.taken);
+        Ok(())
     }
 }
 

@@ -54,6 +54,11 @@ pub trait Backend: Send + fmt::Debug {
     fn modify_mkey(&mut self, key: Key, context: MkeyContext) -> Result<(), HcaError>;
     /// Destroys a key (DESTROY_MKEY).
     fn destroy_mkey(&mut self, key: Key) -> Result<(), HcaError>;
+    /// Ends the device's access to the memory of a key that it refused to destroy: the program
+    /// frees the memory. Later accesses of the device fail.
+    fn forsake(&mut self, key: Key) {
+        let _ = key;
+    }
     /// Number of memory windows that are bound to a key.
     fn windows_on(&self, key: Key) -> usize;
 

@@ -17,6 +17,7 @@ use uverbs_core::error::Error;
 use uverbs_core::memory::pages::{Pages, page_size};
 use uverbs_front::backend::config::{Config, Gid, GidType, PortState};
 use uverbs_front::backend::error::{HcaError, HcaEvent, Noun};
+use uverbs_front::backend::number::Key;
 use uverbs_front::cm::{Host, Manager};
 use uverbs_front::door::{Door, Runner};
 use uverbs_front::uar::{DeviceUar, UarSet, UarSource};
@@ -59,7 +60,9 @@ impl Rig {
     /// An open device with a context, and doorbell pages from `source` or the front.
     fn new(source: Option<Box<dyn UarSource>>) -> Self {
         let error = HcaError::Dead;
-        let talk = Arc::new(Mutex::new(Talk { error, event: None, doorbells: Vec::new() }));
+        let (key, event, doorbells, forsaken) = (None, None, Vec::new(), Vec::new());
+        let talk = Talk { error, event, doorbells, key, forsaken };
+        let talk = Arc::new(Mutex::new(talk));
         let limits = Config { max_pd: 4, max_uars: 64, first_uar: 8, ..Config::default() };
         let config = Config { gid_table_len: 1, memlock: 1 << 20, comp_vectors: 1, ..limits };
         let host = Host { guid: 1, gids: Vec::new(), subnet: None, mtu: 3, is_routed: false };
@@ -155,6 +158,29 @@ fn refusals_of_the_device_reach_the_door_as_errnos() {
         let pinned = rig.door.runner().look(|kernel| kernel.device.pinned());
         assert_eq!(pinned, 0, "{error}");
     }
+}
+
+/// A program keeps memory whose key the device keeps. At the end of the file it can't.
+#[test]
+fn memory_of_a_kept_key_is_taken_back_when_the_file_is_closed() {
+    let rig = Rig::new(None);
+    let pd = rig.uverbs.alloc_pd(&mut [0; 4]).unwrap();
+    let memory = Pages::anonymous(page_size()).unwrap();
+    let at = memory.as_mut_ptr().expose_provenance() as u64;
+    let key = Key::new(5, 0);
+    rig.talk.lock().unwrap().key = Some(key);
+    // SAFETY: the device uses no memory.
+    let made =
+        unsafe { rig.uverbs.reg_mr(pd, at, memory.len() as u64, at, AccessFlags::LOCAL_WRITE) };
+    let made = made.unwrap();
+    let Rig { runner, door, uverbs, talk } = rig;
+    // SAFETY: the only owner.
+    let refused = unsafe { uverbs.dereg_mr(made.handle) };
+    assert_eq!(errno(refused.unwrap_err()), Some(Errno::EIO));
+    assert_eq!(talk.lock().unwrap().forsaken, []);
+    drop((door, uverbs));
+    assert_eq!(talk.lock().unwrap().forsaken, [key]);
+    assert_eq!(runner.look(|kernel| kernel.device.pinned()), 0);
 }
 
 #[test]

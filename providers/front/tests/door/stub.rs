@@ -1,4 +1,4 @@
-//! A device that creates nothing: every call returns the error that the test chose.
+//! A device that creates nothing but keys: every call returns the error that the test chose.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -20,6 +20,10 @@ pub(crate) struct Talk {
     pub(crate) event: Option<HcaEvent>,
     /// Doorbells that the front passed on: UAR, offset and value.
     pub(crate) doorbells: Vec<(u32, u32, u64)>,
+    /// The key that the device creates, in place of an error.
+    pub(crate) key: Option<Key>,
+    /// Keys whose memory the front took back.
+    pub(crate) forsaken: Vec<Key>,
 }
 
 /// The device.
@@ -36,13 +40,17 @@ const WRONG: Result<(), Wrong> = Err(Wrong::Missing("nothing is created"));
 
 impl Backend for Stub {
     fn create_mkey(&mut self, _: MkeyContext) -> Result<Key, HcaError> {
-        self.refused()
+        let key = self.0.lock().unwrap().key;
+        key.map_or_else(|| self.refused(), Ok)
     }
     fn modify_mkey(&mut self, _: Key, _: MkeyContext) -> Result<(), HcaError> {
         self.refused()
     }
     fn destroy_mkey(&mut self, _: Key) -> Result<(), HcaError> {
         self.refused()
+    }
+    fn forsake(&mut self, key: Key) {
+        self.0.lock().unwrap().forsaken.push(key);
     }
     fn windows_on(&self, _: Key) -> usize {
         0

@@ -3,9 +3,9 @@
 //!
 //! # Safety
 //!
-//! A region's memory is lent to the device until its key is destroyed. The front passes ranges that
-//! the program registered, and whose owner promised to keep them so long
-//! ([`uverbs_core::doors::UverbsDoor::ioctl`]).
+//! A region's memory is lent to the device until its key is destroyed, or forsaken at the end of
+//! the program's file. The front passes ranges that the program registered, and whose owner
+//! promised to keep them so long ([`uverbs_core::doors::UverbsDoor::ioctl`]).
 #![allow(unsafe_code, reason = "memory that a program registered is given to the device")]
 
 use uverbs_mlx5_prm::cmd::header::{cmd_in, cmd_out};
@@ -66,11 +66,11 @@ impl Firmware {
                 }
             };
             let described = describe(context, at, &mut input);
-            described.inspect_err(|_| self.take_back(lent.as_ref()))?;
+            described.inspect_err(|_| self.take_back(lent.take()))?;
         }
         let noun = Noun::Mkey;
         let output = self.create(CmdOpcode::CREATE_MKEY, &input, create_mkey_out::SIZE, noun);
-        let output = output.inspect_err(|_| self.take_back(lent.as_ref()))?;
+        let output = output.inspect_err(|_| self.take_back(lent.take()))?;
         // The low byte of a key changes, so that an old key is no key of a new region.
         self.variant = variant.wrapping_add(1);
         let key = Key::new(create_mkey_out::MKEY_INDEX.get32(&output), variant);
@@ -78,8 +78,21 @@ impl Firmware {
         Ok(key)
     }
 
-    fn take_back(&self, lent: Option<&Lent>) {
-        lent.into_iter().for_each(|lent| self.function.dma().take_back(lent));
+    /// Ends the device's access to lent memory: by the end of its mapping, or of all DMA.
+    fn take_back(&self, lent: Option<Lent>) {
+        let Some(lent) = lent else { return };
+        if let Err(error) = self.function.dma().take_back(&lent) {
+            let device = self.function.device();
+            device.fail(error);
+            // A server that is gone can't be reset, and reaches nothing.
+            let _ = device.silence();
+        }
+    }
+
+    /// Takes the memory of a key back that the firmware refused to destroy.
+    pub(super) fn forsake_mkey(&mut self, key: Key) {
+        let lent = self.lent.remove(&key.index());
+        self.take_back(lent);
     }
 
     pub(super) fn end_mkey(&mut self, key: Key) -> Result<(), HcaError> {
@@ -87,8 +100,7 @@ impl Firmware {
         let done = self.destroy(CmdOpcode::DESTROY_MKEY, destroy_mkey_in::MKEY_INDEX, object);
         // A refused key stays. A failed device answers nothing, and its memory is the program's.
         if done.is_ok() || self.function.dma().is_frozen() {
-            let lent = self.lent.remove(&key.index());
-            self.take_back(lent.as_ref());
+            self.forsake_mkey(key);
         }
         done
     }

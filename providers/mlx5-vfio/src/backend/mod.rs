@@ -10,7 +10,8 @@
 //! | `event` | events of the device |
 //!
 //! The front frees memory of an object after the firmware answered its destruction. A refused
-//! destruction reaches the program, which keeps the memory.
+//! destruction reaches the program, which keeps the memory. When the program's file is closed,
+//! areas stay allocated, and a region's own memory is taken from the device: its access is a fault.
 
 mod config;
 mod cq;
@@ -167,6 +168,10 @@ impl Backend for Firmware {
 
     fn destroy_mkey(&mut self, key: Key) -> Result<(), HcaError> {
         self.end_mkey(key)
+    }
+
+    fn forsake(&mut self, key: Key) {
+        self.forsake_mkey(key);
     }
 
     fn windows_on(&self, _: Key) -> usize {

@@ -5,7 +5,7 @@
 //!
 //! # Safety
 //!
-//! Memory of the process is refused, so nothing is accessed.
+//! Memory of the process is noted, and not accessed.
 #![allow(unsafe_code, reason = "a method of the transport is unsafe")]
 
 use std::collections::VecDeque;
@@ -78,6 +78,8 @@ pub(crate) enum Twist {
 pub(crate) struct State {
     /// Mappings: address, file, length.
     pub(crate) maps: Vec<(u64, File, u64)>,
+    /// Memory of the process: address for the device, address, length.
+    pub(crate) lent: Vec<(u64, u64, u64)>,
     config: Vec<u8>,
     cmdq: u64,
     /// Twists by command, from the next on.
@@ -401,17 +403,23 @@ impl Transport for Fake {
         Ok(())
     }
 
-    unsafe fn map_process(&self, _: u64, _: u64, _: u64) -> Result<(), Error> {
-        Err(Error::Unsupported { what: "memory of the process".to_owned() })
+    unsafe fn map_process(&self, iova: u64, address: u64, len: u64) -> Result<(), Error> {
+        self.state().lent.push((iova, address, len));
+        Ok(())
     }
 
     fn unmap(&self, iova: u64, len: u64) -> Result<(), Error> {
         let mut state = self.state();
-        if state.live {
+        let known = state.lent.iter().position(|(at, _, size)| (*at, *size) == (iova, len));
+        if state.live && known.is_none() {
             state.torn = true;
         }
         if state.unmap_fails {
             return Err(Error::System { what: "unmap", errno: Errno::EIO });
+        }
+        if let Some(known) = known {
+            state.lent.remove(known);
+            return Ok(());
         }
         let before = state.maps.len();
         state.maps.retain(|(at, _, size)| (*at, *size) != (iova, len));

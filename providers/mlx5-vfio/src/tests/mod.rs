@@ -8,3 +8,5 @@ mod hca;
 mod hostile;
 #[cfg(test)]
 mod life;
+#[cfg(test)]
+mod regions;

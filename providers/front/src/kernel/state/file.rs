@@ -91,11 +91,14 @@ impl File {
         Ok(self.forget(device, handle))
     }
 
-    /// Frees a handle and destroys the object behind it, if any. The device's errors are ignored:
-    /// no later command could destroy the object.
+    /// Frees a handle and destroys the object behind it, if any. No later command could destroy an
+    /// object that the device keeps, so that memory of a kept region is taken from the device.
     pub(crate) fn abandon(&mut self, device: &mut Device, handle: u32) -> Destroyed {
-        if let Some(object) = self.objects.get(handle) {
-            let _ = end(device, object);
+        if let Some(object) = self.objects.get(handle)
+            && end(device, object).is_err()
+            && let Object::Mr(mr) = object
+        {
+            device.hca.forsake(mr.key);
         }
         self.forget(device, handle)
     }

@@ -90,24 +90,33 @@ pub(crate) struct Lent {
 }
 
 impl Dma {
-    /// Lets the device reach `len` bytes at `address` of this process, in whole pages.
+    /// Lets the device reach `len` bytes at `address` of this process, by an IOMMU in whole pages;
+    /// `writable`: for stores, too.
     ///
     /// # Safety
     ///
     /// Until [`Dma::take_back`], the memory stays the process's, and only accesses that allow for
     /// stores by a device reach it.
-    pub(crate) unsafe fn lend(&self, address: u64, len: u64) -> Result<Lent, Error> {
+    pub(crate) unsafe fn lend(
+        &self,
+        address: u64,
+        len: u64,
+        writable: bool,
+    ) -> Result<Lent, Error> {
         let page = page_size().max(PAGE) as u64;
         let inside = address % page;
-        let limit = Error::Limit { what: "bytes of a region", value: len, limit: u64::MAX / 2 };
-        let len = len.checked_add(inside).and_then(|len| len.checked_next_multiple_of(page));
-        let len = len.filter(|len| *len <= u64::MAX / 2).ok_or(limit)?;
         let start = address - inside;
+        let limit = Error::Limit { what: "bytes of a region", value: len, limit: u64::MAX / 2 };
+        let used = address..address.saturating_add(len);
+        let len = len.checked_add(inside).and_then(|len| len.checked_next_multiple_of(page));
+        let len = len.filter(|len| *len <= u64::MAX / 2 && start.checked_add(*len).is_some());
+        let len = len.ok_or(limit)?;
         let ranges = self.transport.iova_ranges();
         let taken = self.state().taken.take(ranges, len + UNIT)?;
         let iova = taken + start % UNIT;
         // SAFETY: the caller's.
-        let mapped = unsafe { self.transport.map_process(iova, start, len) };
+        let mapped =
+            unsafe { self.transport.map_process(iova, start..start + len, used, writable) };
         mapped.inspect_err(|_| self.state().taken.give_back(taken))?;
         Ok(Lent { taken, iova, len, at: iova + inside })
     }

@@ -23,10 +23,13 @@
 //!
 //! # What a device can do to the process
 //!
-//! The memory of the device is apart from all memory of Rust: it is reached by volatile accesses
-//! alone, and stays mapped until the function is reset. Answers, events and lengths are checked
-//! before use, and every wait has a limit ([`Limits`]). So a device that lies can make calls fail,
-//! and change what is in buffers, and no more.
+//! Buffers of the driver are reached by volatile accesses alone, and stay mapped until the function
+//! is reset. A program's region is reached while it is registered: by an IOMMU in whole pages, by a
+//! vfio-user server in the region's bytes alone, in both for stores only if its rights allow them.
+//! Answers, events and lengths are checked before use, and every wait has a limit ([`Limits`]). So
+//! a device that lies can make calls fail, report false completions, read registered memory and, by
+//! an IOMMU, the rest of its pages, and change what is in buffers and in writable regions with the
+//! rest of their pages.
 //!
 //! A forked child does not have the function: its calls fail with [`Error::Forked`], and buffers
 //! are not mapped there.

@@ -60,7 +60,7 @@ impl Firmware {
                 Some(at) => at,
                 None => {
                     // SAFETY: module docs.
-                    let lends = unsafe { dma.lend(addr, len) };
+                    let lends = unsafe { dma.lend(addr, len, is_writable(context)) };
                     let lends = lends.map_err(|error| refusal(&error, (Noun::Mkey, 0)))?;
                     lent.insert(lends).at
                 }
@@ -132,6 +132,12 @@ impl Firmware {
 fn refuse(output: &mut [u8], status: CmdStatus, syndrome: u32) {
     cmd_out::STATUS.set(output, status.0.into());
     cmd_out::SYNDROME.set(output, syndrome.into());
+}
+
+/// True if the device may store into a key's memory (`ib_access_writable`).
+fn is_writable(context: &MkeyContext) -> bool {
+    let stores = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+    context.access.intersects(stores) || !context.no_windows
 }
 
 /// Fills in memory and rights of a region that starts at `at` for the device.

@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Write;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -78,8 +78,8 @@ pub(crate) enum Twist {
 pub(crate) struct State {
     /// Mappings: address, file, length.
     pub(crate) maps: Vec<(u64, File, u64)>,
-    /// Memory of the process: address for the device, address, length.
-    pub(crate) lent: Vec<(u64, u64, u64)>,
+    /// Memory of the process: address for the device, pages, bytes in them, the right to store.
+    pub(crate) lent: Vec<(u64, Range<u64>, Range<u64>, bool)>,
     config: Vec<u8>,
     cmdq: u64,
     /// Twists by command, from the next on.
@@ -403,14 +403,23 @@ impl Transport for Fake {
         Ok(())
     }
 
-    unsafe fn map_process(&self, iova: u64, address: u64, len: u64) -> Result<(), Error> {
-        self.state().lent.push((iova, address, len));
+    unsafe fn map_process(
+        &self,
+        iova: u64,
+        pages: Range<u64>,
+        used: Range<u64>,
+        writable: bool,
+    ) -> Result<(), Error> {
+        self.state().lent.push((iova, pages, used, writable));
         Ok(())
     }
 
     fn unmap(&self, iova: u64, len: u64) -> Result<(), Error> {
         let mut state = self.state();
-        let known = state.lent.iter().position(|(at, _, size)| (*at, *size) == (iova, len));
+        let same = |(at, pages, ..): &(u64, Range<u64>, _, _)| {
+            *at == iova && pages.end - pages.start == len
+        };
+        let known = state.lent.iter().position(same);
         if state.live && known.is_none() {
             state.torn = true;
         }

@@ -1,4 +1,6 @@
-//! Devices and servers that lie: no panic, no hang, no memory unmapped under a live device.
+//! Devices and servers that lie: no panic, no hang, no memory unmapped under a live device, no
+//! access beyond a region.
+#![allow(unsafe_code, reason = "memory of the test is given to a server")]
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -7,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use proptest::prelude::*;
+use uverbs_core::memory::pages::Pages;
 use uverbs_mlx5_prm::eqe::{MLX5_PORT_CHANGE_SUBTYPE_DOWN, mlx5_eqe};
 
 use super::fake::{Fake, Twist, limits};
@@ -173,6 +176,75 @@ fn proper(command: u8, mut body: Vec<u8>) -> Vec<u8> {
         _ => {}
     }
     body
+}
+
+/// Answers `count` messages of a client.
+fn answer(server: &mut UnixStream, count: usize) {
+    for _ in 0..count {
+        let (mut header, body) = message(server);
+        let reply = proper(header[2], body);
+        header[4..8].copy_from_slice(&(16 + reply.len() as u32).to_ne_bytes());
+        header[8..16].copy_from_slice(&[1, 0, 0, 0, 0, 0, 0, 0]);
+        server.write_all(&[&header, &reply[..]].concat()).unwrap();
+    }
+}
+
+/// Reads a message.
+fn message(server: &mut UnixStream) -> ([u8; 16], Vec<u8>) {
+    let mut header = [0; 16];
+    server.read_exact(&mut header).unwrap();
+    let size = u32::from_ne_bytes(header[4..8].try_into().unwrap());
+    let mut body = vec![0; size as usize - 16];
+    server.read_exact(&mut body).unwrap();
+    (header, body)
+}
+
+/// The errno of a DMA_READ or DMA_WRITE of some bytes, 0 if it succeeds.
+fn transfer(server: &mut UnixStream, command: u8, at: u64, count: u64) -> u32 {
+    let data = if command == 12 { vec![0x5a; count as usize] } else { Vec::new() };
+    let words = [at, count].map(u64::to_ne_bytes).concat();
+    let mut header = [7, 0, command, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    header[4..8].copy_from_slice(&(32 + data.len() as u32).to_ne_bytes());
+    server.write_all(&[&header, &words[..], &data].concat()).unwrap();
+    u32::from_ne_bytes(message(server).0[12..16].try_into().unwrap())
+}
+
+/// A server reaches a region's bytes, by the region's rights, and only while the region exists.
+#[test]
+fn a_server_reaches_the_bytes_of_a_region_alone() {
+    const READ: u8 = 11;
+    const WRITE: u8 = 12;
+    const FAULT: u32 = 14;
+    let (client, mut server) = UnixStream::pair().unwrap();
+    let connects = std::thread::spawn(move || VfioUser::on(client, LIMIT).unwrap());
+    answer(&mut server, 5);
+    let device = connects.join().unwrap();
+    let memory = Pages::anonymous(3 << 12).unwrap();
+    let start = memory.as_ptr().expose_provenance() as u64;
+    let (pages, used) = (start..start + (3 << 12), start + 100..start + 5100);
+    for writable in [false, true] {
+        std::thread::scope(|scope| {
+            scope.spawn(|| answer(&mut server, 1));
+            // SAFETY: nothing refers to the memory while the device is asked to access it.
+            unsafe { device.map_process(0x20_0000, pages.clone(), used.clone(), writable) }
+                .unwrap();
+        });
+        let mut to = |command, at, count| transfer(&mut server, command, at, count);
+        let stores = if writable { 0 } else { FAULT };
+        assert_eq!([to(READ, 0x20_0064, 5000), to(WRITE, 0x20_0064, 5000)], [0, stores]);
+        for (at, count) in [(0x20_0063, 1), (0x20_0000, 4096), (0x20_0064, 5001), (0x20_13ec, 1)] {
+            assert_eq!([to(READ, at, count), to(WRITE, at, count)], [FAULT; 2], "{at:#x}");
+        }
+        std::thread::scope(|scope| {
+            scope.spawn(|| answer(&mut server, 1));
+            device.unmap(0x20_0000, 3 << 12).unwrap();
+        });
+        assert_eq!(transfer(&mut server, READ, 0x20_0064, 1), FAULT);
+    }
+    // SAFETY: all of the mapping, which the device no longer reaches.
+    let memory = unsafe { std::slice::from_raw_parts(memory.as_ptr(), 3 << 12) };
+    assert!(memory[100..5100].iter().all(|byte| *byte == 0x5a));
+    assert!(memory[..100].iter().chain(&memory[5100..]).all(|byte| *byte == 0));
 }
 
 #[test]

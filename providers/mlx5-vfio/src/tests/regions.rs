@@ -1,6 +1,6 @@
 //! Memory of a program's own, which is lent to the device while a key describes it.
 
-use uverbs_core::memory::pages::Pages;
+use uverbs_core::memory::pages::{Pages, page_size};
 use uverbs_front::backend::Backend;
 use uverbs_front::backend::context::{Access, MkeyContext};
 use uverbs_front::backend::number::Key;
@@ -12,16 +12,20 @@ use crate::backend::Firmware;
 use crate::function::Function;
 
 /// A device with a region of 5,000 bytes at byte 7 of some pages.
-fn with_region(fake: &Fake) -> (Firmware, Key, Pages) {
+fn with_region(fake: &Fake, access: Access) -> (Firmware, Key, Pages) {
     let function = Function::open(fake.clone(), limits()).unwrap();
     let mut firmware = Firmware::new(function);
     let pages = Pages::anonymous(16384).unwrap();
     let addr = pages.as_ptr().expose_provenance() as u64 + 7;
-    let (access, region) = (Access::LOCAL_WRITE, Region::Flat { addr, len: 5000 });
-    let context = MkeyContext { access, region, iova: addr, len: 5000, ..MkeyContext::default() };
-    let key = firmware.create_mkey(context).unwrap();
+    let key = firmware.create_mkey(region(addr, access)).unwrap();
     assert_eq!(fake.state().lent.len(), 1);
     (firmware, key, pages)
+}
+
+fn region(addr: u64, access: Access) -> MkeyContext {
+    let region = Region::Flat { addr, len: 5000 };
+    let rest = MkeyContext { no_windows: true, ..MkeyContext::default() };
+    MkeyContext { access, region, iova: addr, len: 5000, ..rest }
 }
 
 fn refuse_once(fake: &Fake, firmware: &mut Firmware, key: Key) {
@@ -29,10 +33,42 @@ fn refuse_once(fake: &Fake, firmware: &mut Firmware, key: Key) {
     assert!(firmware.destroy_mkey(key).is_err());
 }
 
+/// The device gets the bytes and rights of the region.
+#[test]
+fn a_region_is_lent_with_its_own_bytes_and_rights() {
+    let remote = Access::REMOTE_READ;
+    for (access, stores) in [
+        (Access::empty(), false),
+        (remote, false),
+        (remote | Access::LOCAL_WRITE, true),
+        (Access::REMOTE_WRITE, true),
+        (Access::REMOTE_ATOMIC, true),
+    ] {
+        let fake = Fake::new();
+        let (_firmware, _, pages) = with_region(&fake, access);
+        let start = pages.as_ptr().expose_provenance() as u64;
+        let (_, whole, used, writable) = fake.state().lent[0].clone();
+        let pages = 5007u64.next_multiple_of(page_size() as u64);
+        assert_eq!((whole, used), (start..start + pages, start + 7..start + 5007));
+        assert_eq!(writable, stores, "{access:?}");
+    }
+}
+
+/// Addresses at the end of the address space, which have no page behind them.
+#[test]
+fn a_region_beyond_all_addresses_is_refused() {
+    let fake = Fake::new();
+    let mut firmware = Firmware::new(Function::open(fake.clone(), limits()).unwrap());
+    for addr in [u64::MAX - 5000, u64::MAX - 1] {
+        assert!(firmware.create_mkey(region(addr, Access::empty())).is_err(), "{addr:#x}");
+    }
+    assert_eq!(fake.state().lent, []);
+}
+
 #[test]
 fn a_destroyed_key_gives_its_memory_back() {
     let fake = Fake::new();
-    let (mut firmware, key, _pages) = with_region(&fake);
+    let (mut firmware, key, _pages) = with_region(&fake, Access::LOCAL_WRITE);
     firmware.destroy_mkey(key).unwrap();
     assert_eq!(fake.state().lent, []);
 }
@@ -40,7 +76,7 @@ fn a_destroyed_key_gives_its_memory_back() {
 #[test]
 fn memory_of_a_kept_key_stays_lent_until_it_is_forsaken() {
     let fake = Fake::new();
-    let (mut firmware, key, _pages) = with_region(&fake);
+    let (mut firmware, key, _pages) = with_region(&fake, Access::LOCAL_WRITE);
     refuse_once(&fake, &mut firmware, key);
     assert_eq!(fake.state().lent.len(), 1);
     firmware.forsake(key);
@@ -51,7 +87,7 @@ fn memory_of_a_kept_key_stays_lent_until_it_is_forsaken() {
 #[test]
 fn a_device_that_keeps_a_mapping_is_silenced() {
     let fake = Fake::new();
-    let (mut firmware, key, _pages) = with_region(&fake);
+    let (mut firmware, key, _pages) = with_region(&fake, Access::LOCAL_WRITE);
     refuse_once(&fake, &mut firmware, key);
     assert!(fake.state().live);
     fake.state().unmap_fails = true;

@@ -11,7 +11,7 @@ pub mod vfio;
 pub mod vfio_user;
 
 use std::fmt;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::os::fd::BorrowedFd;
 
 use crate::error::Error;
@@ -72,8 +72,9 @@ pub trait Transport: Send + Sync + fmt::Debug {
     /// The transport's error. Then nothing is mapped.
     fn map(&self, iova: u64, memory: &Memory) -> Result<(), Error>;
 
-    /// Lets the device access `len` bytes of this process from `address` on, from address `iova`
-    /// on. All are multiples of the page size.
+    /// Lets the device access the bytes `used` of this process, which lie in the whole pages
+    /// `pages`; the first page is at address `iova` for the device. A transport that sees each
+    /// access keeps to `used`; an IOMMU maps pages. Stores are refused unless `writable`.
     ///
     /// # Errors
     ///
@@ -83,7 +84,13 @@ pub trait Transport: Send + Sync + fmt::Debug {
     ///
     /// Until the mapping ends, the memory stays the process's, and only accesses that allow for
     /// stores by a device reach it.
-    unsafe fn map_process(&self, iova: u64, address: u64, len: u64) -> Result<(), Error>;
+    unsafe fn map_process(
+        &self,
+        iova: u64,
+        pages: Range<u64>,
+        used: Range<u64>,
+        writable: bool,
+    ) -> Result<(), Error>;
 
     /// Ends a mapping of `len` bytes. Afterwards the device can't access the memory.
     ///

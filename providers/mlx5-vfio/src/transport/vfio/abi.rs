@@ -23,6 +23,8 @@ pub(super) const EVENTFD_TRIGGER: u32 = 1 << 2 | 1 << 5;
 pub(super) const READ_WRITE: u32 = 0b11;
 /// `IOMMU_IOAS_MAP_FIXED_IOVA`, `_WRITEABLE`, `_READABLE`.
 pub(super) const FIXED_READ_WRITE: u32 = 0b111;
+/// The right to store, of both (`VFIO_DMA_MAP_FLAG_WRITE`, `IOMMU_IOAS_MAP_WRITEABLE`).
+pub(super) const WRITE: u32 = 0b10;
 /// `VFIO_IOMMU_INFO_CAPS`, and the capability with the usable addresses.
 pub(super) const INFO_CAPS: u32 = 1 << 1;
 pub(super) const CAP_IOVA_RANGE: u16 = 1;

@@ -90,7 +90,7 @@ impl Iommu {
         }
     }
 
-    /// Maps `len` bytes at `address` of this process.
+    /// Maps memory of this process, as address and length.
     ///
     /// # Safety
     ///
@@ -100,15 +100,16 @@ impl Iommu {
         kernel: &dyn Kernel,
         iova: u64,
         memory: (u64, u64),
+        writable: bool,
     ) -> Result<(), Error> {
         match self {
             // SAFETY: the caller's.
             Self::Type1 { container, .. } => unsafe {
-                kernel::map_type1(kernel, container, iova, memory)
+                kernel::map_type1(kernel, container, iova, memory, writable)
             },
             // SAFETY: the caller's.
             Self::Ioas { iommufd, number } => unsafe {
-                kernel::map_ioas(kernel, iommufd, (*number, iova), memory)
+                kernel::map_ioas(kernel, iommufd, (*number, iova), memory, writable)
             },
         }
     }

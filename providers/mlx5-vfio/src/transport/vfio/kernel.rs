@@ -18,7 +18,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::abi::{
     DeviceName, EVENTFD_TRIGGER, FIXED_READ_WRITE, IoasMap, IoasRanges, IovaRange, IrqSet,
-    MSIX_INDEX, Plain, READ_WRITE, Type1Info, Type1Map, request,
+    MSIX_INDEX, Plain, READ_WRITE, Type1Info, Type1Map, WRITE, request,
 };
 use crate::error::Error;
 
@@ -168,9 +168,11 @@ pub(super) unsafe fn map_type1(
     container: &File,
     iova: u64,
     (vaddr, size): (u64, u64),
+    writable: bool,
 ) -> Result<(), Error> {
     let argsz = size_of::<Type1Map>() as u32;
-    let mut map = Type1Map { argsz, flags: READ_WRITE, vaddr, iova, size };
+    let flags = if writable { READ_WRITE } else { READ_WRITE & !WRITE };
+    let mut map = Type1Map { argsz, flags, vaddr, iova, size };
     let argument = Argument::Bytes(map.as_mut_bytes());
     // SAFETY: the caller's. The kernel pins the pages until they are unmapped.
     let done = unsafe { kernel.ioctl(container.as_fd(), request::IOMMU_MAP_DMA, argument) };
@@ -187,8 +189,10 @@ pub(super) unsafe fn map_ioas(
     iommufd: &File,
     (ioas, iova): (u32, u64),
     (vaddr, length): (u64, u64),
+    writable: bool,
 ) -> Result<(), Error> {
-    let (size, flags) = (size_of::<IoasMap>() as u32, FIXED_READ_WRITE);
+    let size = size_of::<IoasMap>() as u32;
+    let flags = if writable { FIXED_READ_WRITE } else { FIXED_READ_WRITE & !WRITE };
     let mut map = IoasMap { size, flags, ioas, reserved: 0, vaddr, length, iova };
     let argument = Argument::Bytes(map.as_mut_bytes());
     // SAFETY: as in `map_type1`.

@@ -12,7 +12,7 @@ mod kernel;
 mod tests;
 
 use std::fs::File;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -143,12 +143,19 @@ impl Transport for Vfio {
     fn map(&self, iova: u64, memory: &Memory) -> Result<(), Error> {
         let (address, len) = (memory.address(), memory.len() as u64);
         // SAFETY: a whole mapping, which no reference points into.
-        unsafe { self.iommu.map(&*self.kernel, iova, (address, len)) }
+        unsafe { self.iommu.map(&*self.kernel, iova, (address, len), true) }
     }
 
-    unsafe fn map_process(&self, iova: u64, address: u64, len: u64) -> Result<(), Error> {
+    unsafe fn map_process(
+        &self,
+        iova: u64,
+        pages: Range<u64>,
+        _: Range<u64>,
+        writable: bool,
+    ) -> Result<(), Error> {
+        let memory = (pages.start, pages.end - pages.start);
         // SAFETY: the caller's.
-        unsafe { self.iommu.map(&*self.kernel, iova, (address, len)) }
+        unsafe { self.iommu.map(&*self.kernel, iova, memory, writable) }
     }
 
     fn unmap(&self, iova: u64, len: u64) -> Result<(), Error> {

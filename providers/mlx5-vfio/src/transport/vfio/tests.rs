@@ -28,6 +28,8 @@ struct State {
     requests: Vec<u32>,
     /// Addresses and lengths of mappings.
     maps: Vec<(u64, u64)>,
+    /// The last mapping allows stores.
+    writable: bool,
     vectors: Vec<i32>,
     viable: bool,
     device: Option<File>,
@@ -118,7 +120,8 @@ impl Kernel for Fake {
                 }
             }
             0x3b71 => {
-                assert_eq!((bytes.len(), bytes[4]), (size_of::<Type1Map>(), 3));
+                assert_eq!((bytes.len(), bytes[4] | 2), (size_of::<Type1Map>(), 3));
+                state.writable = bytes[4] & 2 != 0;
                 state.maps.push((word(bytes, 16), word(bytes, 24)));
             }
             0x3b72 => state.maps.retain(|map| *map != (word(bytes, 8), word(bytes, 16))),
@@ -133,7 +136,8 @@ impl Kernel for Fake {
                 put(bytes, 8, 1u32);
             }
             0x3b85 => {
-                assert_eq!((bytes.len(), bytes[4], bytes[8]), (size_of::<IoasMap>(), 7, 7));
+                assert_eq!((bytes.len(), bytes[4] | 2, bytes[8]), (size_of::<IoasMap>(), 7, 7));
+                state.writable = bytes[4] & 2 != 0;
                 state.maps.push((word(bytes, 32), word(bytes, 24)));
             }
             0x3b86 => state.maps.retain(|map| *map != (word(bytes, 8), word(bytes, 16))),
@@ -185,8 +189,18 @@ fn accesses(kernel: &Fake, device: &Vfio) {
     let memory = Memory::new(1 << 16).unwrap();
     device.map(0x20_0000, &memory).unwrap();
     assert_eq!(kernel.0.lock().unwrap().maps, [(0x20_0000, 1 << 16)]);
+    assert!(kernel.0.lock().unwrap().writable);
     device.unmap(0x20_0000, 1 << 16).unwrap();
     assert_eq!(kernel.0.lock().unwrap().maps, []);
+    // The kernel pins memory that may not be written for a device that does not write.
+    for writable in [false, true] {
+        // SAFETY: the kernel of the test reaches no memory.
+        unsafe { device.map_process(0x20_0000, 0x1000..0x4000, 0x1007..0x3001, writable) }.unwrap();
+        let state = kernel.0.lock().unwrap();
+        assert_eq!((&state.maps[..], state.writable), (&[(0x20_0000, 0x3000)][..], writable));
+        drop(state);
+        device.unmap(0x20_0000, 0x3000).unwrap();
+    }
     device.interrupt(file.as_fd()).unwrap();
     let vectors = kernel.0.lock().unwrap().vectors.clone();
     assert!(vectors[0] >= 0 && vectors[1..] == [-1; 4]);

@@ -32,6 +32,8 @@ pub(super) mod flag {
 pub(super) const MAX_TRANSFER: u64 = 1 << 20;
 /// `flags` of a mapping: readable and writable.
 pub(super) const DMA_READ_WRITE: u32 = 0b11;
+/// `flags` of a mapping: readable.
+pub(super) const DMA_READ_ONLY: u32 = 0b01;
 /// `VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER`.
 pub(super) const EVENTFD_TRIGGER: u32 = 1 << 2 | 1 << 5;
 /// `VFIO_DEVICE_FLAGS_RESET`, `VFIO_DEVICE_FLAGS_PCI`.

@@ -10,7 +10,7 @@ mod message;
 mod reader;
 mod served;
 
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -21,8 +21,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use self::channel::Channel;
 use self::message::{
-    DEVICE_IS_PCI, DEVICE_RESETS, DMA_READ_WRITE, DeviceInfo, DmaMap, DmaUnmap, EVENTFD_TRIGGER,
-    IrqInfo, IrqSet, Region, RegionInfo, Version, command,
+    DEVICE_IS_PCI, DEVICE_RESETS, DMA_READ_ONLY, DMA_READ_WRITE, DeviceInfo, DmaMap, DmaUnmap,
+    EVENTFD_TRIGGER, IrqInfo, IrqSet, Region, RegionInfo, Version, command,
 };
 use self::reader::Line;
 use super::{BAR0, CONFIG, Transport, check};
@@ -183,20 +183,28 @@ impl Transport for VfioUser {
         self.request(request, map.as_bytes(), &[memory.file().as_fd()]).map(drop)
     }
 
-    unsafe fn map_process(&self, iova: u64, address: u64, len: u64) -> Result<(), Error> {
+    unsafe fn map_process(
+        &self,
+        iova: u64,
+        pages: Range<u64>,
+        used: Range<u64>,
+        writable: bool,
+    ) -> Result<(), Error> {
         let argsz = size_of::<DmaMap>() as u32;
-        let map = DmaMap { argsz, flags: DMA_READ_WRITE, offset: 0, address: iova, size: len };
+        let flags = if writable { DMA_READ_WRITE } else { DMA_READ_ONLY };
+        let size = pages.end - pages.start;
+        let map = DmaMap { argsz, flags, offset: 0, address: iova, size };
         let line = self.line();
-        line.served.add(iova, address, len);
+        line.served.add(iova + (used.start - pages.start), used, writable);
         let mapped = self.request((command::DMA_MAP, "DMA_MAP"), map.as_bytes(), &[]);
-        mapped.map(drop).inspect_err(|_| line.served.remove(iova))
+        mapped.map(drop).inspect_err(|_| line.served.remove(iova, size))
     }
 
     fn unmap(&self, iova: u64, len: u64) -> Result<(), Error> {
         let argsz = size_of::<DmaUnmap>() as u32;
         let unmap = DmaUnmap { argsz, flags: 0, address: iova, size: len };
         let done = self.request((command::DMA_UNMAP, "DMA_UNMAP"), unmap.as_bytes(), &[]);
-        self.line().served.remove(iova);
+        self.line().served.remove(iova, len);
         done.map(drop)
     }
 

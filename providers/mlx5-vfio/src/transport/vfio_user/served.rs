@@ -1,10 +1,12 @@
 //! Memory of this process that the server reaches by messages: DMA_READ and DMA_WRITE.
 //!
-//! The server may be hostile: only ranges that are mapped for it are accessed. The kernel copies,
-//! so memory that a program unmapped too early is refused instead of raising a signal.
+//! The server may be hostile: it reaches the bytes of a region alone, and stores into them only if
+//! the region may be written. The kernel copies, so memory that a program unmapped too early is
+//! refused instead of raising a signal.
 
 use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev};
@@ -14,23 +16,23 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::message::{MAX_TRANSFER, Transfer};
 
-/// Ranges by their address for the device: address in this process, and bytes.
+/// Ranges by their address for the device: addresses in this process, and the right to store.
 #[derive(Debug, Default)]
-pub(super) struct Served(Mutex<BTreeMap<u64, (u64, u64)>>);
+pub(super) struct Served(Mutex<BTreeMap<u64, (Range<u64>, bool)>>);
 
 impl Served {
-    fn ranges(&self) -> MutexGuard<'_, BTreeMap<u64, (u64, u64)>> {
+    fn ranges(&self) -> MutexGuard<'_, BTreeMap<u64, (Range<u64>, bool)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a range.
-    pub(super) fn add(&self, iova: u64, address: u64, len: u64) {
-        self.ranges().insert(iova, (address, len));
+    pub(super) fn add(&self, iova: u64, memory: Range<u64>, writable: bool) {
+        self.ranges().insert(iova, (memory, writable));
     }
 
-    /// Removes a range. Afterwards no access to it is under way.
-    pub(super) fn remove(&self, iova: u64) {
-        self.ranges().remove(&iova);
+    /// Removes the ranges that start within `len` bytes. Afterwards no access to one is under way.
+    pub(super) fn remove(&self, iova: u64, len: u64) {
+        self.ranges().retain(|at, _| at.checked_sub(iova).is_none_or(|inside| inside >= len));
     }
 
     /// Removes all ranges.
@@ -43,7 +45,7 @@ impl Served {
         let (transfer, _) = Transfer::read_from_prefix(body).map_err(|_| Errno::EINVAL)?;
         let mut reply = transfer.as_bytes().to_vec();
         let start = reply.len();
-        self.copy(&transfer, |pid, at, len| {
+        self.copy(&transfer, false, |pid, at, len| {
             reply.resize(start + len, 0);
             process_vm_readv(pid, &mut [IoSliceMut::new(&mut reply[start..])], &at)
         })?;
@@ -56,7 +58,8 @@ impl Served {
         if data.len() as u64 != transfer.count {
             return Err(Errno::EINVAL);
         }
-        self.copy(&transfer, |pid, at, _| process_vm_writev(pid, &[IoSlice::new(data)], &at))?;
+        let from = [IoSlice::new(data)];
+        self.copy(&transfer, true, |pid, at, _| process_vm_writev(pid, &from, &at))?;
         Ok(transfer.as_bytes().to_vec())
     }
 
@@ -64,6 +67,7 @@ impl Served {
     fn copy(
         &self,
         transfer: &Transfer,
+        writes: bool,
         with: impl FnOnce(Pid, [RemoteIoVec; 1], usize) -> nix::Result<usize>,
     ) -> Result<(), Errno> {
         let Transfer { address: at, count } = *transfer;
@@ -71,13 +75,14 @@ impl Served {
             return Err(Errno::EINVAL);
         }
         let ranges = self.ranges();
-        let (start, (address, len)) = ranges.range(..=at).next_back().ok_or(Errno::EFAULT)?;
+        let (start, (memory, writable)) = ranges.range(..=at).next_back().ok_or(Errno::EFAULT)?;
         let inside = at - start;
-        if inside.checked_add(count).is_none_or(|end| end > *len) {
+        let end = inside.checked_add(count);
+        if end.is_none_or(|end| end > memory.end - memory.start) || writes && !writable {
             return Err(Errno::EFAULT);
         }
         let len = count as usize;
-        let place = [RemoteIoVec { base: (address + inside) as usize, len }];
+        let place = [RemoteIoVec { base: (memory.start + inside) as usize, len }];
         match with(Pid::this(), place, len) {
             Ok(bytes) if bytes == len => Ok(()),
             Ok(_) => Err(Errno::EFAULT),
@@ -102,7 +107,7 @@ mod tests {
         let address = memory.as_ptr().expose_provenance() as u64;
         let served = Served::default();
         assert_eq!(served.read(&transfer(0x1000, 4)), Err(Errno::EFAULT));
-        served.add(0x1000, address, 8192);
+        served.add(0x1000, address..address + 8192, true);
         let written = [&transfer(0x1ffe, 4)[..], &[1, 2, 3, 4]].concat();
         assert_eq!(served.write(&written), Ok(transfer(0x1ffe, 4)));
         let read = served.read(&transfer(0x1fff, 2)).unwrap();
@@ -116,7 +121,11 @@ mod tests {
             assert_eq!(served.write(&wrong), Err(Errno::EINVAL));
         }
         assert_eq!(served.read(&[0; 15]), Err(Errno::EINVAL));
-        served.remove(0x1000);
+        // A region without the right to store.
+        served.add(0x1000, address..address + 8192, false);
+        assert_eq!(served.write(&written), Err(Errno::EFAULT));
+        assert_eq!(served.read(&transfer(0x1fff, 2)), Ok(read));
+        served.remove(0x1000, 1);
         assert_eq!(served.read(&transfer(0x1000, 4)), Err(Errno::EFAULT));
     }
 
@@ -125,7 +134,7 @@ mod tests {
         let memory = Pages::anonymous(4096).unwrap();
         let address = memory.as_ptr().expose_provenance() as u64;
         let served = Served::default();
-        served.add(0x1000, address, 4096);
+        served.add(0x1000, address..address + 4096, true);
         drop(memory);
         assert_eq!(served.read(&transfer(0x1000, 4)), Err(Errno::EFAULT));
     }

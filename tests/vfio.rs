@@ -205,6 +205,27 @@ fn memory_from_elsewhere_is_read_and_written() {
     }
 }
 
+/// The server's limit of ranges is the program's error. The device stays whole.
+#[test]
+fn too_many_regions_are_refused_by_the_server() {
+    let machine = Machine::start();
+    let (a, b) = (machine.device(0), machine.device(1));
+    let (mut one, mut other) = pair_on(&a, &b, &local(), |builder| builder);
+    let at = Box::leak(vec![7u8; 64].into_boxed_slice()).as_mut_ptr();
+    let mut regions = Vec::new();
+    let refused: Error = loop {
+        assert!(regions.len() < 5000);
+        // SAFETY: the memory is leaked, and reached by raw pointer alone.
+        match unsafe { other.pd.register(at, 64, AccessFlags::REMOTE_READ) } {
+            Ok(region) => regions.push(region),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused.errno(), Some(Errno::ENOSPC));
+    drop(regions);
+    talk(&mut one, &mut other, 64, 1);
+}
+
 /// A region that is gone is out of reach, and so is its memory.
 #[test]
 fn memory_from_elsewhere_is_taken_back() {

@@ -109,6 +109,7 @@ impl From<HcaError> for Refusal {
             HcaError::Limit { what, .. } => Self::new(CmdStatus::LIM_ERR, what),
             HcaError::BadParam { what, .. } => Self::param(what),
             HcaError::Unsupported { what } => Self::new(CmdStatus::BAD_OP_ERR, what),
+            HcaError::System { .. } => Self::new(CmdStatus::INT_ERR, "a call of the system failed"),
             HcaError::Dead => Self::new(CmdStatus::INT_ERR, "the device failed"),
         }
     }

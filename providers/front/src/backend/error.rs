@@ -75,6 +75,11 @@ pub enum HcaError {
         /// Name of the operation.
         what: &'static str,
     },
+    /// A call of the system failed, in this process or the device's server.
+    System {
+        /// Its errno.
+        errno: uverbs_core::Errno,
+    },
     /// The device failed and answers no more.
     Dead,
 }
@@ -93,6 +98,7 @@ impl fmt::Display for HcaError {
             HcaError::Limit { what, limit } => write!(f, "{what}: the device has {limit}"),
             HcaError::BadParam { what, value } => write!(f, "{what} = {value:#x} is not valid"),
             HcaError::Unsupported { what } => write!(f, "{what} is not supported"),
+            HcaError::System { errno } => f.write_str(errno.desc()),
             HcaError::Dead => f.write_str("the device failed"),
         }
     }
@@ -102,12 +108,14 @@ impl std::error::Error for HcaError {}
 
 /// Converts a failed firmware command into an errno (`mlx5_cmd_check`, `cmd_status_to_err`):
 /// LIM_ERR is `ENOMEM`, RES_BUSY `EBUSY`, INT_ERR `EIO`, all others `EINVAL`. An operation that the
-/// device lacks is `EOPNOTSUPP`, as mlx5_ib answers without asking the firmware.
+/// device lacks is `EOPNOTSUPP`, as mlx5_ib answers without asking the firmware. The system's own
+/// errno is passed on.
 pub(crate) fn errno(error: HcaError) -> Errno {
     match error {
         HcaError::Limit { .. } => Errno::ENOMEM,
         HcaError::Busy { .. } => Errno::EBUSY,
         HcaError::Unsupported { .. } => Errno::EOPNOTSUPP,
+        HcaError::System { errno } => Errno::from_raw(errno.raw()),
         HcaError::Dead => Errno::EIO,
         _ => Errno::EINVAL,
     }

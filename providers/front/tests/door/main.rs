@@ -151,6 +151,7 @@ fn refusals_of_the_device_reach_the_door_as_errnos() {
         (HcaError::Busy { noun: Noun::Mkey, number: 1, users: 1 }, Errno::EBUSY),
         (HcaError::BadParam { what: "length", value: 0 }, Errno::EINVAL),
         (HcaError::Unsupported { what: "memory" }, Errno::EOPNOTSUPP),
+        (HcaError::System { errno: Errno::ENOSPC }, Errno::ENOSPC),
         (HcaError::Dead, Errno::EIO),
     ] {
         rig.talk.lock().unwrap().error = error;

@@ -4,7 +4,7 @@ use uverbs_mlx5_prm::cmd::cq::{cqc, create_cq_in, create_cq_out, destroy_cq_in, 
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
 
 use super::memory::Ring;
-use super::{Firmware, SHORT, refusal};
+use super::{Firmware, SHORT};
 use crate::dma::{Buffer, PAGE};
 use uverbs_front::backend::context::{CqContext, MiniCqe, Moderation};
 use uverbs_front::backend::error::{HcaError, Noun};
@@ -45,7 +45,7 @@ impl Firmware {
             true => Some(self.function.buffer(2 * PAGE)),
             false => None,
         };
-        let own = own.transpose().map_err(|error| refusal(&error, (Noun::Cq, 0)))?;
+        let own = own.transpose().map_err(|error| self.refusal(&error, (Noun::Cq, 0)))?;
         let (ring, record) = match &own {
             Some(own) => {
                 let pages = own.iova().to_be_bytes().to_vec();

@@ -12,7 +12,7 @@ use uverbs_mlx5_prm::cmd::header::{cmd_in, cmd_out};
 use uverbs_mlx5_prm::cmd::mkey::{create_mkey_in, create_mkey_out, destroy_mkey_in, mkc};
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 
-use super::{Firmware, refusal, unsupported};
+use super::{Firmware, unsupported};
 use crate::area::Lent;
 use crate::error::Error;
 use uverbs_front::backend::context::{ANY_QPN, Access, MkeyContext};
@@ -61,7 +61,7 @@ impl Firmware {
                 None => {
                     // SAFETY: module docs.
                     let lends = unsafe { dma.lend(addr, len, is_writable(context)) };
-                    let lends = lends.map_err(|error| refusal(&error, (Noun::Mkey, 0)))?;
+                    let lends = lends.map_err(|error| self.refusal(&error, (Noun::Mkey, 0)))?;
                     lent.insert(lends).at
                 }
             };

@@ -105,7 +105,7 @@ impl Firmware {
         object: (Noun, u32),
     ) -> Result<Vec<u8>, HcaError> {
         let answer = self.function.command(opcode, op_mod, input, outlen);
-        answer.map_err(|error| refusal(&error, object))
+        answer.map_err(|error| self.refusal(&error, object))
     }
 
     /// Destroys an object by its number. The front can't keep its memory if the firmware refuses
@@ -132,23 +132,31 @@ impl Firmware {
     ) -> Result<Vec<u8>, HcaError> {
         self.run(opcode, 0, input, outlen, (noun, 0))
     }
-}
 
-/// Error of the front for a failed command.
-fn refusal(error: &Error, (noun, number): (Noun, u32)) -> HcaError {
-    match error {
-        Error::Refused { status: CmdStatus::LIM_ERR | CmdStatus::NO_RES_ERR, .. }
-        | Error::Limit { .. } => HcaError::Limit { what: "objects or memory", limit: 0 },
-        Error::Refused { status: CmdStatus::RES_BUSY, .. } => {
-            HcaError::Busy { noun, number, users: 1 }
+    /// Error of the front for a failed command or mapping. A call of the system that fails is no
+    /// failure of the device.
+    fn refusal(&self, error: &Error, (noun, number): (Noun, u32)) -> HcaError {
+        if self.function.failure().is_some() || self.function.device().transport().is_gone() {
+            return HcaError::Dead;
         }
-        Error::Refused { status: CmdStatus::BAD_RES_ERR, .. } => {
-            HcaError::BadHandle { noun, number }
+        match *error {
+            Error::Refused { status: CmdStatus::LIM_ERR | CmdStatus::NO_RES_ERR, .. } => {
+                HcaError::Limit { what: "objects or memory", limit: 0 }
+            }
+            Error::Refused { status: CmdStatus::RES_BUSY, .. } => {
+                HcaError::Busy { noun, number, users: 1 }
+            }
+            Error::Refused { status: CmdStatus::BAD_RES_ERR, .. } => {
+                HcaError::BadHandle { noun, number }
+            }
+            Error::Refused { syndrome, .. } => {
+                HcaError::BadParam { what: "syndrome of the firmware", value: syndrome.into() }
+            }
+            Error::Limit { what, limit, .. } => HcaError::Limit { what, limit },
+            Error::System { errno, .. } => HcaError::System { errno },
+            Error::Unsupported { .. } => unsupported("an operation of the transport"),
+            _ => HcaError::Dead,
         }
-        Error::Refused { syndrome, .. } => {
-            HcaError::BadParam { what: "syndrome of the firmware", value: (*syndrome).into() }
-        }
-        _ => HcaError::Dead,
     }
 }
 

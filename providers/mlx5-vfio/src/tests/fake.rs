@@ -106,6 +106,8 @@ pub(crate) struct State {
     pub(crate) can_reset: bool,
     pub(crate) reset_fails: bool,
     pub(crate) unmap_fails: bool,
+    /// Errno of mappings of the process's memory.
+    pub(crate) map_errno: Option<Errno>,
     /// Errors of the driver's commands.
     pub(crate) failures: Vec<String>,
     /// Memory was unmapped while the device could use it.
@@ -410,7 +412,11 @@ impl Transport for Fake {
         used: Range<u64>,
         writable: bool,
     ) -> Result<(), Error> {
-        self.state().lent.push((iova, pages, used, writable));
+        let mut state = self.state();
+        if let Some(errno) = state.map_errno {
+            return Err(Error::System { what: "map", errno });
+        }
+        state.lent.push((iova, pages, used, writable));
         Ok(())
     }
 

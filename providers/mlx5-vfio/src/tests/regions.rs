@@ -1,8 +1,10 @@
 //! Memory of a program's own, which is lent to the device while a key describes it.
 
+use uverbs_core::Errno;
 use uverbs_core::memory::pages::{Pages, page_size};
 use uverbs_front::backend::Backend;
 use uverbs_front::backend::context::{Access, MkeyContext};
+use uverbs_front::backend::error::HcaError;
 use uverbs_front::backend::number::Key;
 use uverbs_front::backend::region::Region;
 use uverbs_mlx5_prm::cmd::opcode::CmdStatus;
@@ -52,6 +54,24 @@ fn a_region_is_lent_with_its_own_bytes_and_rights() {
         assert_eq!((whole, used), (start..start + pages, start + 7..start + 5007));
         assert_eq!(writable, stores, "{access:?}");
     }
+}
+
+/// The system's errno reaches the program until the device fails.
+#[test]
+fn a_mapping_that_the_system_refuses_is_no_failure_of_the_device() {
+    let fake = Fake::new();
+    let (mut firmware, key, pages) = with_region(&fake, Access::LOCAL_WRITE);
+    let addr = pages.as_ptr().expose_provenance() as u64;
+    fake.state().map_errno = Some(Errno::ENOSPC);
+    let mut create = || firmware.create_mkey(region(addr, Access::LOCAL_WRITE)).map(drop);
+    assert_eq!(create(), Err(HcaError::System { errno: Errno::ENOSPC }));
+    fake.state().map_errno = None;
+    assert_eq!(create(), Ok(()));
+    fake.twist(0, Twist::Keep);
+    assert_eq!(firmware.destroy_mkey(key), Err(HcaError::Dead));
+    fake.state().map_errno = Some(Errno::ENOSPC);
+    let dead = firmware.create_mkey(region(addr, Access::LOCAL_WRITE));
+    assert_eq!(dead, Err(HcaError::Dead));
 }
 
 /// Addresses at the end of the address space, which have no page behind them.

@@ -123,11 +123,11 @@ impl GuestMemory {
     fn replace(mappings: &mut Vec<Mapping>, new: Vec<Mapping>) -> io::Result<()> {
         // A mapping that is cut in the middle becomes two.
         if new.len() > MAX_MAPPINGS && new.len() > mappings.len() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many ranges"));
+            return Err(io::Error::new(io::ErrorKind::StorageFull, "too many ranges"));
         }
         let bytes = Self::bytes(&new);
         if bytes > MAX_BYTES && bytes > Self::bytes(mappings) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "too much memory"));
+            return Err(io::Error::new(io::ErrorKind::OutOfMemory, "too much memory"));
         }
         *mappings = new;
         Ok(())

@@ -165,7 +165,7 @@ impl<'a> Session<'a> {
                     self.memory.clear();
                 } else {
                     let unmapped = self.memory.unmap(unmap.address, unmap.size);
-                    unmapped.map_err(|_| Errno::EINVAL)?;
+                    unmapped.map_err(|error| refusal(&error))?;
                 }
                 Ok(unmap.as_bytes().to_vec())
             }
@@ -197,7 +197,7 @@ impl<'a> Session<'a> {
             Some(file) => self.memory.map(map.address, map.size, &file, map.offset),
             None => self.memory.map_served(map.address, map.size),
         };
-        mapped.map_err(|_| Errno::EINVAL)?;
+        mapped.map_err(|error| refusal(&error))?;
         Ok(Vec::new())
     }
 
@@ -257,6 +257,15 @@ impl<'a> Session<'a> {
             _ => self.hca.config_write(region.offset, data),
         }
         Ok(region.as_bytes().to_vec())
+    }
+}
+
+/// Errno of a refused range: ENOSPC if there are too many, as VFIO answers (`vfio_dma_do_map`).
+fn refusal(error: &io::Error) -> Errno {
+    match error.kind() {
+        io::ErrorKind::StorageFull => Errno::ENOSPC,
+        io::ErrorKind::OutOfMemory => Errno::ENOMEM,
+        _ => Errno::EINVAL,
     }
 }
 

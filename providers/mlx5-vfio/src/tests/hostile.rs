@@ -247,6 +247,46 @@ fn a_server_reaches_the_bytes_of_a_region_alone() {
     assert!(memory[..100].iter().chain(&memory[5100..]).all(|byte| *byte == 0));
 }
 
+/// Makes `process_vm_readv` of this thread fail with EPERM, as a sandbox does (seccomp(2)).
+fn refuse_process_vm_readv() {
+    let step = |code, k, jf| libc::sock_filter { code: code as u16, jt: 0, jf, k };
+    let number = libc::SYS_process_vm_readv as u32;
+    let mut steps = [
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, number, 1),
+        step(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32, 0),
+        step(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0),
+    ];
+    let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
+    // SAFETY: a call by numbers.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
+    let mode = libc::SECCOMP_MODE_FILTER;
+    // SAFETY: the program has `len` steps.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program) }, 0);
+}
+
+/// A region that the server could not reach is refused when it is registered.
+#[test]
+fn memory_is_refused_where_the_kernel_copies_none() {
+    let (client, mut server) = UnixStream::pair().unwrap();
+    let connects = std::thread::spawn(move || VfioUser::on(client, LIMIT).unwrap());
+    answer(&mut server, 5);
+    let device = connects.join().unwrap();
+    let memory = Pages::anonymous(4096).unwrap();
+    let start = memory.as_ptr().expose_provenance() as u64;
+    let range = start..start + 4096;
+    let refused = std::thread::scope(|scope| {
+        let maps = scope.spawn(|| {
+            refuse_process_vm_readv();
+            // SAFETY: nothing refers to the memory.
+            unsafe { device.map_process(0x20_0000, range.clone(), range, true) }
+        });
+        maps.join().unwrap()
+    });
+    assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
+    assert_eq!(transfer(&mut server, 11, 0x20_0000, 1), 14);
+}
+
 #[test]
 fn a_message_that_is_no_reply_is_refused() {
     for (at, bytes, says) in [

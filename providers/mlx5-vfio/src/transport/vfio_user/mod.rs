@@ -190,6 +190,9 @@ impl Transport for VfioUser {
         used: Range<u64>,
         writable: bool,
     ) -> Result<(), Error> {
+        if !used.is_empty() {
+            served::probe(used.start)?;
+        }
         let argsz = size_of::<DmaMap>() as u32;
         let flags = if writable { DMA_READ_WRITE } else { DMA_READ_ONLY };
         let size = pages.end - pages.start;

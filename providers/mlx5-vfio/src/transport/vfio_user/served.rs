@@ -15,6 +15,19 @@ use uverbs_core::Errno;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::message::{MAX_TRANSFER, Transfer};
+use crate::error::Error;
+
+/// Fails if transfers can't reach memory at `address`: a filter of system calls may refuse them.
+pub(super) fn probe(address: u64) -> Result<(), Error> {
+    let place = [RemoteIoVec { base: address as usize, len: 1 }];
+    match process_vm_readv(Pid::this(), &mut [IoSliceMut::new(&mut [0])], &place) {
+        Err(nix::errno::Errno::EPERM | nix::errno::Errno::ENOSYS) => {
+            let what = "the program's own memory where process_vm_readv is refused".to_owned();
+            Err(Error::Unsupported { what })
+        }
+        read => read.map(drop).map_err(Error::nix("process_vm_readv")),
+    }
+}
 
 /// Ranges by their address for the device: addresses in this process, and the right to store.
 #[derive(Debug, Default)]

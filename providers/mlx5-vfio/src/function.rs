@@ -153,8 +153,19 @@ impl Function {
     /// [`Error::Range`] beyond the page, or the transport's error.
     pub fn ring(&self, offset: u64, value: u64) -> Result<(), Error> {
         self.device.check()?;
+        self.device.transport().ring(self.in_uar(offset)?, value)
+    }
+
+    /// Rings as [`Function::ring`] without a wait ([`crate::transport::Transport::ring_soon`]).
+    pub(crate) fn ring_soon(&self, offset: u64, value: u64) -> Result<(), Error> {
+        self.device.check()?;
+        self.device.transport().ring_soon(self.in_uar(offset)?, value)
+    }
+
+    /// Offset in BAR 0 of a doorbell of the UAR page.
+    fn in_uar(&self, offset: u64) -> Result<u64, Error> {
         crate::transport::check("a UAR page", offset, 8, PAGE as u64)?;
-        self.device.transport().ring(u64::from(self.uar) * PAGE as u64 + offset, value)
+        Ok(u64::from(self.uar) * PAGE as u64 + offset)
     }
 
     pub(crate) fn device(&self) -> &Arc<Device> {

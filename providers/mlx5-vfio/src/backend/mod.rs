@@ -264,7 +264,7 @@ impl Backend for Firmware {
     fn doorbell(&mut self, _: UarNumber, offset: u32, value: u64) {
         // The words name their queue, so that all of them may come from one page. A failed device
         // needs no doorbells.
-        let _ = self.function.ring(offset.into(), value);
+        let _ = self.function.ring_soon(offset.into(), value);
     }
 
     fn next_event(&mut self) -> Option<HcaEvent> {
@@ -295,6 +295,8 @@ impl Backend for Firmware {
     fn set_helped(&mut self, _: bool) {}
 
     fn step(&mut self, _: Duration) -> bool {
+        // Its failure shows in the next command, or the next look at the health.
+        let _ = self.function.device().transport().flush();
         false
     }
 

@@ -247,6 +247,37 @@ fn a_server_reaches_the_bytes_of_a_region_alone() {
     assert!(memory[..100].iter().chain(&memory[5100..]).all(|byte| *byte == 0));
 }
 
+/// A server that reads no messages does not stop a program that polls. Its doorbells come in order.
+#[test]
+fn doorbells_never_wait() {
+    const COUNT: u64 = 2000;
+    let (client, mut server) = UnixStream::pair().unwrap();
+    let connects = std::thread::spawn(move || VfioUser::on(client, LIMIT).unwrap());
+    answer(&mut server, 5);
+    let device = connects.join().unwrap();
+    std::thread::scope(|scope| {
+        // A request without an answer is under way, too.
+        let reads = scope.spawn(|| device.bar_read(4));
+        let (header, body) = message(&mut server);
+        let start = Instant::now();
+        (0..COUNT).for_each(|word| device.ring_soon(0x1_0800, word).unwrap());
+        // A later word of the last queue.
+        device.ring_soon(0x1_0800, 1 << 32 | (COUNT - 1)).unwrap();
+        assert!(start.elapsed() < LIMIT / 2);
+        for word in (0..COUNT - 1).chain([1 << 32 | (COUNT - 1)]) {
+            device.flush().unwrap();
+            let (_, body) = message(&mut server);
+            assert_eq!(body[16..], word.to_be_bytes());
+        }
+        let reply = proper(header[2], body);
+        let mut header = header;
+        header[4..8].copy_from_slice(&(16 + reply.len() as u32).to_ne_bytes());
+        header[8..16].copy_from_slice(&[1, 0, 0, 0, 0, 0, 0, 0]);
+        server.write_all(&[&header, &reply[..]].concat()).unwrap();
+        assert_eq!(reads.join().unwrap(), Ok(0));
+    });
+}
+
 /// Makes `process_vm_readv` of this thread fail with EPERM, as a sandbox does (seccomp(2)).
 fn refuse_process_vm_readv() {
     let step = |code, k, jf| libc::sock_filter { code: code as u16, jt: 0, jf, k };

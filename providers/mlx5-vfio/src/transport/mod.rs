@@ -65,6 +65,26 @@ pub trait Transport: Send + Sync + fmt::Debug {
     /// [`Error::Range`], or the transport's error.
     fn ring(&self, offset: u64, value: u64) -> Result<(), Error>;
 
+    /// Writes a doorbell as [`Transport::ring`], but never waits: a word that can't be written now
+    /// is written by [`Transport::flush`], or before the next access. A later word of the same
+    /// queue, with the same low half, stands for earlier ones.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`], or the transport's error.
+    fn ring_soon(&self, offset: u64, value: u64) -> Result<(), Error> {
+        self.ring(offset, value)
+    }
+
+    /// Writes the doorbells that [`Transport::ring_soon`] kept, as far as that takes no wait.
+    ///
+    /// # Errors
+    ///
+    /// The transport's error.
+    fn flush(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Lets the device access all of `memory` from address `iova` on.
     ///
     /// # Errors

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, UnixAddr, connect};
 use uverbs_core::memory::process::Process;
-use uverbs_core::{Errno, thread};
+use uverbs_core::thread;
 
 use super::message::{Header, flag};
-use super::reader::{Failure, Line};
+use super::reader::Line;
 use crate::error::Error;
 
 /// Minimum timeout of a socket, for which zero means forever.
@@ -74,7 +74,7 @@ impl Channel {
     ) -> Result<Vec<u8>, Error> {
         self.id = self.id.wrapping_add(1);
         let answer = self.line.request((self.id, command), (body, fds));
-        let answer = answer.map_err(|failure| self.fail(what, failure))?;
+        let answer = answer.map_err(|failure| self.line.end(what, failure))?;
         // The server's own errno leaves the stream in order.
         answer.map_err(|errno| Error::System { what, errno })
     }
@@ -89,20 +89,7 @@ impl Channel {
         let size = (size_of::<Header>() + body.len()) as u32;
         let header = Header { id: self.id, command, size, flags: flag::NO_REPLY, error: 0 };
         let sent = self.line.send((&header, body, &[]), Instant::now() + self.line.limit);
-        sent.map_err(|failure| self.fail(what, failure))
-    }
-
-    /// Closes the connection.
-    fn fail(&mut self, what: &'static str, failure: Failure) -> Error {
-        self.line.note(&failure);
-        self.line.close();
-        match failure {
-            Failure::System(error) if error.raw_os_error().is_none() => {
-                Error::System { what, errno: Errno::ENOTCONN }
-            }
-            Failure::System(error) => Error::system(what)(error),
-            Failure::Protocol(what) => Error::Protocol { what },
-        }
+        sent.map_err(|failure| self.line.end(what, failure))
     }
 }
 
@@ -119,6 +106,7 @@ impl Drop for Channel {
 #[cfg(test)]
 mod tests {
     use nix::sys::socket::{Backlog, bind, listen};
+    use uverbs_core::Errno;
 
     use super::*;
 

@@ -10,11 +10,12 @@ mod message;
 mod reader;
 mod served;
 
+use std::collections::VecDeque;
 use std::ops::{Range, RangeInclusive};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use zerocopy::{FromBytes, IntoBytes};
@@ -22,7 +23,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use self::channel::Channel;
 use self::message::{
     DEVICE_IS_PCI, DEVICE_RESETS, DMA_READ_ONLY, DMA_READ_WRITE, DeviceInfo, DmaMap, DmaUnmap,
-    EVENTFD_TRIGGER, IrqInfo, IrqSet, Region, RegionInfo, Version, command,
+    EVENTFD_TRIGGER, Header, IrqInfo, IrqSet, Region, RegionInfo, Version, command, flag,
 };
 use self::reader::Line;
 use super::{BAR0, CONFIG, Transport, check};
@@ -43,6 +44,9 @@ const IOVA: RangeInclusive<u64> = 0..=(1 << 48) - 1;
 pub struct VfioUser {
     name: String,
     channel: Mutex<Channel>,
+    line: Arc<Line>,
+    /// Doorbells that wait: offset and word.
+    unsent: Mutex<VecDeque<(u64, u64)>>,
     bar_len: u64,
     config_len: u64,
     resets: bool,
@@ -95,11 +99,28 @@ impl VfioUser {
             return Err(Error::Unsupported { what: "a PCI function without MSI-X".into() });
         }
         let resets = info.flags & DEVICE_RESETS != 0;
-        Ok(Self { name, channel: Mutex::new(channel), bar_len, config_len, resets })
+        let (line, unsent) = (Arc::clone(&channel.line), Mutex::default());
+        Ok(Self { name, channel: Mutex::new(channel), line, unsent, bar_len, config_len, resets })
     }
 
-    fn line(&self) -> Arc<Line> {
-        Arc::clone(&self.channel.lock().unwrap_or_else(PoisonError::into_inner).line)
+    fn unsent(&self) -> MutexGuard<'_, VecDeque<(u64, u64)>> {
+        self.unsent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends doorbells in their order, until one would have to wait.
+    fn try_unsent(&self, unsent: &mut VecDeque<(u64, u64)>) -> Result<(), Error> {
+        while let Some((offset, value)) = unsent.front() {
+            let body = written(BAR0_INDEX, *offset, &value.to_be_bytes());
+            let size = (size_of::<Header>() + body.len()) as u32;
+            let (command, flags) = (command::REGION_WRITE, flag::NO_REPLY);
+            let header = Header { id: 0, command, size, flags, error: 0 };
+            let sent = self.line.try_send(&header, &body);
+            if !sent.map_err(|failure| self.line.end("REGION_WRITE", failure))? {
+                break;
+            }
+            unsent.pop_front();
+        }
+        Ok(())
     }
 
     fn request(
@@ -108,7 +129,14 @@ impl VfioUser {
         body: &[u8],
         fds: &[BorrowedFd<'_>],
     ) -> Result<Vec<u8>, Error> {
-        self.channel.lock().unwrap_or_else(PoisonError::into_inner).request(request, body, fds)
+        let mut channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
+        // Doorbells reach the device before a later command does.
+        let unsent = std::mem::take(&mut *self.unsent());
+        for (offset, value) in unsent {
+            let body = written(BAR0_INDEX, offset, &value.to_be_bytes());
+            channel.post((command::REGION_WRITE, "REGION_WRITE"), &body)?;
+        }
+        channel.request(request, body, fds)
     }
 
     fn read(&self, index: u32, offset: u64, bytes: &mut [u8]) -> Result<(), Error> {
@@ -175,6 +203,18 @@ impl Transport for VfioUser {
         channel.post((command::REGION_WRITE, "REGION_WRITE"), &body)
     }
 
+    fn ring_soon(&self, offset: u64, value: u64) -> Result<(), Error> {
+        check(BAR0, offset, 8, self.bar_len)?;
+        let mut unsent = self.unsent();
+        unsent.retain(|(at, word)| (*at, *word as u32) != (offset, value as u32));
+        unsent.push_back((offset, value));
+        self.try_unsent(&mut unsent)
+    }
+
+    fn flush(&self) -> Result<(), Error> {
+        self.try_unsent(&mut self.unsent())
+    }
+
     fn map(&self, iova: u64, memory: &Memory) -> Result<(), Error> {
         let argsz = size_of::<DmaMap>() as u32;
         let size = memory.len() as u64;
@@ -197,7 +237,7 @@ impl Transport for VfioUser {
         let flags = if writable { DMA_READ_WRITE } else { DMA_READ_ONLY };
         let size = pages.end - pages.start;
         let map = DmaMap { argsz, flags, offset: 0, address: iova, size };
-        let line = self.line();
+        let line = &self.line;
         line.served.add(iova + (used.start - pages.start), used, writable);
         let mapped = self.request((command::DMA_MAP, "DMA_MAP"), map.as_bytes(), &[]);
         mapped.map(drop).inspect_err(|_| line.served.remove(iova, size))
@@ -207,7 +247,7 @@ impl Transport for VfioUser {
         let argsz = size_of::<DmaUnmap>() as u32;
         let unmap = DmaUnmap { argsz, flags: 0, address: iova, size: len };
         let done = self.request((command::DMA_UNMAP, "DMA_UNMAP"), unmap.as_bytes(), &[]);
-        self.line().served.remove(iova, len);
+        self.line.served.remove(iova, len);
         done.map(drop)
     }
 
@@ -219,7 +259,7 @@ impl Transport for VfioUser {
     }
 
     fn is_gone(&self) -> bool {
-        self.line().is_left()
+        self.line.is_left()
     }
 
     fn reset(&self) -> Result<(), Error> {

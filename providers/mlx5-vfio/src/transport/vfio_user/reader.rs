@@ -7,12 +7,13 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use nix::sys::socket::{ControlMessage, MsgFlags, send, sendmsg};
 use uverbs_core::Errno;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::message::{Header, MAX_TRANSFER, Transfer, command, flag};
 use super::served::Served;
+use crate::error::Error;
 
 /// Maximum bytes of a body: of VERSION's reply, with its JSON text, and of a transfer.
 const MAX_BODY: usize = 4096;
@@ -86,6 +87,19 @@ impl Line {
         }
     }
 
+    /// Closes the connection after a failure of a message of this side.
+    pub(super) fn end(&self, what: &'static str, failure: Failure) -> Error {
+        self.note(&failure);
+        self.close();
+        match failure {
+            Failure::System(error) if error.raw_os_error().is_none() => {
+                Error::System { what, errno: Errno::ENOTCONN }
+            }
+            Failure::System(error) => Error::system(what)(error),
+            Failure::Protocol(what) => Error::Protocol { what },
+        }
+    }
+
     /// Closes the connection after a failure, which the request that waits takes.
     fn fail(&self, failure: Failure) {
         self.note(&failure);
@@ -135,11 +149,36 @@ impl Line {
         until: Instant,
     ) -> Result<(), Failure> {
         let message = [header.as_bytes(), body].concat();
+        let _sending = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
+        self.write(&message, fds, until)
+    }
+
+    /// Sends a message that has no reply, if that takes no wait; false if it would.
+    pub(super) fn try_send(&self, header: &Header, body: &[u8]) -> Result<bool, Failure> {
+        let message = [header.as_bytes(), body].concat();
+        let Ok(_sending) = self.sending.try_lock() else { return Ok(false) };
+        let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+        match send(self.socket.as_raw_fd(), &message, flags) {
+            // The kernel takes a short message as a whole (`net/unix/af_unix.c`,
+            // `unix_stream_sendmsg`).
+            Ok(bytes) => {
+                self.write(&message[bytes..], &[], Instant::now() + self.limit).map(|()| true)
+            }
+            Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EINTR) => Ok(false),
+            Err(errno) => Err(Failure::System(errno.into())),
+        }
+    }
+
+    /// Writes bytes. The caller has the lock of senders.
+    fn write(
+        &self,
+        mut rest: &[u8],
+        fds: &[BorrowedFd<'_>],
+        until: Instant,
+    ) -> Result<(), Failure> {
         let fds = fds.iter().map(AsRawFd::as_raw_fd).collect::<Vec<_>>();
         let rights = [ControlMessage::ScmRights(&fds)];
         let mut control = if fds.is_empty() { &[][..] } else { &rights[..] };
-        let mut rest = &message[..];
-        let _sending = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
         let mut inbox = self.inbox();
         if inbox.closed {
             return Err(Self::closed(&mut inbox));

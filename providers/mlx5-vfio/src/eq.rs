@@ -11,9 +11,9 @@ use crate::dma::{Buffer, PAGE};
 use crate::error::Error;
 use crate::event::Event;
 
-/// Entries: Linux's async queue has 0x1000 and 0x80 spare ones (`MLX5_NUM_ASYNC_EQE`,
-/// `MLX5_NUM_SPARE_EQE`). Few events happen here.
-const LOG_ENTRIES: u32 = 8;
+/// Entries, as many as Linux's async queue has (`MLX5_NUM_ASYNC_EQE`). Completion queues share it:
+/// each has one event at most until it is armed again.
+const LOG_ENTRIES: u32 = 12;
 const ENTRIES: u32 = 1 << LOG_ENTRIES;
 /// Entries after which the consumer index is told, so that the device has room.
 const TOLD_AFTER: u32 = ENTRIES / 4;
@@ -132,9 +132,6 @@ fn handle(device: &Device, eqe: &mlx5_eqe) -> Result<(), Error> {
                 done => done,
             }
         }
-        _ => {
-            device.events.add(Event::of(eqe));
-            Ok(())
-        }
+        _ => device.events.add(Event::of(eqe)),
     }
 }

@@ -114,7 +114,7 @@ impl Function {
         self.uar
     }
 
-    /// Number of the event queue. Completion queues name it, and report no events.
+    /// Number of the event queue, which completion queues name.
     #[must_use]
     pub fn eqn(&self) -> u8 {
         self.eqn
@@ -176,7 +176,7 @@ impl Function {
         self.device.dma()
     }
 
-    /// Takes the oldest asynchronous event.
+    /// Takes the oldest asynchronous event. Equal events that wait are one.
     #[must_use]
     pub fn take_event(&self) -> Option<Event> {
         self.device.events.take()
@@ -185,12 +185,6 @@ impl Function {
     /// Takes the number of a completion queue that has an event.
     pub(crate) fn take_completion(&self) -> Option<u32> {
         self.device.events.take_completion()
-    }
-
-    /// Number of events that were dropped because too many waited.
-    #[must_use]
-    pub fn dropped_events(&self) -> u64 {
-        self.device.events.dropped()
     }
 
     /// Number of pages that the firmware has.

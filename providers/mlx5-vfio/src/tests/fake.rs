@@ -39,7 +39,7 @@ const CMD_DBELL: u64 = 0x18;
 /// Doorbells of the event queue.
 const EQ_DOORBELLS: [u64; 2] = [0x1_0040, 0x1_0048];
 /// Events that the driver reads before it rings.
-const FLOOD: u32 = 64;
+const FLOOD: u32 = 1024;
 /// Bit of the PCI command register.
 const BUS_MASTER: u8 = 4;
 
@@ -191,7 +191,7 @@ impl State {
     }
 
     /// Writes an entry of the event queue.
-    fn report(&mut self, eqe: &[u8], owner: bool) {
+    pub(crate) fn report(&mut self, eqe: &[u8], owner: bool) {
         let Some((pages, written)) = self.eq.take() else { return };
         let per_page = 4096 / 64;
         let entries = pages.len() as u32 * per_page;
@@ -208,6 +208,11 @@ impl State {
         if let Some(event) = &self.event {
             (&*event).write_all(&1u64.to_ne_bytes()).unwrap();
         }
+    }
+
+    /// Number of events that the device wrote.
+    pub(crate) fn events(&self) -> u32 {
+        self.eq.as_ref().map_or(0, |(_, written)| *written)
     }
 
     pub(crate) fn set_register(&mut self, offset: u64, value: u32) {

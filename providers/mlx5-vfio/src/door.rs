@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
@@ -30,7 +30,6 @@ use crate::dma::Dma;
 use crate::error::Error;
 use crate::function::Function;
 use crate::tick::Tick;
-use crate::transport::vfio::Vfio;
 use crate::transport::vfio_user::VfioUser;
 use uverbs_front::cm::Manager;
 use uverbs_front::door::{Door, Runner};
@@ -152,6 +151,12 @@ pub struct Hca {
     shared: Arc<Shared>,
 }
 
+/// Refusal of a device that acts on each doorbell: in the front's pages two may become one.
+fn lost_doorbells() -> Error {
+    let what = "a PCI function as an RDMA device, whose doorbell pages can't be mapped yet".into();
+    Error::Unsupported { what }
+}
+
 /// Functions of this process that were opened by name.
 static OPEN: PerProcess<BTreeMap<String, Arc<Mutex<Named>>>> = PerProcess::new();
 
@@ -171,8 +176,12 @@ impl Hca {
     ///
     /// # Errors
     ///
-    /// The failed query of the port, or a failed command.
+    /// [`Error::Unsupported`] for a PCI function, whose doorbell pages programs can't map yet;
+    /// the failed query of the port, or a failed command.
     pub fn new(function: Function, name: &str) -> Result<Self, Error> {
+        if !function.device().transport().coalesces() {
+            return Err(lost_doorbells());
+        }
         let (config, up) = config(&function)?;
         let mut record = DeviceRecord::new(name, RDMA_DRIVER_MLX5);
         record.node_guid = config.guid;
@@ -197,9 +206,9 @@ impl Hca {
 }
 
 impl Hca {
-    /// Opens the function `vfio:ADDRESS` or `vfio-user:PATH` as a device; `None` for other names.
-    /// A function that is open in this process is not opened again. sysfs is at `SYSFS_PATH`, or
-    /// `/sys`.
+    /// Opens the function `vfio-user:PATH` as a device; `None` for other names, except that
+    /// `vfio:ADDRESS` is refused, as in [`Hca::new`]. A function that is open in this process is
+    /// not opened again.
     #[must_use]
     pub fn named(name: &str) -> Option<Result<Self, Error>> {
         if !["vfio:", "vfio-user:"].iter().any(|kind| name.starts_with(kind)) {
@@ -223,13 +232,8 @@ impl Hca {
     }
 
     fn open_named(name: &str) -> Result<Self, Error> {
-        let function = if let Some(path) = name.strip_prefix("vfio-user:") {
-            Function::open(VfioUser::connect(Path::new(path))?, Limits::default())
-        } else {
-            let address = name.strip_prefix("vfio:").unwrap_or(name);
-            let sysfs = std::env::var_os("SYSFS_PATH").map_or_else(|| "/sys".into(), PathBuf::from);
-            Function::open(Vfio::open(&sysfs, address)?, Limits::default())
-        };
+        let Some(path) = name.strip_prefix("vfio-user:") else { return Err(lost_doorbells()) };
+        let function = Function::open(VfioUser::connect(Path::new(path))?, Limits::default());
         Self::new(function?, name)
     }
 }

@@ -93,6 +93,8 @@ pub(crate) struct State {
     eq: Option<(Vec<u64>, u32)>,
     /// Eventfd of the driver, shared by its file description.
     pub(crate) event: Option<File>,
+    /// Doorbells must not coalesce.
+    pub(crate) acts_on_each: bool,
     /// State and LID of the port.
     pub(crate) port: (u8, u16),
     beats: u32,
@@ -347,6 +349,10 @@ impl State {
 }
 
 impl Transport for Fake {
+    fn coalesces(&self) -> bool {
+        !self.state().acts_on_each
+    }
+
     fn name(&self) -> &str {
         "fake"
     }

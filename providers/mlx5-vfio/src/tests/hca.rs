@@ -11,6 +11,7 @@ use super::context::{context, use_context};
 use super::fake::{Fake, Twist, limits};
 use crate::device::Limits;
 use crate::door::Hca;
+use crate::error::Error;
 use crate::function::Function;
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -52,6 +53,18 @@ fn a_device_follows_its_port() {
     fake.state().port = (INITIALIZE, 5);
     fake.report(&mlx5_eqe::port(MLX5_PORT_CHANGE_SUBTYPE_DOWN, 1));
     is(false, 5);
+}
+
+/// A lost doorbell is a lost send.
+#[test]
+fn a_device_that_needs_each_doorbell_is_refused() {
+    let fake = Fake::new();
+    fake.state().acts_on_each = true;
+    let refused = Hca::new(Function::open(fake.clone(), limits()).unwrap(), "fake").map(drop);
+    assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
+    fake.wait_for_the_end();
+    let named = Hca::named("vfio:0000:65:00.2").unwrap().map(drop);
+    assert_eq!(named, refused);
 }
 
 /// Sizes beyond all devices reach no shift.

@@ -85,6 +85,12 @@ pub trait Transport: Send + Sync + fmt::Debug {
         Ok(())
     }
 
+    /// True if the device finds work by the doorbell records, so that two doorbells of a register
+    /// may reach it as one. A ConnectX acts on each.
+    fn coalesces(&self) -> bool {
+        false
+    }
+
     /// Lets the device access all of `memory` from address `iova` on.
     ///
     /// # Errors

@@ -161,6 +161,11 @@ impl VfioUser {
 }
 
 impl Transport for VfioUser {
+    // So does softhca's server.
+    fn coalesces(&self) -> bool {
+        true
+    }
+
     fn name(&self) -> &str {
         &self.name
     }

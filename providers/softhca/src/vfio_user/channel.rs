@@ -25,8 +25,11 @@ const MESSAGE: Duration = Duration::from_secs(10);
 const CLOSING: Duration = Duration::from_millis(100);
 /// Maximum descriptors of a message (QEMU's own limit is 16).
 const MAX_FDS: usize = 16;
-/// Maximum commands of the client that wait for the reply to one of the server.
+/// Maximum commands of the client that wait for the reply to one of the server, and of their bytes
+/// and descriptors.
 const MAX_WAITING: usize = 4096;
+const MAX_WAITING_BYTES: usize = 4 << 20;
+const MAX_WAITING_FDS: usize = 64;
 
 /// A message and its descriptors.
 #[derive(Debug)]
@@ -50,8 +53,33 @@ pub(super) struct Channel {
 struct Asked {
     id: u16,
     waiting: VecDeque<Message>,
+    /// Bytes and descriptors of the waiting commands.
+    bytes: usize,
+    fds: usize,
     /// A command failed, so the stream has no known position.
     broken: bool,
+}
+
+impl Asked {
+    /// Lets a command of the client wait.
+    fn hold(&mut self, message: Message) -> io::Result<()> {
+        let (bytes, fds) = (self.bytes + message.body.len(), self.fds + message.fds.len());
+        let most = self.waiting.len() == MAX_WAITING;
+        if most || bytes > MAX_WAITING_BYTES || fds > MAX_WAITING_FDS {
+            return Err(broken("too many commands before a reply"));
+        }
+        (self.bytes, self.fds) = (bytes, fds);
+        self.waiting.push_back(message);
+        Ok(())
+    }
+
+    /// Takes the oldest command that waits.
+    fn take(&mut self) -> Option<Message> {
+        let message = self.waiting.pop_front()?;
+        self.bytes -= message.body.len();
+        self.fds -= message.fds.len();
+        Some(message)
+    }
 }
 
 impl AsFd for Channel {
@@ -87,7 +115,7 @@ impl Channel {
         if asked.broken {
             return Err(broken("a command of the server failed"));
         }
-        if let Some(message) = asked.waiting.pop_front() {
+        if let Some(message) = asked.take() {
             return Ok(Some(message));
         }
         match self.next()? {
@@ -121,10 +149,7 @@ impl Channel {
             self.wait(io::ErrorKind::WouldBlock.into(), PollFlags::POLLIN, until)?;
             let message = self.next()?.ok_or(io::ErrorKind::UnexpectedEof)?;
             if message.header.is_command() {
-                if asked.waiting.len() == MAX_WAITING {
-                    return Err(broken("too many commands before a reply"));
-                }
-                asked.waiting.push_back(message);
+                asked.hold(message)?;
             } else if (message.header.id, message.header.command) != (asked.id, command) {
                 return Err(broken("a reply to another command"));
             } else {
@@ -219,7 +244,10 @@ fn broken(what: &'static str) -> io::Error {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
+    use std::io::{IoSlice, Read};
+    use std::os::fd::AsRawFd;
+
+    use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 
     use super::*;
     use crate::vfio_user::message::MAX_MESSAGE;
@@ -251,6 +279,57 @@ mod tests {
             drop(channel);
             assert!(client.join().unwrap().is_err(), "it was not at its end");
         }
+    }
+
+    /// Asks a client that sends commands of `bytes` bytes, with `fds` descriptors each, before its
+    /// reply. Returns whether the reply came, and the commands that wait.
+    fn ask_after(commands: usize, bytes: usize, fds: usize) -> (bool, usize) {
+        let (here, mut there) = UnixStream::pair().unwrap();
+        let client = std::thread::spawn(move || {
+            let mut asked = [0; size_of::<Header>()];
+            there.read_exact(&mut asked).unwrap();
+            let size = (asked.len() + bytes) as u32;
+            let header = Header { id: 1, command: 10, size, flags: flag::NO_REPLY, error: 0 };
+            let fds = vec![there.as_raw_fd(); fds];
+            for _ in 0..commands {
+                let parts = [IoSlice::new(header.as_bytes())];
+                let with = [ControlMessage::ScmRights(&fds)];
+                let with = if fds.is_empty() { &[][..] } else { &with };
+                let to = there.as_raw_fd();
+                // The server may have closed the connection.
+                if sendmsg::<()>(to, &parts, with, MsgFlags::MSG_NOSIGNAL, None).is_err()
+                    || there.write_all(&vec![0; bytes]).is_err()
+                {
+                    return;
+                }
+            }
+            let reply = Header { id: 1, command: 11, size: 16, flags: flag::REPLY, error: 0 };
+            let _ = there.write_all(reply.as_bytes());
+        });
+        let closer = Closer::new().unwrap();
+        let channel = Channel::with_limit(here, &closer, 20 * LIMIT).unwrap();
+        let replied = channel.ask(11, &[]).is_some();
+        let asked = channel.asked();
+        let waiting = asked.waiting.len();
+        assert_eq!((asked.bytes, asked.fds), (waiting * bytes, waiting * fds));
+        drop(asked);
+        for _ in 0..if replied { waiting } else { 0 } {
+            assert!(channel.receive().unwrap().is_some());
+        }
+        drop(channel);
+        client.join().unwrap();
+        (replied, waiting)
+    }
+
+    #[test]
+    fn commands_before_a_reply_have_a_limit() {
+        let mib = 1 << 20;
+        assert_eq!(ask_after(4, mib, 0), (true, 4));
+        assert_eq!(ask_after(5, mib, 0), (false, 4));
+        assert_eq!(ask_after(4, 16, 16), (true, 4));
+        assert_eq!(ask_after(5, 16, 16), (false, 4));
+        assert_eq!(ask_after(MAX_WAITING, 16, 0), (true, MAX_WAITING));
+        assert_eq!(ask_after(MAX_WAITING + 1, 16, 0), (false, MAX_WAITING));
     }
 
     /// A client that takes its replies too slowly.

@@ -72,9 +72,19 @@ impl<'a> Session<'a> {
     pub(super) fn run(mut self) -> io::Result<()> {
         loop {
             let busy = self.work();
-            if self.wait(busy)? && !self.message()? {
+            if self.wait(busy)? && !self.heard()? {
                 return Ok(());
             }
+        }
+    }
+
+    /// As [`Session::message`]. A client that is killed resets the connection if a reply is unread
+    /// (`net/unix/af_unix.c`, `unix_release_sock`): it has left.
+    fn heard(&mut self) -> io::Result<bool> {
+        use io::ErrorKind::{BrokenPipe, ConnectionReset};
+        match self.message() {
+            Err(error) if matches!(error.kind(), BrokenPipe | ConnectionReset) => Ok(false),
+            heard => heard,
         }
     }
 
@@ -314,4 +324,27 @@ fn irq_info(body: &[u8]) -> Result<Vec<u8>, Errno> {
     };
     let argsz = size_of::<IrqInfo>() as u32;
     Ok(IrqInfo { argsz, flags, index: asked.index, count }.as_bytes().to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+    use crate::pci::PciOptions;
+
+    #[test]
+    fn a_client_that_is_killed_before_it_reads_has_left() {
+        let mut server = Server::new(&PciOptions::default()).unwrap();
+        let (here, mut there) = UnixStream::pair().unwrap();
+        let header = Header { id: 1, command: command::VERSION, size: 20, flags: 0, error: 0 };
+        there.write_all(&[header.as_bytes(), &[0; 4]].concat()).unwrap();
+        let session = Session::new(&mut server, here).unwrap();
+        let client = std::thread::spawn(move || {
+            let mut fds = [PollFd::new(there.as_fd(), PollFlags::POLLIN)];
+            assert_eq!(poll(&mut fds, PollTimeout::from(60_000u16)), Ok(1));
+        });
+        session.run().unwrap();
+        client.join().unwrap();
+    }
 }

@@ -1,6 +1,6 @@
 //! ConnectX functions without a kernel driver, on softhca's vfio-user server in another process. No
 //! privileges are needed.
-#![allow(unsafe_code, reason = "registers memory of the program's own")]
+#![allow(unsafe_code, reason = "registers the program's own memory, and forks")]
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixListener;
@@ -10,10 +10,12 @@ use std::time::{Duration, Instant};
 
 use common::{LIMIT, Side, impatient, local, pair_on, pattern, this_program};
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, Pid, fork};
 use uverbs::attr::{self, GlobalRoute};
 use uverbs::event::AsyncEventKind;
 use uverbs::{AccessFlags, AhAttr, Completed, Device, Errno, Error, Local, Remote, Status};
+use uverbs_mlx5_vfio::transport::vfio_user::VfioUser;
 use uverbs_softhca::LinkLayer;
 use uverbs_softhca::pci::PciOptions;
 use uverbs_softhca::vfio_user::Server;
@@ -136,8 +138,12 @@ fn two_functions_of_one_process_talk() {
     for (seed, len) in (0..).zip([1, 4096, 70_000, 5 << 20]) {
         talk(&mut one, &mut other, len, seed);
     }
-    // All is given back: the function is opened anew.
     drop((one, other, a, b));
+    // All is given back: each server takes its next client, which a device that is still open
+    // would not be.
+    for at in 0..SOCKETS.len() {
+        VfioUser::connect(&machine.socket(at)).unwrap();
+    }
     let (a, b) = (machine.device(0), machine.device(1));
     let (mut one, mut other) = pair_on(&a, &b, &local(), |builder| builder);
     talk(&mut one, &mut other, 64, 9);
@@ -226,26 +232,50 @@ fn too_many_regions_are_refused_by_the_server() {
     talk(&mut one, &mut other, 64, 1);
 }
 
-/// A region that is gone is out of reach, and so is its memory.
+/// A forked child drops its copies of all objects. The device still reaches the parent's memory.
 #[test]
-fn memory_from_elsewhere_is_taken_back() {
+fn what_a_child_drops_stays_the_parents() {
     let machine = Machine::start();
     let (a, b) = (machine.device(0), machine.device(1));
-    let (mut one, other) = pair_on(&a, &b, &local(), |builder| builder);
-    let at = Box::leak(vec![7u8; 4096].into_boxed_slice()).as_mut_ptr();
+    let (one, other) = pair_on(&a, &b, &local(), |builder| builder);
     let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
+    let exposed = other.pd.expose(64, AccessFlags::REMOTE_WRITE).unwrap();
+    let at = Box::leak(vec![0u8; 64].into_boxed_slice()).as_mut_ptr();
     // SAFETY: the memory is leaked, and reached by raw pointer alone.
-    let region = unsafe { other.pd.register(at, 4096, access) }.unwrap();
-    let remote = Remote { addr: region.addr(), rkey: region.rkey() };
-    drop(region);
-    let frame = one.filled(4096, 9);
-    let mut batch = one.qp.batch();
-    batch.write(3, frame, remote).unwrap();
-    batch.ring();
-    let failed = one.wait().result.unwrap_err();
-    assert!(matches!(failed.status, Status::RemoteAccess), "{failed}");
-    // SAFETY: no device reaches it.
-    assert!(unsafe { std::slice::from_raw_parts(at, 4096) } == [7; 4096]);
+    let region = unsafe { other.pd.register(at, 64, access) }.unwrap();
+    let slab = one.slab(64, 2);
+    let mut all = Some((one, other, exposed, region, slab, a, b));
+    // SAFETY: only this thread goes on in the child, which allocates and takes no lock that another
+    // thread may hold.
+    match unsafe { fork() }.unwrap() {
+        ForkResult::Child => {
+            // SAFETY: a system call by a number.
+            unsafe { libc::alarm(60) };
+            drop(all.take());
+            // SAFETY: ends the process.
+            unsafe { libc::_exit(0) }
+        }
+        ForkResult::Parent { child } => {
+            assert_eq!(waitpid(child, None), Ok(WaitStatus::Exited(child, 0)));
+        }
+    }
+    let (mut one, mut other, exposed, region, slab, ..) = all.unwrap();
+    let own = Remote { addr: region.addr(), rkey: region.rkey() };
+    for (id, remote) in [(1, exposed.remote(0)), (2, own)] {
+        let mut frame = slab.take().unwrap();
+        frame.set_len(64);
+        frame.copy_from_slice(&pattern(64, 3));
+        let mut batch = one.qp.batch();
+        batch.write(id, frame, remote).unwrap();
+        batch.ring();
+        assert_eq!(one.done().result, Ok(Completed::Write));
+    }
+    let mut back = vec![0; 64];
+    exposed.read(0, &mut back).unwrap();
+    // SAFETY: the device has answered, so that it no longer writes.
+    let written = unsafe { std::slice::from_raw_parts(at, 64) };
+    assert!(back == pattern(64, 3) && written == back);
+    talk(&mut one, &mut other, 4096, 4);
 }
 
 /// The process that is killed: it connects, and polls for messages.

@@ -184,7 +184,7 @@ impl Context {
         }
     }
 
-    /// Returns true if the device is a thread of this process.
+    /// True if the device has no file of the kernel: this process has it, or drives it.
     pub(crate) fn is_embedded(&self) -> bool {
         self.context.door().raw_fd().is_none()
     }

@@ -56,8 +56,9 @@ pub trait Runner: Send + Sync + 'static {
         None
     }
 
-    /// False if the device reaches no other memory ([`UverbsDoor::takes_any_memory`]).
-    fn takes_any_memory(&self) -> bool {
+    /// False if rings must be in memory from [`Runner::memory`]
+    /// ([`UverbsDoor::takes_rings_anywhere`]).
+    fn takes_rings_anywhere(&self) -> bool {
         true
     }
 
@@ -182,8 +183,8 @@ unsafe impl<R: Runner> UverbsDoor for Door<R> {
         self.runner.memory(len)
     }
 
-    fn takes_any_memory(&self) -> bool {
-        self.runner.takes_any_memory()
+    fn takes_rings_anywhere(&self) -> bool {
+        self.runner.takes_rings_anywhere()
     }
 
     /// Limit of the device; RLIMIT_MEMLOCK of the process is not used.

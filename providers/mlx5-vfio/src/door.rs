@@ -298,7 +298,7 @@ impl Runner for Opener {
         self.0.dma.area(len).ok()
     }
 
-    fn takes_any_memory(&self) -> bool {
+    fn takes_rings_anywhere(&self) -> bool {
         false
     }
 

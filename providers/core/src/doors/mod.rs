@@ -112,9 +112,9 @@ pub unsafe trait UverbsDoor: Send + Sync + fmt::Debug {
         None
     }
 
-    /// False if the device reaches memory from [`memory`](Self::memory) alone: a PCI function in
-    /// another process. Queues and regions elsewhere are then refused.
-    fn takes_any_memory(&self) -> bool {
+    /// False if rings and doorbell records must be in memory from [`memory`](Self::memory), as with
+    /// a PCI function in another process. Elsewhere they are refused; regions may be elsewhere.
+    fn takes_rings_anywhere(&self) -> bool {
         true
     }
 
@@ -125,8 +125,8 @@ pub unsafe trait UverbsDoor: Send + Sync + fmt::Debug {
         std::thread::yield_now();
     }
 
-    /// True if polls that find nothing call [`progress`](Self::progress): the device is a thread of
-    /// this process, which may need the poller's processor.
+    /// True if polls that find nothing call [`progress`](Self::progress): a thread of this process
+    /// does the device's work or passes doorbells on, and may need the poller's processor.
     fn wants_progress(&self) -> bool {
         false
     }

@@ -196,8 +196,8 @@ unsafe impl UverbsDoor for Recorder {
         self.door.memory(len)
     }
 
-    fn takes_any_memory(&self) -> bool {
-        self.door.takes_any_memory()
+    fn takes_rings_anywhere(&self) -> bool {
+        self.door.takes_rings_anywhere()
     }
 
     fn progress(&self) {

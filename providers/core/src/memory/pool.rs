@@ -41,13 +41,13 @@ impl Pool {
         Self::from(Origin::Process)
     }
 
-    /// A pool for the device behind `door`: of the door's memory if the device reaches no other.
+    /// A pool for the device behind `door`: of the door's memory if rings must be there.
     ///
     /// # Errors
     ///
     /// [`Error::System`]: `ENOMEM`.
     pub fn of(door: &Arc<dyn UverbsDoor>) -> Result<Self, Error> {
-        match door.takes_any_memory() {
+        match door.takes_rings_anywhere() {
             true => Self::new(),
             false => Self::from(Origin::Door(Arc::downgrade(door))),
         }
@@ -168,13 +168,13 @@ mod tests {
             Pages::anonymous(len).ok()
         }
 
-        fn takes_any_memory(&self) -> bool {
+        fn takes_rings_anywhere(&self) -> bool {
             false
         }
     }
 
     #[test]
-    fn memory_is_the_doors_if_the_device_reaches_no_other() {
+    fn memory_is_the_doors_if_rings_must_be_there() {
         let own = Arc::new(Own::default());
         let door: Arc<dyn UverbsDoor> = own.clone();
         let pool = Pool::of(&door).unwrap();

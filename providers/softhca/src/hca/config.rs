@@ -14,6 +14,9 @@ pub enum Strictness {
     Pedantic,
 }
 
+/// Request packets that a QP may have unacknowledged, unless the configuration says another number.
+pub(crate) const DEFAULT_PACKET_WINDOW: u32 = 64;
+
 /// Limits and options of one device. Everything that a guest can make grow has a limit here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HcaConfig {
@@ -134,7 +137,7 @@ impl Default for HcaConfig {
             relaxed_only: false,
             log_max_dci_streams: 6,
             log_max_tags: 10,
-            packet_window: 64,
+            packet_window: DEFAULT_PACKET_WINDOW,
             read_window: u32::MAX,
             congestion: false,
             placement: false,

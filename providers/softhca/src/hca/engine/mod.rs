@@ -17,5 +17,5 @@ mod ethernet;
 mod local;
 mod requester;
 mod responder;
-mod scheduler;
+pub(crate) mod scheduler;
 mod wqe;

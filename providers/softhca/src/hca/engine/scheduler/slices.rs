@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::hca::config::DEFAULT_PACKET_WINDOW;
 use crate::hca::device::Hca;
 use crate::hca::engine::completion::flush;
 use crate::hca::engine::local::requests;
@@ -14,11 +15,11 @@ use uverbs_front::backend::context::QpState;
 use uverbs_front::backend::error::HcaEvent;
 use uverbs_front::backend::number::Qpn;
 
-/// Frames taken from the wire in one step: half of a sender's window, so that it sends while this
-/// device reads the rest.
-const FRAMES_PER_STEP: usize = 32;
+/// Frames taken from the wire in one step: half of a sender's window by default, so that it sends
+/// while this device reads the rest.
+pub(crate) const FRAMES_PER_STEP: usize = DEFAULT_PACKET_WINDOW as usize / 2;
 /// Consecutive steps that may defer the timers because frames are unread.
-const LATE_STEPS: u32 = 31;
+pub(crate) const LATE_STEPS: u32 = 31;
 /// QPs served in one step.
 const QPS_PER_STEP: usize = 64;
 /// Time until the next attempt to send on a full wire.

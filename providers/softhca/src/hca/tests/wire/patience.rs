@@ -6,6 +6,7 @@ use std::time::Duration;
 use uverbs_mlx5_prm::opcode::Opcode;
 
 use super::packets::{ACK, DST, PEER, Peer, peer};
+use crate::hca::engine::scheduler::slices::{FRAMES_PER_STEP, LATE_STEPS};
 use crate::hca::state::port::Port;
 use crate::hca::testing::*;
 use crate::wire::{Frame, Opcode as Packet, Route, Syndrome, Wire, WireFull};
@@ -36,17 +37,19 @@ const QUEUE_DEPTH: usize = 1024;
 
 #[test]
 fn an_ack_that_lies_unread_is_not_lost() {
-    for noise in [0, 1, 63, 64, 100, 640, 900] {
-        assert_eq!(timeouts_behind(noise, 40), 0, "behind {noise} frames");
+    let step = FRAMES_PER_STEP;
+    for noise in [0, 1, step - 1, step, step + 1, 20 * step, LATE_STEPS as usize * step] {
+        let steps = noise / step + 8;
+        assert_eq!(timeouts_behind(noise, steps), 0, "behind {noise} frames");
     }
 }
 
 #[test]
 fn traffic_does_not_stop_the_timers() {
-    // 32 frames a step: of 1024 frames, the 32nd step reads the last and checks the timers all the
-    // same.
-    assert_eq!(timeouts_behind(QUEUE_DEPTH, 31), 0);
-    assert_eq!(timeouts_behind(QUEUE_DEPTH, 32), 1);
+    let late = LATE_STEPS as usize;
+    assert!(QUEUE_DEPTH > late * FRAMES_PER_STEP, "the wire is empty before");
+    assert_eq!(timeouts_behind(QUEUE_DEPTH, late), 0);
+    assert_eq!(timeouts_behind(QUEUE_DEPTH, late + 1), 1);
 }
 
 /// A WRITE to a peer that promised to read packets and did not yet, a while after the

@@ -385,7 +385,7 @@ impl UdpWire {
             if len == 0 {
                 add(&counters.malformed, 1);
             } else if *own_port && received.from.port() != local.port() {
-                add(&counters.malformed, len.div_ceil(received.stride) as u64);
+                add(&counters.strangers, len.div_ceil(received.stride) as u64);
             } else if at >= endpoints.len() && endpoints.iter().any(is_own) {
                 // A group's packet that this device sent.
             } else if !shared.plugged.load(Ordering::Relaxed) {

@@ -22,6 +22,8 @@ counts! {
     bad_icrc,
     /// Dropped on arrival: no packet has such a length.
     malformed,
+    /// Dropped on arrival: sent from another port, by a wire that keeps to its own.
+    strangers,
     /// Lost on arrival: the socket's buffer was full.
     overrun,
     /// Received with ECN's congestion mark.

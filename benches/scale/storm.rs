@@ -1,5 +1,5 @@
-//! A storm of connections by UDP: all are asked for before the first is answered. Memory of a
-//! connection's two ends.
+//! A storm of connections by UDP: all begin to resolve their peer's address at once, and each goes
+//! on as its events come. Memory of a connection's two ends.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -88,7 +88,7 @@ impl Side {
         Ok(())
     }
 
-    /// Asks for so many connections at once.
+    /// Begins so many connections, and waits until all are established.
     fn connect(&mut self, to: SocketAddr, count: usize) -> Result<(), Error> {
         for _ in 0..count {
             let id = self.channel.create_id(PortSpace::Tcp)?;

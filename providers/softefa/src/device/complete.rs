@@ -74,7 +74,9 @@ impl World {
         } else if ah == UNKNOWN && self.cq_mut(cq).is_some_and(|cq| cq.has_gids) {
             u = from;
         }
-        if self.repeats {
+        // A repeated or forged unsolicited completion looks like another one.
+        let repeats = self.repeats && !is_unsolicited;
+        if repeats {
             // Forged: of another queue pair that had the number.
             let req_id = (received.req_id ^ 0x8000).to_le();
             let common = efa_io_cdesc_common { req_id, ..common };
@@ -82,7 +84,7 @@ impl World {
             self.write(cq, usize::MAX, efa_io_rx_cdesc_ex { base, u });
         }
         self.write(cq, usize::MAX, efa_io_rx_cdesc_ex { base, u });
-        if self.repeats {
+        if repeats {
             self.write(cq, usize::MAX, efa_io_rx_cdesc_ex { base, u });
         }
     }

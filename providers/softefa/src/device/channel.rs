@@ -1,5 +1,6 @@
 //! Completion channels and files of asynchronous events: pipes whose reading end the program has.
 
+use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, IntoRawFd};
@@ -11,12 +12,16 @@ use nix::unistd::pipe2;
 
 /// Bytes of an event: the user handle of a completion queue.
 const EVENT: usize = size_of::<u64>();
+/// Events that the largest pipe holds (`/proc/sys/fs/pipe-max-size`).
+const MOST: usize = (1 << 20) / EVENT;
 
 /// A channel: both ends of its pipe, neither of which waits.
 #[derive(Debug)]
 pub(crate) struct Channel {
     sink: File,
     source: File,
+    /// Completion queues of the last events: of all that are unread, and of some that were read.
+    cqs: VecDeque<u32>,
     /// Device and inode of the pipe, by which a command names it.
     pub(crate) identity: (u64, u64),
 }
@@ -37,26 +42,42 @@ impl Channel {
         let source = source.map_err(|_| Errno::EMFILE)?;
         let sink = File::from(sink);
         let status = sink.metadata().map_err(|_| Errno::EBADF)?;
-        let channel = Self { sink, source, identity: (status.dev(), status.ino()) };
+        let channel =
+            Self { sink, source, cqs: VecDeque::new(), identity: (status.dev(), status.ino()) };
         Ok((theirs.into_raw_fd() as u64, channel))
     }
 
-    /// Reports an event. A program that reads none loses them when the pipe is full.
-    pub(crate) fn report(&mut self, user_handle: u64) {
-        let _ = self.sink.write_all(&user_handle.to_ne_bytes());
+    /// Reports an event of a completion queue. False if the pipe is full: a program that reads none
+    /// gets no more.
+    #[must_use]
+    pub(crate) fn report(&mut self, cq: u32, user_handle: u64) -> bool {
+        let is_written = self.sink.write_all(&user_handle.to_ne_bytes()).is_ok();
+        if is_written {
+            if self.cqs.len() == MOST {
+                self.cqs.pop_front();
+            }
+            self.cqs.push_back(cq);
+        }
+        is_written
     }
 
     /// Takes back the unread events of a completion queue (kernel
     /// `ib_uverbs_release_ucq`). Returns their number.
-    pub(crate) fn retract(&mut self, user_handle: u64) -> u32 {
-        let (mut kept, mut gone, mut event) = (Vec::new(), 0, [0; EVENT]);
+    pub(crate) fn retract(&mut self, cq: u32) -> u32 {
+        let (mut unread, mut event) = (Vec::new(), [0; EVENT]);
         while self.source.read_exact(&mut event).is_ok() {
-            match u64::from_ne_bytes(event) == user_handle {
+            unread.push(u64::from_ne_bytes(event));
+        }
+        let read = self.cqs.len().saturating_sub(unread.len());
+        let cqs = std::mem::take(&mut self.cqs).into_iter().skip(read);
+        let mut gone = 0;
+        for (of, user_handle) in cqs.zip(unread) {
+            match of == cq {
                 true => gone += 1,
-                false => kept.push(u64::from_ne_bytes(event)),
+                // The pipe had room for it.
+                false => _ = self.report(of, user_handle),
             }
         }
-        kept.into_iter().for_each(|event| self.report(event));
         gone
     }
 }
@@ -68,21 +89,24 @@ mod tests {
     fn unread_events_of_a_queue_are_taken_back() {
         let (theirs, mut channel) = Channel::open().unwrap();
         let mut reader = File::open(format!("/proc/self/fd/{theirs}")).unwrap();
-        for event in [1, 2, 1, 3] {
-            channel.report(event);
+        // Queues 1 and 4 have the same user handle.
+        for (cq, user_handle) in [(1, 7), (2, 8), (1, 7), (4, 7), (3, 9)] {
+            assert!(channel.report(cq, user_handle));
         }
         let mut event = [0; EVENT];
         reader.read_exact(&mut event).unwrap();
-        assert_eq!(u64::from_ne_bytes(event), 1);
+        assert_eq!(u64::from_ne_bytes(event), 7);
         assert_eq!((channel.retract(1), channel.retract(1)), (1, 0));
-        for left in [2, 3] {
+        for left in [8, 7, 9] {
             reader.read_exact(&mut event).unwrap();
             assert_eq!(u64::from_ne_bytes(event), left);
         }
         // A full pipe, and a program that has gone, stop no one.
-        (0..1 << 16).for_each(|event| channel.report(event));
+        let reported = (0..1 << 16).filter(|event| channel.report(1, *event)).count();
+        assert!((1..1 << 16).contains(&reported));
         drop(reader);
         nix::unistd::close(theirs as i32).unwrap();
-        channel.report(1);
+        assert!(!channel.report(1, 1));
+        assert_eq!(channel.retract(1) as usize, reported);
     }
 }

@@ -148,8 +148,12 @@ impl World {
             let assumes_arms = board.is_some_and(|board| board.assumes_arms);
             let Some(cq) = self.cq_mut(handle) else { continue };
             let Some((channel, user_handle)) = cq.event(assumes_arms) else { continue };
-            if let Some(channel) = self.channel_mut(channel) {
-                channel.report(user_handle);
+            // A queue whose event finds no room in the pipe stays armed.
+            if let Some(channel) = self.channel_mut(channel)
+                && channel.report(handle, user_handle)
+                && let Some(cq) = self.cq_mut(handle)
+            {
+                (cq.armed, cq.events) = (false, cq.events.wrapping_add(1));
             }
         }
     }
@@ -172,11 +176,7 @@ impl Cq {
         let produced = self.rings.iter().fold(0, |sum: u32, ring| sum.wrapping_add(ring.produced));
         let has_new = produced as u16 != value as u16;
         let channel = self.channel?;
-        if !self.armed || !has_new {
-            return None;
-        }
-        (self.armed, self.events) = (false, self.events.wrapping_add(1));
-        Some((channel, self.user_handle))
+        (self.armed && has_new).then_some((channel, self.user_handle))
     }
 }
 
@@ -184,4 +184,37 @@ fn common(req_id: u16, status: u8, queue: u8, op: u8, qpn: u16) -> efa_io_cdesc_
     let flags = queue << EFA_IO_CDESC_COMMON_Q_TYPE_MASK.trailing_zeros()
         | op << EFA_IO_CDESC_COMMON_OP_TYPE_MASK.trailing_zeros();
     efa_io_cdesc_common { req_id: req_id.to_le(), status, flags, qp_num: qpn.to_le() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::channel::Channel;
+    use super::super::world::{Fabric, Owner};
+    use super::*;
+
+    /// Handles of a channel and its completion queue, and of another queue of the channel.
+    const CHANNEL: u32 = 7;
+    const CQ: u32 = 8;
+    const OTHER: u32 = 9;
+
+    #[test]
+    fn an_event_waits_for_room_in_the_pipe() {
+        let fabric = Fabric::new(1);
+        let mut world = fabric.lock();
+        let (theirs, channel) = Channel::open().unwrap();
+        let owner = Owner { file: 0, board: 0 };
+        world.objects.insert(CHANNEL, (owner, Object::Channel(channel)));
+        world.objects.insert(CQ, (owner, Object::Cq(Cq::sample(Some(CHANNEL)))));
+        while world.channel_mut(CHANNEL).unwrap().report(OTHER, 0) {}
+        world.cq_mut(CQ).unwrap().register.write(0, &ARM.to_le_bytes());
+        world.write(CQ, 0, efa_io_rx_cdesc_ex::default());
+        world.raise_events();
+        let state = |world: &mut World| world.cq_mut(CQ).map(|cq| (cq.armed, cq.events));
+        assert_eq!(state(&mut world), Some((true, 0)));
+        assert!(world.channel_mut(CHANNEL).unwrap().retract(OTHER) > 0);
+        world.raise_events();
+        assert_eq!(state(&mut world), Some((false, 1)));
+        assert_eq!(world.channel_mut(CHANNEL).unwrap().retract(CQ), 1);
+        nix::unistd::close(theirs as i32).unwrap();
+    }
 }

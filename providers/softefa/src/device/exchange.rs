@@ -167,7 +167,7 @@ mod tests {
     use uverbs_softhca::wire::{Address, Fabric, Frame, Route, Wire};
 
     use super::super::area::Area;
-    use super::super::objects::{Cq, Object, Qp, RecvQueue, SendQueue, SubCq};
+    use super::super::objects::{Cq, Object, Qp, RecvQueue, SendQueue};
     use super::super::request::{Content, Request};
     use super::super::world::Owner;
     use super::*;
@@ -189,22 +189,6 @@ mod tests {
 
     fn area() -> Area {
         Area::new("softefa-test", CQE).unwrap()
-    }
-
-    fn cq() -> Cq {
-        Cq {
-            ring: area(),
-            register: area(),
-            entries: 64,
-            entry_size: CQE as u32,
-            has_gids: false,
-            rings: vec![SubCq::default()],
-            channel: None,
-            user_handle: 0,
-            seen: 0,
-            armed: false,
-            events: 0,
-        }
     }
 
     fn qp() -> Qp {
@@ -267,7 +251,7 @@ mod tests {
         };
         let mut world = device.fabric().lock();
         let owner = Owner { file: 0, board: 0 };
-        world.objects.insert(CQ, (owner, Object::Cq(cq())));
+        world.objects.insert(CQ, (owner, Object::Cq(Cq::sample(None))));
         world.objects.insert(QP, (owner, Object::Qp(Box::new(qp()))));
         assert!(world.boards[0].patience >= Duration::from_secs(30));
         world.boards[0].patience = patience;

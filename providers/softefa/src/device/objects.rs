@@ -67,6 +67,26 @@ pub(crate) struct Cq {
     pub(crate) events: u32,
 }
 
+#[cfg(test)]
+impl Cq {
+    /// A queue of 64 entries of 32 bytes.
+    pub(crate) fn sample(channel: Option<u32>) -> Self {
+        Self {
+            ring: Area::new("softefa-test", 64 * 32).unwrap(),
+            register: Area::new("softefa-test", size_of::<u32>()).unwrap(),
+            entries: 64,
+            entry_size: 32,
+            has_gids: false,
+            rings: vec![SubCq::default()],
+            channel,
+            user_handle: 1,
+            seen: 0,
+            armed: false,
+            events: 0,
+        }
+    }
+}
+
 /// A queue pair.
 #[derive(Debug)]
 pub(crate) struct Qp {

@@ -98,12 +98,11 @@ pub(super) fn create_cq(world: &mut World, file: File, call: &mut Call<'_>) -> R
 /// CQ_DESTROY.
 pub(super) fn destroy_cq(world: &mut World, file: File, call: &mut Call<'_>) -> Result<(), Errno> {
     let handle = call.handle(UVERBS_ATTR_DESTROY_CQ_HANDLE)?;
-    let cq = world.cq_mut(handle).map(|cq| (cq.events, cq.channel, cq.user_handle));
+    let cq = world.cq_mut(handle).map(|cq| (cq.events, cq.channel));
     destroy(world, file, call, UVERBS_ATTR_DESTROY_CQ_HANDLE)?;
-    let (mut events, channel, user_handle) = cq.unwrap_or_default();
+    let (mut events, channel) = cq.unwrap_or_default();
     if let Some(channel) = channel.and_then(|channel| world.channel_mut(channel)) {
-        // The handle is the program's choice: another queue may have it.
-        events = events.saturating_sub(channel.retract(user_handle));
+        events = events.saturating_sub(channel.retract(handle));
     }
     let answer = ib_uverbs_destroy_cq_resp { comp_events_reported: events, ..Default::default() };
     call.output(UVERBS_ATTR_DESTROY_CQ_RESP, answer.as_bytes())

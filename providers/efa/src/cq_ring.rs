@@ -3,8 +3,10 @@
 //! # Safety
 //!
 //! An entry whose phase bit is new is the program's until the ring has turned. The device then
-//! writes it again only for a work request that was posted after the entry was taken. The owner
-//! keeps the mapping.
+//! writes it again only for a work request that was posted after the entry was taken, or for an
+//! unsolicited WRITE. Peers may overrun a queue with unsolicited WRITEs: entries then change while
+//! they are read, by volatile loads. Such an entry names a wrong slot at worst, which is taken only
+//! if its work request is in flight. The owner keeps the mapping.
 #![allow(unsafe_code, reason = "reads entries that the device wrote, and marks swept ones")]
 
 use std::sync::Arc;
@@ -73,7 +75,7 @@ impl uverbs_kernel_rings::Arm for Arm {
     }
 }
 
-/// Queue pair of a number.
+/// Queue pair that has a number, as far as completions need it.
 #[derive(Clone, Copy, Debug)]
 struct Owner {
     user_index: u32,
@@ -187,7 +189,8 @@ impl CqRing {
 }
 
 // SAFETY: an entry is given once the device wrote it, which is not again before `publish`: there
-// are fewer work requests outstanding than entries. Only status OK reports success.
+// are fewer work requests outstanding than entries, and a program that accepts unsolicited WRITEs
+// makes the queue as long as its peers' WRITEs need. Only status OK reports success.
 unsafe impl uverbs_kernel_rings::CqRing for CqRing {
     type Entry = EfaCqe;
     type View<'a> = Wc<'a>;

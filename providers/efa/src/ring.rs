@@ -1,10 +1,10 @@
-//! Doorbells, and the copy of work requests to the device.
+//! Doorbell registers.
 //!
 //! # Safety
 //!
 //! An address is in a mapping that its owner keeps. The device may read and write there at any
 //! time, so accesses are volatile, and there are no references.
-#![allow(unsafe_code, reason = "stores to registers and to memory that the device shares")]
+#![allow(unsafe_code, reason = "stores to registers")]
 
 /// A doorbell register of 32 bits.
 #[derive(Clone, Copy, Debug)]

@@ -113,7 +113,8 @@ impl<D: Driver> Rq<D> {
         if is_before(at, self.limit) { Ok(()) } else { Err(PostError::Full) }
     }
 
-    /// Adds a receive. Out of line or not, and the cursor by value, as for sends.
+    /// Adds a receive. Out of line where a doorbell costs far more than a call, and the cursor by
+    /// value, so that it stays in a register.
     ///
     /// # Safety
     ///

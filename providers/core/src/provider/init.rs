@@ -154,7 +154,9 @@ pub struct QpInit {
     pub create_flags: u32,
     /// Receives may complete out of order (mlx5).
     pub out_of_order: bool,
-    /// A WRITE with immediate data completes without consuming a receive (EFA).
+    /// A WRITE with immediate data completes without consuming a receive (EFA). The program makes
+    /// the completion queue as long as its peers' WRITEs need: nothing else keeps them from
+    /// overrunning it.
     pub unsolicited_writes: bool,
     /// A WRITE may have inline data, also if the inline data of a SEND fits shorter work requests
     /// (EFA).

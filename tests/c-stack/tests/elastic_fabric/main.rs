@@ -1,5 +1,6 @@
-//! Debian 13's libefa on a software Elastic Fabric Adapter: work requests in the device's memory,
-//! receives, completions, doorbells and commands, byte for byte beside our provider.
+//! libefa of Debian 13, and where named of Debian 12, on a software Elastic Fabric Adapter: work
+//! requests in the device's memory, receives, completions, doorbells and commands, byte for byte
+//! beside our provider.
 #![allow(unsafe_code, reason = "posts by address, to compare with C's posts")]
 
 mod ours;

@@ -31,7 +31,7 @@ pub(crate) struct Memory {
 impl Memory {
     /// Maps it: memory of the door if queues can be nowhere else.
     pub(crate) fn of(door: &dyn UverbsDoor) -> Self {
-        match door.takes_any_memory() {
+        match door.takes_rings_anywhere() {
             true => Self::new(),
             false => {
                 let pages = door.memory(LEN + PAGE).expect("memory of the door");

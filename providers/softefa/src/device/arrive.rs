@@ -48,7 +48,7 @@ impl World {
         let Some(remote) = parcel.remote else {
             return self.receive(board, pd, parcel, target, received);
         };
-        if self.ah(board, |ah| ah.gid == parcel.from).is_none() {
+        if back.is_none() {
             return Err(Refusal::Failed(EFA_IO_COMP_STATUS_REMOTE_ERROR_UNKNOWN_PEER));
         }
         if parcel.op == EFA_IO_RDMA_READ {

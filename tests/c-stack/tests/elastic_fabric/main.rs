@@ -106,7 +106,9 @@ fn a_c_program_has_srd_as_by_libefa() {
     let Some((stack, program)) = compile("srd") else { return };
     let [theirs, ours] = both(&stack, &program).map(|mut command| c_stack::run(&mut command).ok());
     assert!(theirs.stdout.ends_with("ok\n") && theirs.stdout.lines().count() > 100, "{theirs:?}");
-    for member in ["unsolicited 0 gid 0 1 handle 0", "129 bytes 81 unsolicited 1"] {
+    let members =
+        ["unsolicited 0 gid 0 1 handle 0", "129 bytes 81 unsolicited 1", "done 4 11 vendor 14 "];
+    for member in members {
         assert!(theirs.stdout.contains(member), "{member}: {theirs:?}");
     }
     for (theirs, ours) in theirs.stdout.lines().zip(ours.stdout.lines()) {

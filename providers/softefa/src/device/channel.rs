@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, IntoRawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::fcntl::OFlag;
 use nix::unistd::pipe2;
 
 /// Bytes of an event: the user handle of a completion queue.
@@ -15,11 +15,11 @@ const EVENT: usize = size_of::<u64>();
 /// Events that the largest pipe holds (`/proc/sys/fs/pipe-max-size`).
 const MOST: usize = (1 << 20) / EVENT;
 
-/// A channel: both ends of its pipe, neither of which waits.
+/// A channel: its pipe, opened to write and to read without waiting. It stays until the device's
+/// file is closed, as nothing tells that the program closed its end.
 #[derive(Debug)]
 pub(crate) struct Channel {
-    sink: File,
-    source: File,
+    pipe: File,
     /// Completion queues of the last events: of all that are unread, and of some that were read.
     cqs: VecDeque<u32>,
     /// Device and inode of the pipe, by which a command names it.
@@ -33,17 +33,14 @@ impl Channel {
     ///
     /// `EMFILE`, `ENFILE`, `ENOMEM`, `EBADF`.
     pub(crate) fn open() -> Result<(u64, Self), Errno> {
-        let (theirs, sink) = pipe2(OFlag::O_CLOEXEC)?;
-        fcntl(&sink, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        let (theirs, _) = pipe2(OFlag::O_CLOEXEC)?;
         // Opened again: the flags of the program's end stay.
         let path = format!("/proc/self/fd/{}", theirs.as_raw_fd());
         let flags = OFlag::O_NONBLOCK.bits();
-        let source = OpenOptions::new().read(true).custom_flags(flags).open(path);
-        let source = source.map_err(|_| Errno::EMFILE)?;
-        let sink = File::from(sink);
-        let status = sink.metadata().map_err(|_| Errno::EBADF)?;
-        let channel =
-            Self { sink, source, cqs: VecDeque::new(), identity: (status.dev(), status.ino()) };
+        let pipe = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path);
+        let pipe = pipe.map_err(|_| Errno::EMFILE)?;
+        let status = pipe.metadata().map_err(|_| Errno::EBADF)?;
+        let channel = Self { pipe, cqs: VecDeque::new(), identity: (status.dev(), status.ino()) };
         Ok((theirs.into_raw_fd() as u64, channel))
     }
 
@@ -51,7 +48,7 @@ impl Channel {
     /// gets no more.
     #[must_use]
     pub(crate) fn report(&mut self, cq: u32, user_handle: u64) -> bool {
-        let is_written = self.sink.write_all(&user_handle.to_ne_bytes()).is_ok();
+        let is_written = self.pipe.write_all(&user_handle.to_ne_bytes()).is_ok();
         if is_written {
             if self.cqs.len() == MOST {
                 self.cqs.pop_front();
@@ -65,7 +62,7 @@ impl Channel {
     /// `ib_uverbs_release_ucq`). Returns their number.
     pub(crate) fn retract(&mut self, cq: u32) -> u32 {
         let (mut unread, mut event) = (Vec::new(), [0; EVENT]);
-        while self.source.read_exact(&mut event).is_ok() {
+        while self.pipe.read_exact(&mut event).is_ok() {
             unread.push(u64::from_ne_bytes(event));
         }
         let read = self.cqs.len().saturating_sub(unread.len());

@@ -58,7 +58,9 @@ fn both() -> Result<()> {
 fn server(port: &str) -> Result<()> {
     let own = Lookup::new().passive().ipv4().find(None, Some(port))?;
     let device = uverbs::device_or_softhca()?;
-    println!("server  listens at {}:{port}", address(&device)?);
+    // iWARP's interface has the address, and not the device.
+    let at = device.addresses()?.first().map_or("*".to_owned(), ToString::to_string);
+    println!("server  listens at {at}:{port}");
     serve(EndpointListener::listen_on(EventChannel::of(&device)?, &own[0], &sizes())?)
 }
 

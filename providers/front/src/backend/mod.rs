@@ -5,6 +5,9 @@
 //! objects, its events, and its management datagrams. [`Steering`] is the part for Ethernet frames
 //! and multicast groups. The data path passes neither.
 //!
+//! Methods that have a body are for a software HCA, whose slices, wire and rings of rdmavt run with
+//! the front. Other devices keep these bodies.
+//!
 //! The front serializes all calls of a device. It passes regions of the process's memory that it
 //! has checked, and creates nothing over an object that does not exist.
 
@@ -115,7 +118,9 @@ pub trait Backend: Send + fmt::Debug {
     fn next_event(&mut self) -> Option<HcaEvent>;
 
     /// GID that packets to or from `gid` carry.
-    fn resolve(&self, gid: [u8; 16]) -> [u8; 16];
+    fn resolve(&self, gid: [u8; 16]) -> [u8; 16] {
+        gid
+    }
     /// MAC address of a peer on RoCE.
     ///
     /// # Errors
@@ -123,29 +128,50 @@ pub trait Backend: Send + fmt::Debug {
     /// [`HcaError::Unsupported`] if the device has no address for this GID.
     fn mac(&self, gid: &[u8; 16]) -> Result<[u8; 6], HcaError>;
     /// Takes a management datagram that arrived for queue pair 1.
-    fn next_mad(&mut self) -> Option<Mad>;
+    fn next_mad(&mut self) -> Option<Mad> {
+        None
+    }
     /// Takes the address of a device that has left, after its last datagram.
-    fn next_left(&mut self) -> Option<Address>;
+    fn next_left(&mut self) -> Option<Address> {
+        None
+    }
     /// Sends a management datagram to another port's queue pair 1.
-    fn send_mad(&mut self, src: Address, dst: Address, bytes: &[u8]);
+    fn send_mad(&mut self, src: Address, dst: Address, bytes: &[u8]) {
+        let _ = (src, dst, bytes);
+    }
     /// Hands all management datagrams to the wire.
-    fn flush_mads(&mut self);
+    fn flush_mads(&mut self) {}
 
     /// Tells whose thread runs the next slices: a polling program's, or the device's.
-    fn set_helped(&mut self, helps: bool);
+    fn set_helped(&mut self, helps: bool) {
+        let _ = helps;
+    }
 
     /// Runs one slice of the device's work. True if there was some.
-    fn step(&mut self, now: Duration) -> bool;
+    fn step(&mut self, now: Duration) -> bool {
+        let _ = now;
+        false
+    }
     /// True if work may come without notice.
-    fn needs_looks(&self) -> bool;
+    fn needs_looks(&self) -> bool {
+        false
+    }
     /// Time of the next timer.
-    fn next_deadline(&self) -> Option<Duration>;
+    fn next_deadline(&self) -> Option<Duration> {
+        None
+    }
     /// Leaves the wire, when the device is removed.
-    fn leave(&mut self);
+    fn leave(&mut self) {}
 
     /// CQEs written to a CQ, modulo 2^32; 0 of an unknown one. For rings of rdmavt.
-    fn produced(&self, cqn: Cqn) -> u32;
+    fn produced(&self, cqn: Cqn) -> u32 {
+        let _ = cqn;
+        0
+    }
     /// True if a send may use `len` bytes at `addr` under `key`: read them, or write an answer to
     /// them. For rings of rdmavt.
-    fn may_send(&self, qpn: Qpn, key: Key, range: (u64, u64), writes: bool) -> bool;
+    fn may_send(&self, qpn: Qpn, key: Key, range: (u64, u64), writes: bool) -> bool {
+        let _ = (qpn, key, range, writes);
+        false
+    }
 }

@@ -1,15 +1,13 @@
 //! A device that creates nothing but keys: every call returns the error that the test chose.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use uverbs_front::backend::address::Address;
+use uverbs_front::backend::Backend;
 use uverbs_front::backend::context::*;
 use uverbs_front::backend::error::{HcaError, HcaEvent};
 use uverbs_front::backend::number::{Cqn, Key, Qpn, Srqn, UarNumber};
 use uverbs_front::backend::region::Region;
 use uverbs_front::backend::steering::*;
-use uverbs_front::backend::{Backend, Mad};
 
 /// Messages between test and device.
 #[derive(Debug)]
@@ -112,36 +110,8 @@ impl Backend for Stub {
     fn next_event(&mut self) -> Option<HcaEvent> {
         self.0.lock().unwrap().event.take()
     }
-    fn resolve(&self, gid: [u8; 16]) -> [u8; 16] {
-        gid
-    }
     fn mac(&self, _: &[u8; 16]) -> Result<[u8; 6], HcaError> {
         self.refused()
-    }
-    fn next_mad(&mut self) -> Option<Mad> {
-        None
-    }
-    fn next_left(&mut self) -> Option<Address> {
-        None
-    }
-    fn send_mad(&mut self, _: Address, _: Address, _: &[u8]) {}
-    fn flush_mads(&mut self) {}
-    fn set_helped(&mut self, _: bool) {}
-    fn step(&mut self, _: Duration) -> bool {
-        false
-    }
-    fn needs_looks(&self) -> bool {
-        false
-    }
-    fn next_deadline(&self) -> Option<Duration> {
-        None
-    }
-    fn leave(&mut self) {}
-    fn produced(&self, _: Cqn) -> u32 {
-        0
-    }
-    fn may_send(&self, _: Qpn, _: Key, _: (u64, u64), _: bool) -> bool {
-        false
     }
 }
 

@@ -40,7 +40,7 @@ use self::srq::Srq;
 use crate::area::Lent;
 use crate::error::Error;
 use crate::function::Function;
-use uverbs_front::backend::address::Address;
+use uverbs_front::backend::Backend;
 use uverbs_front::backend::context::{
     CqContext, DctContext, MkeyContext, Moderation, QpAttrs, QpContext, QpState, QpTransition,
     SrqContext,
@@ -49,7 +49,6 @@ use uverbs_front::backend::error::{HcaError, HcaEvent, Noun};
 use uverbs_front::backend::number::{Cqn, Key, Qpn, Srqn, UarNumber};
 use uverbs_front::backend::region::Region;
 use uverbs_front::backend::steering::Steering;
-use uverbs_front::backend::{Backend, Mad};
 
 pub(crate) use self::config::{config, host};
 
@@ -271,50 +270,14 @@ impl Backend for Firmware {
         self.take_event()
     }
 
-    fn resolve(&self, gid: [u8; 16]) -> [u8; 16] {
-        gid
-    }
-
     fn mac(&self, gid: &[u8; 16]) -> Result<[u8; 6], HcaError> {
         let other = unsupported("a RoCE peer by another than a link-local or multicast GID");
         roce::mac_of(gid).or_else(|| roce::multicast_mac(gid)).ok_or(other)
     }
 
-    fn next_mad(&mut self) -> Option<Mad> {
-        None
-    }
-
-    fn next_left(&mut self) -> Option<Address> {
-        None
-    }
-
-    fn send_mad(&mut self, _: Address, _: Address, _: &[u8]) {}
-
-    fn flush_mads(&mut self) {}
-
-    fn set_helped(&mut self, _: bool) {}
-
     fn step(&mut self, _: Duration) -> bool {
         // Its failure shows in the next command, or the next look at the health.
         let _ = self.function.device().transport().flush();
-        false
-    }
-
-    fn needs_looks(&self) -> bool {
-        false
-    }
-
-    fn next_deadline(&self) -> Option<Duration> {
-        None
-    }
-
-    fn leave(&mut self) {}
-
-    fn produced(&self, _: Cqn) -> u32 {
-        0
-    }
-
-    fn may_send(&self, _: Qpn, _: Key, _: (u64, u64), _: bool) -> bool {
         false
     }
 }

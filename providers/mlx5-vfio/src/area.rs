@@ -57,10 +57,8 @@ impl Dma {
         let mut state = self.state();
         let taken = state.taken.take(self.transport.iova_ranges(), len as u64 + UNIT)?;
         let iova = taken + address % UNIT;
-        if let Err(error) = self.transport.map(iova, &memory) {
-            state.taken.give_back(taken);
-            return Err(error);
-        }
+        let mapped = self.transport.map(iova, &memory);
+        mapped.inspect_err(|_| state.taken.give_back(taken))?;
         state.areas.insert(address, Area { taken, iova, memory });
         drop(state);
         // Its state is behind a lock, whole at each end of a call.

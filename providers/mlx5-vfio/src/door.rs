@@ -203,9 +203,7 @@ impl Hca {
         let process = Process::current();
         Ok(Self { shared: Arc::new(Shared { core, dma, record, process, life: Arc::default() }) })
     }
-}
 
-impl Hca {
     /// Opens the function `vfio-user:PATH` as a device; `None` for other names, except that
     /// `vfio:ADDRESS` is refused, as in [`Hca::new`]. A function that is open in this process is
     /// not opened again.

@@ -122,10 +122,11 @@ fn serve(device: &Device, eq: &mut EventQueue, signals: &Epoll) -> Result<(), Er
             return Ok(());
         }
         let interrupted = signaled[..count].iter().any(|event| event.data() == INTERRUPT);
+        let looks = due <= Instant::now();
         // A lost interrupt delays an event until the next look at the health.
-        eq.pump(device, interrupted || due <= Instant::now())?;
+        eq.pump(device, interrupted || looks)?;
         nap = device.tick().and_then(|tick| tick.tick()).unwrap_or(Duration::MAX);
-        if due <= Instant::now() {
+        if looks {
             pulse.feel(registers::health(device.transport())?)?;
             due = Instant::now() + period;
         }

@@ -15,11 +15,8 @@ use uverbs_core::memory::process::Process;
 use uverbs_core::thread;
 
 use super::message::{Header, flag};
-use super::reader::Line;
+use super::reader::{Line, SHORTEST};
 use crate::error::Error;
-
-/// Minimum timeout of a socket, for which zero means forever.
-const SHORTEST: Duration = Duration::from_millis(1);
 
 /// A connection.
 #[derive(Debug)]
@@ -86,8 +83,7 @@ impl Channel {
         body: &[u8],
     ) -> Result<(), Error> {
         self.id = self.id.wrapping_add(1);
-        let size = (size_of::<Header>() + body.len()) as u32;
-        let header = Header { id: self.id, command, size, flags: flag::NO_REPLY, error: 0 };
+        let header = Header::new(self.id, command, flag::NO_REPLY, body);
         let sent = self.line.send((&header, body, &[]), Instant::now() + self.line.limit);
         sent.map_err(|failure| self.line.end(what, failure))
     }

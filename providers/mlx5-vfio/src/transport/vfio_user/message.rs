@@ -55,6 +55,13 @@ message! {
     Header { id: u16, command: u16, size: u32, flags: u32, error: u32, }
 }
 
+impl Header {
+    /// Header of a message with this body.
+    pub(super) fn new(id: u16, command: u16, flags: u32, body: &[u8]) -> Self {
+        Self { id, command, size: (size_of::<Self>() + body.len()) as u32, flags, error: 0 }
+    }
+}
+
 message! {
     /// VERSION; JSON text follows, which may be absent.
     Version { major: u16, minor: u16, }

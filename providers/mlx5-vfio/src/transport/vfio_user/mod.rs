@@ -111,9 +111,7 @@ impl VfioUser {
     fn try_unsent(&self, unsent: &mut VecDeque<(u64, u64)>) -> Result<(), Error> {
         while let Some((offset, value)) = unsent.front() {
             let body = written(BAR0_INDEX, *offset, &value.to_be_bytes());
-            let size = (size_of::<Header>() + body.len()) as u32;
-            let (command, flags) = (command::REGION_WRITE, flag::NO_REPLY);
-            let header = Header { id: 0, command, size, flags, error: 0 };
+            let header = Header::new(0, command::REGION_WRITE, flag::NO_REPLY, &body);
             let sent = self.line.try_send(&header, &body);
             if !sent.map_err(|failure| self.line.end("REGION_WRITE", failure))? {
                 break;
@@ -161,7 +159,7 @@ impl VfioUser {
 }
 
 impl Transport for VfioUser {
-    // So does softhca's server.
+    // True of softhca's server.
     fn coalesces(&self) -> bool {
         true
     }

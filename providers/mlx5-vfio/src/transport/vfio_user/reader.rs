@@ -19,7 +19,7 @@ use crate::error::Error;
 const MAX_BODY: usize = 4096;
 const MAX_COMMAND: usize = size_of::<Transfer>() + MAX_TRANSFER as usize;
 /// Minimum timeout of a socket, for which zero means forever.
-const SHORTEST: Duration = Duration::from_millis(1);
+pub(super) const SHORTEST: Duration = Duration::from_millis(1);
 
 /// Failure after which the connection can't be used.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ impl Line {
     }
 
     /// Notes a failure in which the server closed the connection.
-    pub(super) fn note(&self, failure: &Failure) {
+    fn note(&self, failure: &Failure) {
         if let Failure::System(error) = failure {
             use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
             let left = matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof);
@@ -125,8 +125,7 @@ impl Line {
     ) -> Result<Result<Vec<u8>, Errno>, Failure> {
         let until = Instant::now() + self.limit;
         self.inbox().expected = Some((id, number));
-        let size = (size_of::<Header>() + body.len()) as u32;
-        let header = Header { id, command: number, size, flags: 0, error: 0 };
+        let header = Header::new(id, number, flag::COMMAND, body);
         self.send((&header, body, fds), until)?;
         let mut inbox = self.inbox();
         loop {
@@ -252,8 +251,7 @@ impl Line {
             Ok(body) => (flag::REPLY, 0, body),
             Err(errno) => (flag::REPLY | flag::ERROR, errno.raw().cast_unsigned(), Vec::new()),
         };
-        let size = (size_of::<Header>() + body.len()) as u32;
-        let reply = Header { size, flags, error, ..*header };
+        let reply = Header { error, ..Header::new(header.id, header.command, flags, &body) };
         self.send((&reply, &body, &[]), Instant::now() + self.limit)
     }
 

@@ -63,14 +63,23 @@ impl Mapping {
     }
 }
 
+fn invalid(what: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, what)
+}
+
+/// Bytes of a range of guest addresses, which is neither empty nor beyond the end.
+fn range_len(iova: u64, len: u64) -> io::Result<usize> {
+    let size = usize::try_from(len).ok().filter(|size| *size != 0);
+    let size = size.ok_or(invalid("an empty range"))?;
+    iova.checked_add(len).ok_or(invalid("a range beyond the end"))?;
+    Ok(size)
+}
+
 impl GuestMemory {
     /// Maps `len` bytes of `file` from `offset` at guest address `iova`, and replaces earlier
     /// mappings there. On an error nothing changes.
     pub(super) fn map(&self, iova: u64, len: u64, file: impl AsFd, offset: u64) -> io::Result<()> {
-        let invalid = |what| io::Error::new(io::ErrorKind::InvalidInput, what);
-        let size = usize::try_from(len).ok().filter(|size| *size != 0);
-        let size = size.ok_or(invalid("an empty range"))?;
-        iova.checked_add(len).ok_or(invalid("a range beyond the end"))?;
+        let size = range_len(iova, len)?;
         // Checked before the length. A file without seals (on a file system) makes fcntl fail.
         let seals = SealFlag::from_bits_retain(fcntl(&file, FcntlArg::F_GET_SEALS)?);
         if !seals.contains(SealFlag::F_SEAL_SHRINK) {
@@ -92,11 +101,7 @@ impl GuestMemory {
 
     /// Maps `len` bytes that the client serves at guest address `iova`, as [`GuestMemory::map`].
     pub(super) fn map_served(&self, iova: u64, len: u64) -> io::Result<()> {
-        let invalid = |what| io::Error::new(io::ErrorKind::InvalidInput, what);
-        if len == 0 {
-            return Err(invalid("an empty range"));
-        }
-        iova.checked_add(len).ok_or(invalid("a range beyond the end"))?;
+        range_len(iova, len)?;
         self.insert(Mapping { iova, len, start: 0, map: None })
     }
 

@@ -30,7 +30,7 @@ const SEGMENT: usize = 4096;
 /// Pause of the device's thread while there is no work.
 const NAP: Duration = Duration::from_micros(200);
 
-/// Limit of an answer: READs that wait for others at a busy device come within it.
+/// Longest silence of a device, during which READs may wait for others there.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Number of the next device of this process, from which its GID is derived.

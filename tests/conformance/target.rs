@@ -57,11 +57,7 @@ impl Target {
 
     /// A software HCA that works when it is stepped only.
     pub(crate) fn soft(link: Link) -> Self {
-        let port = match link {
-            Link::Ethernet => LinkLayer::Ethernet,
-            Link::InfiniBand => LinkLayer::InfiniBand,
-        };
-        let hca = SoftHca::builder().stepped().link(port).build().expect("a software HCA");
+        let hca = SoftHca::builder().stepped().link(layer(link)).build().expect("a software HCA");
         Self {
             source: Arc::new(hca.clone()),
             facts: Facts { driver: Driver::Mlx5, kernel: SOFT_KERNEL, link, in_process: true },
@@ -92,12 +88,8 @@ impl Target {
 
     /// A function without a kernel driver, whose server is a thread of this process.
     fn function(link: Link) -> Result<Self, String> {
-        let port = match link {
-            Link::Ethernet => LinkLayer::Ethernet,
-            Link::InfiniBand => LinkLayer::InfiniBand,
-        };
         let says = |error: &dyn std::fmt::Display| format!("a function: {error}");
-        let options = PciOptions { link: port, ..PciOptions::default() };
+        let options = PciOptions { link: layer(link), ..PciOptions::default() };
         let mut server = Server::new(&options).map_err(|error| says(&error))?;
         let folder = tempfile::tempdir().map_err(|error| says(&error))?;
         let path = folder.path().join("hca");
@@ -138,6 +130,13 @@ impl Target {
     /// `RDMA_DRIVER_*`.
     pub(crate) fn driver_id(&self) -> u32 {
         self.source.record().driver_id
+    }
+}
+
+fn layer(link: Link) -> LinkLayer {
+    match link {
+        Link::Ethernet => LinkLayer::Ethernet,
+        Link::InfiniBand => LinkLayer::InfiniBand,
     }
 }
 

@@ -61,6 +61,10 @@ static void make_list(int count)
 		list[i] = (struct ibv_send_wr){ .wr_id = i, .next = i + 1 < count ? &list[i + 1] : NULL, .sg_list = &sges[i],
 			.num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED };
 	}
+}
+
+static void post_receives(int count)
+{
 	for (int i = 0; i < count; i++) {
 		struct ibv_sge to = { .addr = (uintptr_t)&memory[MOST + i], .length = 4, .lkey = mr->lkey };
 		struct ibv_recv_wr wr = { .wr_id = i, .sg_list = &to, .num_sge = 1 }, *bad;
@@ -95,6 +99,7 @@ static void bad_key(int count, int at)
 	struct ibv_send_wr *bad = NULL;
 
 	make_list(count);
+	post_receives(count);
 	sges[at].lkey ^= 0xff00;
 	check("a bad key", ibv_post_send(qp, list, &bad), EINVAL);
 	check("bad_wr", bad - list, at);
@@ -108,7 +113,8 @@ static void bad_key(int count, int at)
 	completed(at, count);
 }
 
-/* A list of more work requests than the queue has room for: those that fit are posted. */
+/* A list of more work requests than the queue has room for: those that fit are posted. None completes before its
+ * receive is there, so none makes room meanwhile. */
 static void full(void)
 {
 	struct ibv_send_wr *bad = NULL, more = { .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED };
@@ -117,6 +123,7 @@ static void full(void)
 	list[MOST - 1].next = &more;
 	check("a full queue", ibv_post_send(qp, list, &bad), ENOMEM);
 	check("bad_wr of the full queue", bad == &more, 1);
+	post_receives(MOST);
 	completed(0, MOST);
 }
 

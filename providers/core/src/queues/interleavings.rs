@@ -47,6 +47,43 @@ fn slots_go_there_and_back() {
     });
 }
 
+/// A table in turns: completions come in any order, and a post takes the slot that came free first.
+#[test]
+fn slots_in_turns_go_there_and_back() {
+    const POSTS: u32 = 3;
+    loom::model(|| {
+        let table = Arc::new(SlotTable::new(2).in_turns());
+        let other = Arc::clone(&table);
+        let poster = thread::spawn(move || {
+            for at in 0..POSTS {
+                while at.wrapping_sub(other.retired()) >= other.units() {
+                    thread::yield_now();
+                }
+                // SAFETY: the only poster, into a slot that came free.
+                unsafe { other.slots().put(other.place(at), u64::from(at) + 7, at + 1) };
+                // SAFETY: the slot was just written.
+                unsafe { other.publish_from(at, at + 1) };
+            }
+        });
+        let mut seen = Vec::new();
+        while seen.len() < POSTS as usize {
+            // The second slot first, so that completions overtake.
+            for slot in [1, 0] {
+                // SAFETY: the only poller; an outstanding slot counts as completed in this test.
+                if let Some(taken) = unsafe { table.take_turn(slot) } {
+                    seen.push((taken.wr_id, taken.position.end()));
+                    // SAFETY: the poller took one slot more.
+                    unsafe { table.retire(table.tail() + 1) };
+                }
+            }
+            thread::yield_now();
+        }
+        poster.join().unwrap();
+        seen.sort_unstable();
+        assert_eq!(seen, [(7, 1), (8, 2), (9, 3)]);
+    });
+}
+
 /// Posts at `head` once there is room, and returns the new head.
 fn post(shared: &SrqShared, head: u32, id: u64) -> u32 {
     let next = loop {

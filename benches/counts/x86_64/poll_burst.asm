@@ -7,7 +7,7 @@
     push rbx
     sub rsp,0x68
     mov rbx,rdi
-    mov rax,[rdi+0x80]
+    mov rax,[rdi+0x90]
     mov eax,[rax+0xAC]
     mov ebp,0x10
     cmp eax,0xF
@@ -31,14 +31,15 @@
     shr eax,8
     cmp eax,[rbx+0x20]
     je .4
-    mov rcx,[rbx+0x60]
     mov edx,eax
     bswap edx
     shr edx,8
+    mov rcx,[rbx+0x58]
+    sub edx,[rbx+0x60]
     cmp rcx,rdx
     jbe .10
-    mov rsi,[rbx+0x58]
-    shl edx,5
+    mov rsi,[rbx+0x50]
+    shl rdx,5
     mov rdx,[rsi+rdx]
     test rdx,rdx
     je .10
@@ -46,7 +47,7 @@
     mov [rbx+0x20],eax
     mov [rbx+0x28],rdx
     cmp rcx,0x101
-    jae .25
+    jae .26
 .4:
     movzx r14d,r14b
     shr r14d,4
@@ -69,7 +70,7 @@
     test ecx,ecx
     jne .11
     xor edi,edi
-    mov r15,[rsp+0x30]
+    mov r8,[rsp+0x30]
     jmp .13
 .5:
     test ebp,ebp
@@ -115,7 +116,7 @@
     mov rcx,[r15+0x18]
     shl rax,4
     mov rdi,[rcx+rax]
-    mov rdx,[rcx+rax+8]
+    mov r8,[rcx+rax+8]
     mov qword [rcx+rax],0
     jmp .21
 .9:
@@ -126,8 +127,8 @@
     cmp byte [rsp+0x38],0
     je .10
     mov rdi,[rsp+0x40]
-    mov r15,[rsp+0x48]
-    mov rsi,[rsp+0x50]
+    mov r8,[rsp+0x48]
+    mov r15,[rsp+0x50]
     test rdi,rdi
     jne .14
     jmp .16
@@ -140,23 +141,23 @@
     mov r13,[rsp+0x40]
     mov r14,[rsp+0x48]
     mov rdi,[rsp+0x50]
-    mov r15,[rsp+0x58]
-    mov rsi,[rsp+0x60]
+    mov r8,[rsp+0x58]
+    mov r15,[rsp+0x60]
     jmp .17
 .11:
     cmp ecx,1
-    jne .27
+    jne .28
 .12:
     mov rcx,[r15+0x98]
     shl rax,4
     mov rdi,[rcx+rax]
-    mov r15,[rcx+rax+8]
+    mov r8,[rcx+rax+8]
     mov qword [rcx+rax],0
 .13:
     inc r12d
     mov [rsi],r12
-    mov [rsp+0x30],r15
-    mov rsi,[rsp+8]
+    mov [rsp+0x30],r8
+    mov r15,[rsp+8]
     test rdi,rdi
     je .16
 .14:
@@ -166,12 +167,12 @@
     mov eax,[r13+0x2C]
     bswap eax
     cmp eax,[rdi+0x1C]
-    ja .26
+    ja .25
 .15:
     mov rcx,0xFFFFFFFF00000000
-    and r15,rcx
+    and r8,rcx
     mov eax,eax
-    or r15,rax
+    or r8,rax
 .16:
     inc dword [rbx+0x10]
     mov eax,[rbx+0x18]
@@ -185,7 +186,7 @@
 .17:
     dec ebp
     mov rdx,[rsp+0x10]
-    add [rdx],rsi
+    add [rdx],r15
     inc qword [rsp+0x18]
     movzx eax,r14b
     lea ecx,[rax-1]
@@ -202,13 +203,13 @@
     test eax,eax
     je .23
     test r14b,r14b
-    jns .28
+    jns .27
     movzx eax,byte [r13+0x29]
     mov rdx,[rsp+0x10]
     jmp .18
 .20:
     xor edi,edi
-    mov rdx,[rsp+0x28]
+    mov r8,[rsp+0x28]
 .21:
     mov [r15],r12
     inc dword [rbx+0x10]
@@ -226,33 +227,45 @@
     mov rax,[rsp+0x10]
     mov rcx,[rsp+8]
     add [rax],rcx
-    mov [rsp+0x28],rdx
-    mov r15,rdx
+    mov [rsp+0x28],r8
 .23:
     mov eax,[r13+0x38]
     test rdi,rdi
     je .2
 .24:
     add rdi,0x10
-    mov rsi,r15
+    mov rsi,r8
     call qword [rel uverbs_core::memory::registered::give_back]
     jmp .2
 .25:
-    mov rdi,rbx
-    call qword [rel uverbs_mlx5::cq::Cq::look_ahead]
-    jmp .4
-.26:
-    mov [rsp+8],rsi
     mov r12,rdi
     add rdi,0x10
     mov [rsp+0x20],rdi
-    mov rsi,r15
+    mov [rsp+8],r8
+    mov rsi,r8
     mov edx,eax
     call qword [rel uverbs_core::memory::registered::Registered::spread]
     mov rdi,r12
-    mov rsi,[rsp+8]
+    mov r8,[rsp+8]
     jmp .15
+.26:
+    mov rdi,rbx
+    call qword [rel uverbs_mlx5::cq::Cq::look_ahead]
+    jmp .4
 .27:
+    mov r12,r8
+    mov r15,rdi
+    mov rdi,r13
+    mov rsi,r14
+    call qword [rel uverbs_mlx5::cqe::Cqe::failure]
+    mov rsi,[rsp+0x10]
+    inc qword [rsi+0x10]
+    mov rdi,r15
+    mov r8,r12
+    test rdi,rdi
+    jne .24
+    jmp .2
+.28:
     mov rdi,rsi
     mov esi,r12d
     call qword [rel uverbs_core::queues::slots::SlotTable::pass_over]
@@ -260,17 +273,6 @@
     and eax,r12d
     lea rsi,[r15+0x80]
     jmp .12
-.28:
-    mov r12,rdi
-    mov rdi,r13
-    mov rsi,r14
-    call qword [rel uverbs_mlx5::cqe::Cqe::failure]
-    mov rsi,[rsp+0x10]
-    inc qword [rsi+0x10]
-    mov rdi,r12
-    test rdi,rdi
-    jne .24
-    jmp .2
 .29:
     mov rdi,r15
     mov esi,r14d
@@ -306,15 +308,16 @@
     mov ebp,eax
     jmp .1
     mov r14,rax
-    test r12,r12
+    test r15,r15
     je .34
-    mov rdi,r12
+    mov rdi,r15
     add rdi,0x10
+    mov rsi,r12
     jmp .33
     mov r14,rax
     mov rdi,[rsp+0x20]
+    mov rsi,[rsp+8]
 .33:
-    mov rsi,r15
     call qword [rel uverbs_core::memory::registered::give_back]
     jmp .34
     mov r14,rax

@@ -11,6 +11,7 @@
 use std::sync::Arc;
 
 use crate::objects::cq::Roles;
+use crate::queues::by_index::ByIndex;
 use crate::queues::shared::QpShared;
 use crate::queues::slots::{SlotTable, Taken};
 use crate::queues::srq::SrqShared;
@@ -84,7 +85,7 @@ pub enum Ended {
 /// Queue pairs and shared receive queues that complete to one completion queue, by user index.
 #[derive(Debug, Default)]
 pub struct Known {
-    table: Vec<Option<Owner>>,
+    table: ByIndex<Owner>,
 }
 
 impl Known {
@@ -95,55 +96,47 @@ impl Known {
         if roles.recv
             && let Some((srq, index)) = shared_of(&shared)
         {
-            let place = self.place(index);
-            if let Owner::Srq(_, users) = place.get_or_insert_with(|| Owner::Srq(srq.clone(), 0)) {
+            let owner = self.table.get_or_insert_with(index, || Owner::Srq(srq.clone(), 0));
+            if let Owner::Srq(_, users) = owner {
                 *users += 1;
             }
         }
         let index = shared.user_index.value();
         let done = [&shared.send, &shared.recv].map(Done::new);
-        self.place(index).get_or_insert(Owner::Qp(shared, roles, done));
+        self.table.get_or_insert_with(index, || Owner::Qp(shared, roles, done));
     }
 
     /// Removes a destroyed queue pair, whose completions were dropped before.
     pub fn detach(&mut self, shared: &Arc<QpShared>) {
-        let place = self.place(shared.user_index.value());
-        let Some(Owner::Qp(there, roles, _)) = place else { return };
+        let index = shared.user_index.value();
+        let Some(Owner::Qp(there, roles, _)) = self.table.get(index) else { return };
         if !Arc::ptr_eq(there, shared) {
             return;
         }
         let took = roles.recv;
-        *place = None;
-        if took && let Some((_, index)) = shared_of(shared) {
-            let place = self.place(index);
-            if let Some(Owner::Srq(_, users)) = place {
-                *users -= 1;
-                if *users == 0 {
-                    *place = None;
-                }
+        drop(self.table.remove(index));
+        if took
+            && let Some((_, index)) = shared_of(shared)
+            && let Some(Owner::Srq(_, users)) = self.table.get_mut(index)
+        {
+            *users -= 1;
+            if *users == 0 {
+                drop(self.table.remove(index));
             }
         }
-    }
-
-    fn place(&mut self, user_index: u32) -> &mut Option<Owner> {
-        let index = user_index as usize;
-        if self.table.len() <= index {
-            self.table.resize_with(index + 1, || None);
-        }
-        &mut self.table[index]
     }
 
     /// True if a queue has this index.
     #[inline]
     #[must_use]
     pub fn has(&self, user_index: u32) -> bool {
-        self.table.get(user_index as usize).is_some_and(Option::is_some)
+        self.table.get(user_index).is_some()
     }
 
     /// Queue pair with a user index.
     #[must_use]
     pub fn queue_pair(&self, user_index: u32) -> Option<&QpShared> {
-        match self.table.get(user_index as usize)?.as_ref()? {
+        match self.table.get(user_index)? {
             Owner::Qp(shared, ..) => Some(shared),
             Owner::Srq(..) => None,
         }
@@ -152,7 +145,7 @@ impl Known {
     /// Number of queue pairs and shared receive queues.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.table.iter().flatten().count()
+        self.table.len()
     }
 
     /// True if no queue completes here.
@@ -165,7 +158,7 @@ impl Known {
     /// and the queue pair's number, which tells its receives from other queue pairs'.
     #[must_use]
     pub fn shared_receives(&self, user_index: u32) -> Option<(u32, u32)> {
-        let Some(Owner::Qp(shared, ..)) = self.table.get(user_index as usize)?.as_ref() else {
+        let Owner::Qp(shared, ..) = self.table.get(user_index)? else {
             return None;
         };
         Some((shared_of(shared)?.1, shared.qpn))
@@ -179,7 +172,7 @@ impl Known {
     /// flight. `ended` returns its result.
     #[inline(always)]
     pub unsafe fn take(&self, token: Token, ended: impl FnOnce() -> Ended) -> Option<Taken> {
-        let (shared, roles) = match self.table.get(token.user_index as usize)?.as_ref()? {
+        let (shared, roles) = match self.table.get(token.user_index)? {
             Owner::Qp(shared, roles, _) => (shared, roles),
             // SAFETY: the contract of `take` is the contract of `take_shared`.
             Owner::Srq(srq, _) => return unsafe { take_shared(srq, token, ended()) },
@@ -224,7 +217,7 @@ impl Known {
     /// The contract of [`take`](Self::take).
     #[inline(always)]
     pub unsafe fn take_out_of_order(&mut self, token: Token, ended: Ended) -> Option<Taken> {
-        let owner = self.table.get_mut(token.user_index as usize)?.as_mut()?;
+        let owner = self.table.get_mut(token.user_index)?;
         let Owner::Qp(shared, roles, [sends, receives]) = owner else { return None };
         let (slots, done, is_ours) = match token.queue {
             Queue::Send => (&shared.send, sends, roles.send),

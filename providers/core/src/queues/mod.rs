@@ -1,5 +1,6 @@
 //! State that the poster and the poller share: work requests, completions, and the slots between.
 
+pub mod by_index;
 pub mod completion;
 pub(crate) mod inbox;
 #[cfg(all(test, uverbs_loom))]

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use uverbs_core::objects::cq::Message;
 use uverbs_core::provider::CqOps;
+use uverbs_core::queues::by_index::ByIndex;
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slot::Slots;
 use uverbs_core::queues::srq::SrqShared;
@@ -46,7 +47,7 @@ pub(super) struct Special {
     /// CQEs.
     pub(super) all: bool,
     /// By user index.
-    table: Vec<Option<Care>>,
+    table: ByIndex<Care>,
 }
 
 impl Special {
@@ -56,33 +57,29 @@ impl Special {
     }
 
     fn attach(&mut self, shared: Arc<QpShared>) {
-        let index = shared.user_index.value() as usize;
-        if self.table.len() <= index {
-            self.table.resize_with(index + 1, || None);
-        }
+        let index = shared.user_index.value();
         let special = shared.special.as_deref();
         let rings = special.and_then(|special| special.downcast_ref());
         let rings = rings.map_or(std::ptr::null(), std::ptr::from_ref);
         let tags = special.and_then(|special| special.downcast_ref::<Arc<TagTable>>()).cloned();
         // An existing entry stays, as in the first table.
-        self.table[index].get_or_insert(Care { shared, rings, tags });
+        self.table.get_or_insert_with(index, || Care { shared, rings, tags });
     }
 
     fn detach(&mut self, shared: &Arc<QpShared>) {
-        if let Some(place) = self.table.get_mut(shared.user_index.value() as usize)
-            && place.as_ref().is_some_and(|there| Arc::ptr_eq(&there.shared, shared))
-        {
-            *place = None;
+        let index = shared.user_index.value();
+        if self.table.get(index).is_some_and(|there| Arc::ptr_eq(&there.shared, shared)) {
+            drop(self.table.remove(index));
         }
     }
 
     fn find(&self, uidx: u32) -> Option<&Arc<QpShared>> {
-        self.table.get(uidx as usize)?.as_ref().map(|care| &care.shared)
+        self.table.get(uidx).map(|care| &care.shared)
     }
 
     /// The tag list that this queue pair changes, if any.
     pub(super) fn tags_commanded_by(&self, commands: *const QpShared) -> Option<&TagTable> {
-        let lists = self.table.iter().flatten().filter_map(|care| care.tags.as_deref());
+        let lists = self.table.iter().filter_map(|(_, care)| care.tags.as_deref());
         let mut of_it = lists.filter(|tags| {
             tags.commands().is_some_and(|shared| std::ptr::eq(Arc::as_ptr(shared), commands))
         });
@@ -91,7 +88,7 @@ impl Special {
 
     /// WQE rings of a queue pair.
     fn rings(&self, uidx: u32) -> Option<&WorkRings> {
-        let care = self.table.get(uidx as usize)?.as_ref()?;
+        let care = self.table.get(uidx)?;
         // SAFETY: null, or in a box of `shared`, which is not changed while it is in the table.
         unsafe { care.rings.as_ref() }
     }
@@ -100,7 +97,7 @@ impl Special {
 impl Cq {
     /// The queue pair with this user index.
     pub(super) fn shared_of(&self, uidx: u32) -> Option<&Arc<QpShared>> {
-        let plain = self.table.get(uidx as usize).and_then(Option::as_ref);
+        let plain = self.table.get(uidx);
         plain.map(|known| &known.shared).or_else(|| self.special.as_ref()?.find(uidx))
     }
 
@@ -115,7 +112,7 @@ impl Cq {
 
     /// Tag list and receives of the queue that a CQE names, if that queue matches tags.
     pub(super) fn tags_of(&self, entry: OwnedCqe) -> Option<(&TagTable, &SrqShared)> {
-        let care = self.special.as_ref()?.table.get(entry.uidx() as usize)?.as_ref()?;
+        let care = self.special.as_ref()?.table.get(entry.uidx())?;
         care.tags.as_deref().zip(care.shared.srq.as_deref())
     }
 
@@ -124,10 +121,11 @@ impl Cq {
         self.special.as_ref()?.rings(entry.uidx())
     }
 
-    /// Range of user indexes up to the highest one in use.
-    pub(super) fn user_indexes(&self) -> std::ops::Range<u32> {
-        let special = self.special.as_ref().map_or(0, |special| special.table.len());
-        0..self.table.len().max(special) as u32
+    /// User indexes in use.
+    pub(super) fn user_indexes(&self) -> Vec<u32> {
+        let plain = self.table.iter().map(|(index, _)| index);
+        let special = self.special.iter().flat_map(|special| special.table.iter());
+        plain.chain(special.map(|(index, _)| index)).collect()
     }
 
     /// Reads the messages.
@@ -147,13 +145,11 @@ impl Cq {
                         self.special.get_or_insert_default().attach(shared);
                         continue;
                     }
-                    let index = shared.user_index.value() as usize;
-                    if self.table.len() <= index {
-                        self.table.resize_with(index + 1, || None);
-                    }
+                    let index = shared.user_index.value();
                     // An existing entry stays, because work requests in flight use it. There should
                     // be none: an index is reused only after the detach message was read.
-                    self.table[index].get_or_insert(Known { sends: shared.send.slots(), shared });
+                    let known = || Known { sends: shared.send.slots(), shared };
+                    self.table.get_or_insert_with(index, known);
                 }
                 Message::Detach(shared) => {
                     // By user index: the kernel may have reused the QP number already, but the user
@@ -163,10 +159,9 @@ impl Cq {
                     if let Some(special) = &mut self.special {
                         special.detach(&shared);
                     }
-                    if let Some(place) = self.table.get_mut(uidx as usize)
-                        && place.as_ref().is_some_and(|there| Arc::ptr_eq(&there.shared, &shared))
-                    {
-                        *place = None;
+                    let known = self.table.get(uidx);
+                    if known.is_some_and(|there| Arc::ptr_eq(&there.shared, &shared)) {
+                        drop(self.table.remove(uidx));
                     }
                 }
             }

@@ -37,6 +37,7 @@ use uverbs_core::order::device_memory;
 use uverbs_core::order::fence;
 use uverbs_core::order::prefetch::prefetch;
 use uverbs_core::provider::{Armer, CqOps, Notify, Polled, Sink, Usual};
+use uverbs_core::queues::by_index::ByIndex;
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slots::Taken;
 use uverbs_mlx5_prm::cqe::{CqeOpcode, MLX5_CQE_OWNER_MASK, OpOwn, mlx5_cqe64};
@@ -98,7 +99,7 @@ pub struct Cq {
     strays: u32,
     core: Arc<CqCore>,
     /// Queue pairs by user index.
-    table: Vec<Option<Known>>,
+    table: ByIndex<Known>,
     /// Doorbell register that arms it.
     arm: *mut u64,
     /// State for resizing; `None` in tests of a bare ring.
@@ -169,7 +170,7 @@ impl Cq {
             last: std::ptr::null(),
             record: parts.record,
             core: parts.core,
-            table: Vec::new(),
+            table: ByIndex::default(),
             strays: 0,
             arm: parts.arm,
             resizing: parts.resizing.map(Box::new),
@@ -272,16 +273,14 @@ impl Cq {
     #[inline(always)]
     fn know_few(&mut self, entry: OwnedCqe) -> bool {
         let raw = entry.raw_uidx();
-        raw == self.last_uidx || self.table.len() <= FEW && self.find(raw)
+        raw == self.last_uidx || self.table.places() <= FEW && self.find(raw)
     }
 
     #[inline(always)]
     fn find(&mut self, raw: RawUidx) -> bool {
-        let Some(Some(known)) = self.table.get(raw.value() as usize) else {
-            return false;
-        };
+        let Some(known) = self.table.get(raw.value()) else { return false };
         (self.last_uidx, self.last) = (raw, Arc::as_ptr(&known.shared));
-        if self.table.len() > FEW {
+        if self.table.places() > FEW {
             self.look_ahead();
         }
         true
@@ -294,7 +293,7 @@ impl Cq {
     #[inline(never)]
     fn look_ahead(&self) {
         let entry = self.entry(self.ci.wrapping_add(FAR));
-        if let Some(Some(known)) = self.table.get(entry.uidx() as usize) {
+        if let Some(known) = self.table.get(entry.uidx()) {
             if entry.is_send() {
                 known.sends.prefetch(entry.wqe_counter().into());
                 known.shared.send.prefetch();
@@ -493,7 +492,7 @@ impl fmt::Debug for Cq {
             .field("cqn", &format_args!("{:#x}", self.core.cqn()))
             .field("entries", &self.entries())
             .field("consumer", &self.ci)
-            .field("queue_pairs", &self.table.iter().flatten().count())
+            .field("queue_pairs", &self.table.len())
             .field("strays", &self.strays)
             .finish_non_exhaustive()
     }

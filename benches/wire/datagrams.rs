@@ -63,7 +63,7 @@ pub(crate) fn serve(plan: &Plan) -> Fallible<()> {
     socket.connect(heard()?)?;
     println!("ready");
     let mut bytes = [0; SMALL];
-    for _ in 0..plan.trips + plan.trips / 10 {
+    for _ in 0..plan.all_trips() {
         socket.recv(&mut bytes)?;
         socket.send(&bytes)?;
     }
@@ -82,18 +82,13 @@ pub(crate) fn run(peer: &mut Peer, plan: &Plan) -> Fallible<Figures> {
     socket.connect(peer.hear()?)?;
     peer.say(&socket.local_addr()?.to_string())?;
     peer.hear()?;
-    let mut figures = Figures::default();
     let mut bytes = [0; SMALL];
-    let mut times = Vec::with_capacity(plan.trips);
-    for trip in 0..plan.trips + plan.trips / 10 {
+    let mut figures = Figures::of_trips(plan, || {
         let start = Instant::now();
         socket.send(&bytes)?;
         socket.recv(&mut bytes)?;
-        if trip >= plan.trips / 10 {
-            times.push(start.elapsed() / 2);
-        }
-    }
-    figures.latency(times);
+        Ok(start.elapsed() / 2)
+    })?;
     figures.rate = give(&socket, plan.messages, SMALL)? / SMALL as f64;
     let before = processor()?;
     for (bandwidth, size) in figures.bandwidth.iter_mut().zip(SIZES) {

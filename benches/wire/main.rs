@@ -1,11 +1,11 @@
 //! Two processes of this host: a software HCA each over shared memory, the same over UDP, TCP
 //! sockets, and UDP sockets. `cargo bench --bench wire`, a minute
 //!
-//! Half round trips and rate of 64-byte messages, and bandwidth of RDMA WRITEs (over TCP: of bytes
-//! written) with the processor time that both processes take for a byte, and of RDMA READs. Ways
-//! alternate, so that neighbours hit all of them, and the best of several rounds counts for rates,
-//! bandwidths and processor time, the median round for latencies. `--quick` takes fewer and shorter
-//! rounds.
+//! Half round trips of 64-byte messages, also after idleness, and their rate; bandwidth of RDMA
+//! WRITEs (over TCP: of bytes written) with the processor time that both processes take for a byte,
+//! and of RDMA READs. Ways alternate, so that neighbours hit all of them, and the best of several
+//! rounds counts for rates, bandwidths and processor time, the median round for latencies.
+//! `--quick` takes fewer and shorter rounds.
 //! `--device NAME` adds an RDMA device of the machine, both processes on it (soft-RoCE, in the
 //! guests of `cargo xtask vm`); the software HCAs leave it UDP port 4791 then. `--only WAY`
 //! measures one of `shm`, `udp`, `tcp`, `datagrams` and that device, for a profile.
@@ -31,13 +31,17 @@ pub(crate) type Fallible<T> = Result<T, Box<dyn std::error::Error + Send + Sync>
 pub(crate) const SMALL: usize = 64;
 /// Sizes of WRITEs and READs.
 pub(crate) const SIZES: [usize; 3] = [4096, 65_536, 1 << 20];
+/// Idleness of both sides before some round trips.
+const REST: Duration = Duration::from_millis(10);
 /// Bytes of the memory that is written to and read.
 pub(crate) const MEMORY: usize = 4 << 20;
 
 /// How much of each case.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    pub(crate) trips: usize,
+    trips: usize,
+    /// Round trips after idleness.
+    rests: usize,
     pub(crate) messages: usize,
     /// Bytes written in each bandwidth case.
     pub(crate) bytes: usize,
@@ -47,17 +51,26 @@ pub(crate) struct Plan {
 impl Plan {
     fn of(quick: bool) -> Self {
         match quick {
-            true => Self { trips: 2_000, messages: 20_000, bytes: 64 << 20, rounds: 1 },
-            false => Self { trips: 20_000, messages: 200_000, bytes: 512 << 20, rounds: 5 },
+            true => Self { trips: 2_000, rests: 20, messages: 20_000, bytes: 64 << 20, rounds: 1 },
+            false => {
+                Self { trips: 20_000, rests: 50, messages: 200_000, bytes: 512 << 20, rounds: 5 }
+            }
         }
+    }
+
+    /// Round trips of a round.
+    pub(crate) fn all_trips(&self) -> usize {
+        self.trips + self.trips / 10 + self.rests
     }
 }
 
 /// Results of one round: microseconds, messages and bytes per second.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Figures {
-    pub(crate) p50: f64,
-    pub(crate) p999: f64,
+    p50: f64,
+    p999: f64,
+    /// Median half round trip after `REST`.
+    rested: f64,
     pub(crate) rate: f64,
     pub(crate) bandwidth: [f64; SIZES.len()],
     /// Bandwidth of READs; 0 without READs.
@@ -67,10 +80,26 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    pub(crate) fn latency(&mut self, mut times: Vec<Duration>) {
-        times.sort_unstable();
-        let at = |permille: usize| times[(times.len() - 1) * permille / 1000].as_secs_f64() * 1e6;
-        (self.p50, self.p999) = (at(500), at(999));
+    /// Makes [all trips](Plan::all_trips). `trip` makes one, and returns its half time.
+    pub(crate) fn of_trips(
+        plan: &Plan,
+        mut trip: impl FnMut() -> Fallible<Duration>,
+    ) -> Fallible<Self> {
+        for _ in 0..plan.trips / 10 {
+            trip()?;
+        }
+        let mut times = (0..plan.trips).map(|_| trip()).collect::<Fallible<Vec<_>>>()?;
+        let mut rested = Vec::with_capacity(plan.rests);
+        for _ in 0..plan.rests {
+            std::thread::sleep(REST);
+            rested.push(trip()?);
+        }
+        let at = |times: &mut Vec<Duration>, permille: usize| {
+            times.sort_unstable();
+            times[(times.len() - 1) * permille / 1000].as_secs_f64() * 1e6
+        };
+        let (p50, p999) = (at(&mut times, 500), at(&mut times, 999));
+        Ok(Self { p50, p999, rested: at(&mut rested, 500), ..Self::default() })
     }
 
     /// Notes nanoseconds that all WRITEs took of processors.
@@ -89,6 +118,7 @@ impl Figures {
         Self {
             p50: median(|one| one.p50),
             p999: median(|one| one.p999),
+            rested: median(|one| one.rested),
             rate: best(&|one| one.rate),
             bandwidth: std::array::from_fn(|at| best(&|one| one.bandwidth[at])),
             reads: std::array::from_fn(|at| best(&|one| one.reads[at])),
@@ -186,9 +216,10 @@ fn report(ways: &[&str], figures: &[Figures], compare: bool) {
     for (way, figures) in ways.iter().zip(figures) {
         let [small, middle, large] = figures.bandwidth.map(|bytes| bytes / 1e9);
         println!(
-            "{way}  half round trip {:>6.1} us (p99.9 {:>7.1}), {:>8.0} messages/s, WRITE of 4 KiB \
-             {small:>5.2}, 64 KiB {middle:>5.2}, 1 MiB {large:>5.2} GB/s, {:>5.3} ns/byte",
-            figures.p50, figures.p999, figures.rate, figures.processor
+            "{way}  half round trip {:>6.1} us (p99.9 {:>7.1}, rested {:>6.1}), \
+             {:>8.0} messages/s, WRITE of 4 KiB {small:>5.2}, 64 KiB {middle:>5.2}, \
+             1 MiB {large:>5.2} GB/s, {:>5.3} ns/byte",
+            figures.p50, figures.p999, figures.rested, figures.rate, figures.processor
         );
         let [small, middle, large] = figures.reads.map(|bytes| bytes / 1e9);
         if large > 0.0 {
@@ -210,6 +241,7 @@ fn report(ways: &[&str], figures: &[Figures], compare: bool) {
     {
         println!("ratio half_trip_{name}_over_{one} {:.2}", other.p50 / of.p50);
         println!("ratio half_trip_p999_{name}_over_{one} {:.2}", other.p999 / of.p999);
+        println!("ratio half_trip_rested_{name}_over_{one} {:.2}", other.rested / of.rested);
         println!("ratio rate_{one}_over_{name} {:.2}", of.rate / other.rate);
         for (size, at) in [("4k", 0), ("64k", 1), ("1m", 2)] {
             let ratio = of.bandwidth[at] / other.bandwidth[at];

@@ -92,7 +92,7 @@ pub(crate) fn serve(device: &str, plan: &Plan) -> Fallible<()> {
     println!("{addr} {rkey} {here}");
     side.qp.connect(&heard()?.parse()?)?;
     println!("ready");
-    for _ in 0..plan.trips + plan.trips / 10 {
+    for _ in 0..plan.all_trips() {
         side.receive()?;
         side.send()?;
         side.sent()?;
@@ -125,18 +125,14 @@ pub(crate) fn run(device: &str, peer: &mut Peer, plan: &Plan) -> Fallible<Figure
     peer.say(&here.to_string())?;
     peer.hear()?;
     side.qp.connect(&endpoint)?;
-    let mut figures = Figures::default();
-    let mut times = Vec::with_capacity(plan.trips);
-    for trip in 0..plan.trips + plan.trips / 10 {
+    let mut figures = Figures::of_trips(plan, || {
         let start = Instant::now();
         side.send()?;
         side.receive()?;
-        if trip >= plan.trips / 10 {
-            times.push(start.elapsed() / 2);
-        }
+        let time = start.elapsed() / 2;
         side.sent()?;
-    }
-    figures.latency(times);
+        Ok(time)
+    })?;
     figures.rate = rate(&mut side, plan.messages)?;
     let before = processor()?;
     for (bandwidth, size) in figures.bandwidth.iter_mut().zip(SIZES) {

@@ -40,7 +40,7 @@ pub(crate) fn serve(plan: &Plan) -> Fallible<()> {
     println!("{}", listener.local_addr()?);
     let mut stream = tuned(listener.accept()?.0)?;
     let mut bytes = [0; SMALL];
-    for _ in 0..plan.trips + plan.trips / 10 {
+    for _ in 0..plan.all_trips() {
         stream.read_exact(&mut bytes)?;
         stream.write_all(&bytes)?;
     }
@@ -55,18 +55,13 @@ pub(crate) fn serve(plan: &Plan) -> Fallible<()> {
 
 pub(crate) fn run(peer: &mut Peer, plan: &Plan) -> Fallible<Figures> {
     let mut stream = tuned(TcpStream::connect(peer.hear()?)?)?;
-    let mut figures = Figures::default();
     let mut bytes = [0; SMALL];
-    let mut times = Vec::with_capacity(plan.trips);
-    for trip in 0..plan.trips + plan.trips / 10 {
+    let mut figures = Figures::of_trips(plan, || {
         let start = Instant::now();
         stream.write_all(&bytes)?;
         stream.read_exact(&mut bytes)?;
-        if trip >= plan.trips / 10 {
-            times.push(start.elapsed() / 2);
-        }
-    }
-    figures.latency(times);
+        Ok(start.elapsed() / 2)
+    })?;
     figures.rate = give(&mut stream, plan.messages, SMALL)? / SMALL as f64;
     let before = processor()?;
     for (bandwidth, size) in figures.bandwidth.iter_mut().zip(SIZES) {

@@ -1,5 +1,5 @@
-//! Growth of cost with the number of objects, queue pairs, connections, listeners and registered
-//! ranges: `cargo bench --bench scale`, minutes
+//! Growth of cost with the number of objects, queue pairs, peers, devices, connections, listeners
+//! and registered ranges: `cargo bench --bench scale`, minutes
 //!
 //! All in one process on a software HCA, whose side is in each figure. A line has a number of
 //! objects, nanoseconds of processor time for each, and the growth from the line above: about 1 is
@@ -7,8 +7,10 @@
 //! `--quick` takes tiny sizes, `--sizes N,N` others, `--only NAME` one part.
 
 mod cache;
+mod devices;
 mod listeners;
 mod objects;
+mod peers;
 mod process;
 mod storm;
 mod traffic;
@@ -20,9 +22,12 @@ type Done = Result<(), Box<dyn std::error::Error>>;
 /// A part: its name, and what measures it at these sizes.
 type Part = (&'static str, fn(&[usize]) -> Done, &'static [usize]);
 
-const PARTS: [Part; 5] = [
+const PARTS: [Part; 8] = [
     ("objects", objects::measure, &[1, 1_000, 10_000, 100_000]),
     ("traffic", traffic::measure, &[1, 64, 4_096, 65_536]),
+    ("peers", peers::measure, &[1, 100, 10_000]),
+    ("devices", devices::measure, &[1, 100, 1_000]),
+    ("idle", devices::idle, &[1, 100, 10_000]),
     ("cache", cache::measure, &[1_000, 10_000, 100_000]),
     ("listeners", listeners::measure, &[1, 100, 1_000, 10_000]),
     ("storm", storm::measure, &[1, 100, 1_000, 10_000]),

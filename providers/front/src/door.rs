@@ -75,6 +75,10 @@ pub trait Runner: Send + Sync + 'static {
     /// A client stops polling, and sleeps ([`UverbsDoor::will_sleep`]).
     fn will_sleep(&self) {}
 
+    /// Called after each command of the connection manager: its messages leave before the program
+    /// may end, and the device's thread learns of its timers.
+    fn send_off(&self) {}
+
     /// Called in a forked child, whose copy of the device has no thread, a lock that may be held
     /// for ever, and no mappings. Leaks what a drop of the copy would touch.
     fn leave(&self);

@@ -6,6 +6,7 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | [`cm_door`] | an open event channel of the connection manager |
 //! | [`door`] | an open device file, over a device and who runs it |
 //! | `kernel` | [`Kernel`]: commands, handles, errnos |
 //! | [`cm`] | the connection manager |
@@ -19,6 +20,7 @@
 
 pub mod backend;
 pub mod cm;
+pub mod cm_door;
 pub mod door;
 #[cfg(any(test, fuzzing))]
 #[path = "../../../fuzz/feed.rs"]

@@ -1,74 +1,52 @@
 //! Door of a program to the connection manager of its software HCA.
 
-use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use uverbs_core::Errno;
-use uverbs_core::doors::cm::{CmCommand, CmDoor};
-use uverbs_core::memory::process::Process;
+use uverbs_core::doors::cm::CmDoor;
+use uverbs_front::cm_door::CmFile;
+use uverbs_front::door::Runner;
 
 use crate::exit;
 use crate::handle::Handle;
-use uverbs_front::cm::Bell;
+use crate::hca::Hca;
+use crate::model::Kernel;
 
-/// One open door.
-pub(crate) struct CmFile {
-    shared: Handle,
-    file: u64,
-    bell: Arc<Bell>,
-    process: Process,
-}
+/// Device of a door.
+struct Opener(Handle);
 
-impl CmFile {
-    /// Opens a door of the device's connection manager.
-    ///
-    /// # Errors
-    ///
-    /// `ENODEV` if the device is gone; the system's error if it has no more descriptors.
-    pub(crate) fn open(shared: &Handle) -> Result<Self, Errno> {
-        let (file, bell) = shared.change(|kernel| {
-            if kernel.device.is_gone() { Err(Errno::ENODEV) } else { kernel.device.cm.open() }
-        })?;
-        Ok(Self { shared: shared.clone(), file, bell, process: Process::current() })
+impl Runner for Opener {
+    type Device = Hca;
+
+    fn change<T>(&self, act: impl FnOnce(&mut Kernel) -> T) -> T {
+        self.0.change(act)
+    }
+
+    fn look<T>(&self, act: impl FnOnce(&Kernel) -> T) -> T {
+        act(&self.0.lock())
+    }
+
+    fn progress(&self) {
+        exit::note(&self.0);
+        self.0.help();
+    }
+
+    fn send_off(&self) {
+        self.0.send_off();
+    }
+
+    fn leave(&self) {
+        self.0.leave();
     }
 }
 
-impl CmDoor for CmFile {
-    fn command(&self, command: CmCommand<'_>) -> Result<(), Errno> {
-        if !self.process.is_current() {
-            return Err(Errno::EACCES);
-        }
-        let result = self.shared.change(|kernel| kernel.connection_manager(self.file, command));
-        self.shared.send_off();
-        if result == Err(Errno::EAGAIN) {
-            // The program may poll for events. The device's thread, or the peer, needs a processor.
-            exit::note(&self.shared);
-            self.shared.help();
-        }
-        result
-    }
-
-    fn file(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
-    }
-}
-
-impl Drop for CmFile {
-    fn drop(&mut self) {
-        if self.process.is_current() {
-            self.shared.change(|kernel| kernel.close_connection_manager(self.file));
-            self.shared.send_off();
-        } else {
-            self.shared.leave();
-        }
-    }
-}
-
-impl fmt::Debug for CmFile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("softhca::CmFile").field("file", &self.file).finish_non_exhaustive()
-    }
+/// Opens a door of the device's connection manager.
+///
+/// # Errors
+///
+/// `ENODEV` if the device is gone; the system's error if it has no more descriptors.
+pub(crate) fn open(device: &Handle) -> Result<Arc<dyn CmDoor>, Errno> {
+    Ok(Arc::new(CmFile::open(Opener(device.clone()))?))
 }
 
 #[cfg(test)]
@@ -78,6 +56,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use uverbs_core::doors::DeviceSource;
+    use uverbs_core::doors::cm::CmCommand;
     use uverbs_kernel_abi::rdma_cm::*;
     use zerocopy::{FromBytes, IntoBytes};
 

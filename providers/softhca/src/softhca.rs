@@ -16,7 +16,7 @@ use uverbs_core::report::place::PortPlace;
 use uverbs_core::report::resources::Resources;
 
 use crate::SoftHcaBuilder;
-use crate::cm_door::CmFile;
+use crate::cm_door;
 use crate::door::{self, Door};
 use crate::handle::Handle;
 use crate::hca::{HcaStats, PendingCq, PendingQp, PendingSrq, Placement};
@@ -314,7 +314,7 @@ impl DeviceSource for SoftHca {
         if !self.inner.process.is_current() {
             return Err(Errno::ENODEV);
         }
-        Ok(Arc::new(CmFile::open(&self.inner.shared)?))
+        cm_door::open(&self.inner.shared)
     }
 
     fn pkey(&self, port: u8, index: u16) -> Result<u16, Errno> {

@@ -20,7 +20,7 @@
 //! | `fields` | structs of commands | `rdma_user_cm.h` |
 //! | `header`, `mad` | bytes of messages | `cm_msgs.h` |
 //!
-//! Each row uses only the rows below it. The door itself is in `cm_door`.
+//! Each row uses only the rows below it. The door itself is in [`cm_door`](crate::cm_door).
 
 mod commands;
 mod connections;

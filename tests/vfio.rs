@@ -2,108 +2,29 @@
 //! privileges are needed.
 #![allow(unsafe_code, reason = "registers the program's own memory, and forks")]
 
-use std::io::{BufRead, BufReader};
-use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+mod functions;
 
-use common::{LIMIT, Side, impatient, local, pair_on, pattern, this_program};
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use common::{LIMIT, Side, impatient, local, pair_on, pattern};
+use functions::{Machine, SOCKETS, device, role};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
 use uverbs::attr::{self, GlobalRoute};
 use uverbs::event::AsyncEventKind;
-use uverbs::{AccessFlags, AhAttr, Completed, Device, Errno, Error, Local, Remote, Status};
+use uverbs::{AccessFlags, AhAttr, Completed, Errno, Error, Local, Remote, Status};
 use uverbs_mlx5_vfio::transport::vfio_user::VfioUser;
 use uverbs_softhca::LinkLayer;
-use uverbs_softhca::pci::PciOptions;
-use uverbs_softhca::vfio_user::Server;
-use uverbs_softhca::wire::Fabric;
 
-/// Folder of the server's sockets, and socket of a client's function, set for their processes.
-const SERVER: &str = "UVERBS_TEST_VFIO_SERVER";
+/// Socket of a client's function, set for its process.
 const CLIENT: &str = "UVERBS_TEST_VFIO_CLIENT";
-/// Set if the server's ports are Ethernet.
-const ETHERNET: &str = "UVERBS_TEST_VFIO_ETHERNET";
-/// Names of the two sockets.
-const SOCKETS: [&str; 2] = ["a", "b"];
 
-/// The server's process: two functions on one fabric.
 #[test]
 fn server() {
-    let Some(folder) = std::env::var_os(SERVER).map(PathBuf::from) else { return };
-    let is_ethernet = std::env::var_os(ETHERNET).is_some();
-    let link = if is_ethernet { LinkLayer::Ethernet } else { LinkLayer::InfiniBand };
-    let fabric = Fabric::default();
-    std::thread::scope(|scope| {
-        for (number, name) in (1..).zip(SOCKETS) {
-            let hidden = folder.join("hidden").join(name);
-            let listener = UnixListener::bind(&hidden).unwrap();
-            let options = PciOptions { number, link, ..PciOptions::default() };
-            let mut server = Server::on(&fabric, &options).unwrap();
-            // The tests wait for the file of a socket that listens.
-            std::fs::rename(&hidden, folder.join(name)).unwrap();
-            // A client that is killed while it is answered is an error of its session.
-            scope.spawn(move || {
-                loop {
-                    let _ = server.serve_one(&listener);
-                }
-            });
-        }
-    });
-}
-
-/// Two functions, served by another process that ends with this value.
-struct Machine {
-    process: Child,
-    folder: tempfile::TempDir,
-}
-
-impl Machine {
-    fn start() -> Self {
-        Self::with(|_| {})
-    }
-
-    fn with(change: impl FnOnce(&mut Command)) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::create_dir(folder.path().join("hidden")).unwrap();
-        let mut command = role("server", SERVER, folder.path());
-        change(&mut command);
-        let process = command.stdout(Stdio::null()).spawn().unwrap();
-        let start = Instant::now();
-        while SOCKETS.iter().any(|name| !folder.path().join(name).exists()) {
-            assert!(start.elapsed() < LIMIT);
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        Self { process, folder }
-    }
-
-    fn socket(&self, at: usize) -> PathBuf {
-        self.folder.path().join(SOCKETS[at])
-    }
-
-    fn device(&self, at: usize) -> Device {
-        device(&self.socket(at))
-    }
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// Command that runs one test of this program, in a role.
-fn role(test: &str, variable: &str, value: &Path) -> Command {
-    let mut command = this_program();
-    command.args(["--exact", test, "--nocapture"]).env(variable, value).stdin(Stdio::null());
-    command
-}
-
-fn device(socket: &Path) -> Device {
-    uverbs::device(&format!("vfio-user:{}", socket.display())).unwrap()
+    functions::serve();
 }
 
 /// Sends a message, which the other side takes.
@@ -136,7 +57,7 @@ fn talk(one: &mut Side, other: &mut Side, len: usize, seed: u8) {
 
 #[test]
 fn two_functions_of_one_process_talk() {
-    let machine = Machine::start();
+    let machine = Machine::of(LinkLayer::InfiniBand);
     let (a, b) = (machine.device(0), machine.device(1));
     let (mut one, mut other) = pair_on(&a, &b, &local(), |builder| builder);
     // Below a page, over pages, and more than the 2 MiB from which keys have large pages.
@@ -157,7 +78,7 @@ fn two_functions_of_one_process_talk() {
 /// The link-local GIDs come from the ports' MAC addresses.
 #[test]
 fn two_functions_talk_over_roce() {
-    let machine = Machine::with(|server| _ = server.env(ETHERNET, "1"));
+    let machine = Machine::of(LinkLayer::Ethernet);
     let (a, b) = (machine.device(0), machine.device(1));
     let (mut one, mut other) = pair_on(&a, &b, &local(), |builder| builder);
     talk(&mut one, &mut other, 70_000, 5);
@@ -166,7 +87,7 @@ fn two_functions_talk_over_roce() {
 /// Without a neighbour table a GID must contain its MAC address.
 #[test]
 fn address_handles_have_the_mac_of_their_gid() {
-    let machine = Machine::with(|server| _ = server.env(ETHERNET, "1"));
+    let machine = Machine::of(LinkLayer::Ethernet);
     let context = machine.device(0).open().unwrap();
     let pd = context.alloc_pd().unwrap();
     let create = |first: [u8; 2]| {
@@ -187,7 +108,7 @@ fn address_handles_have_the_mac_of_their_gid() {
 /// Memory of the program's own, which the other process reaches by messages.
 #[test]
 fn memory_from_elsewhere_is_read_and_written() {
-    let machine = Machine::start();
+    let machine = Machine::of(LinkLayer::InfiniBand);
     let (a, b) = (machine.device(0), machine.device(1));
     let (mut one, other) = pair_on(&a, &b, &local(), |builder| builder);
     let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ;
@@ -219,7 +140,7 @@ fn memory_from_elsewhere_is_read_and_written() {
 /// The server's limit of ranges is the program's error. The device stays whole.
 #[test]
 fn too_many_regions_are_refused_by_the_server() {
-    let machine = Machine::start();
+    let machine = Machine::of(LinkLayer::InfiniBand);
     let (a, b) = (machine.device(0), machine.device(1));
     let (mut one, mut other) = pair_on(&a, &b, &local(), |builder| builder);
     let at = Box::leak(vec![7u8; 64].into_boxed_slice()).as_mut_ptr();
@@ -240,7 +161,7 @@ fn too_many_regions_are_refused_by_the_server() {
 /// A forked child drops its copies of all objects. The device still reaches the parent's memory.
 #[test]
 fn what_a_child_drops_stays_the_parents() {
-    let machine = Machine::start();
+    let machine = Machine::of(LinkLayer::InfiniBand);
     let (a, b) = (machine.device(0), machine.device(1));
     let (one, other) = pair_on(&a, &b, &local(), |builder| builder);
     let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
@@ -304,7 +225,7 @@ fn client() {
 #[test]
 fn a_killed_client_leaves_a_clean_function() {
     use std::io::Write;
-    let machine = Machine::start();
+    let machine = Machine::of(LinkLayer::InfiniBand);
     let a = machine.device(0);
     // A receive may come late, an answer may not.
     let local = Local { rnr_retry: 7, ..impatient() };
@@ -341,7 +262,7 @@ fn a_killed_client_leaves_a_clean_function() {
 /// A server that is gone is a device that is gone: one event, and EIO.
 #[test]
 fn a_killed_server_is_a_removed_device() {
-    let mut machine = Machine::start();
+    let mut machine = Machine::of(LinkLayer::InfiniBand);
     let (a, b) = (machine.device(0), machine.device(1));
     let (mut one, mut other) = pair_on(&a, &b, &local(), |builder| builder);
     talk(&mut one, &mut other, 64, 1);
@@ -357,7 +278,7 @@ fn a_killed_server_is_a_removed_device() {
 /// A server that answers no more is told as a failed device, whose memory stays.
 #[test]
 fn a_stopped_server_is_a_failed_device() {
-    let machine = Machine::start();
+    let machine = Machine::of(LinkLayer::InfiniBand);
     let (a, b) = (machine.device(0), machine.device(1));
     let (mut one, mut other) = pair_on(&a, &b, &local(), |builder| builder);
     talk(&mut one, &mut other, 64, 1);

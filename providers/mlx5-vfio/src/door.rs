@@ -12,26 +12,30 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use uverbs_core::Errno;
+use uverbs_core::doors::cm::CmDoor;
 use uverbs_core::doors::{DeviceRecord, DeviceSource, UverbsDoor, traced};
 use uverbs_core::memory::pages::Pages;
 use uverbs_core::memory::per_process::PerProcess;
 use uverbs_core::memory::process::Process;
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
 
-use crate::backend::{Firmware, config, host};
+use crate::backend::{Firmware, config, host, subnet};
 use crate::device::Limits;
 use crate::dma::Dma;
 use crate::error::Error;
 use crate::function::Function;
 use crate::tick::Tick;
 use crate::transport::vfio_user::VfioUser;
+use uverbs_front::backend::error::errno;
 use uverbs_front::cm::Manager;
+use uverbs_front::cm_door::CmFile;
 use uverbs_front::door::{Door, Runner};
 
 /// Pause of the driver's thread after work, and the longest after idle looks, each twice the last.
@@ -104,13 +108,20 @@ impl Tick for Core {
         let busy = (0..SLICES).take_while(|_| self.step(&mut kernel, false)).count() > 0;
         let uverbs_front::Device { hca, config, .. } = &mut kernel.device;
         if let Some(state) = hca.take_port(&config.gids) {
+            if state.lid != 0 {
+                kernel.device.cm.set_subnet(subnet(state.lid));
+            }
             kernel.set_port(state);
         }
+        let timer = kernel.next_deadline().map(|at| at.saturating_sub(self.start.elapsed()));
         // Without a context there are no doorbells.
-        kernel.contexts().next()?;
+        if kernel.contexts().next().is_none() {
+            return timer;
+        }
         let idle = if busy { 0 } else { self.idle.load(Ordering::Relaxed).saturating_add(1) };
         self.idle.store(idle, Ordering::Relaxed);
-        Some(FIRST_NAP.saturating_mul(1 << idle.min(8)).min(LONGEST_NAP))
+        let nap = FIRST_NAP.saturating_mul(1 << idle.min(8)).min(LONGEST_NAP);
+        Some(timer.map_or(nap, |timer| timer.min(nap)))
     }
 
     fn failed(&self) {
@@ -157,6 +168,12 @@ fn lost_doorbells() -> Error {
     Error::Unsupported { what }
 }
 
+/// Numbers of connections that differ from an earlier process's, which peers may remember.
+fn seed() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    since.as_nanos() as u64 ^ u64::from(std::process::id()) << 32
+}
+
 /// Functions of this process that were opened by name.
 static OPEN: PerProcess<BTreeMap<String, Arc<Mutex<Named>>>> = PerProcess::new();
 
@@ -168,6 +185,8 @@ struct Named {
     life: Weak<()>,
 }
 
+/// Longest wait for management datagrams to leave, before the program may end.
+const SENDING: Duration = Duration::from_millis(200);
 /// Longest wait for a function that is being closed.
 const CLOSING: Duration = Duration::from_secs(10);
 
@@ -188,9 +207,13 @@ impl Hca {
         record.node_type = 1;
         record.port_count = 1;
         let (dma, device) = (Arc::clone(function.dma()), Arc::clone(function.device()));
-        let manager = Manager::new(host(&config));
-        let mut kernel =
-            Kernel::new(uverbs_front::Device::new(config, manager, Firmware::new(function)));
+        let mut manager = Manager::new(host(&config));
+        if config.lid != 0 {
+            manager.set_subnet(subnet(config.lid));
+        }
+        manager.seed(seed());
+        let firmware = Firmware::new(function, &config);
+        let mut kernel = Kernel::new(uverbs_front::Device::new(config, manager, firmware));
         kernel.set_link(up);
         let core = Arc::new(Core {
             kernel: Mutex::new(kernel),
@@ -255,6 +278,19 @@ impl DeviceSource for Hca {
         Ok(traced(&self.shared.record.name, door))
     }
 
+    fn open_cm(&self) -> Result<Arc<dyn CmDoor>, Errno> {
+        if !self.shared.process.is_current() {
+            return Err(Errno::ENODEV);
+        }
+        let started = self.shared.core.lock().device.hca.start_mads();
+        started.map_err(|error| Errno::from_raw(errno(error) as i32))?;
+        Ok(Arc::new(CmFile::open(Opener(Arc::clone(&self.shared)))?))
+    }
+
+    fn addresses(&self) -> Vec<IpAddr> {
+        self.shared.core.lock().device.cm.port_address().into_iter().collect()
+    }
+
     fn pkey(&self, port: u8, index: u16) -> Result<u16, Errno> {
         let kernel = self.shared.core.lock();
         let config = &kernel.device.config;
@@ -311,6 +347,21 @@ impl Runner for Opener {
 
     fn will_sleep(&self) {
         self.0.core.help();
+    }
+
+    fn send_off(&self) {
+        let core = &self.0.core;
+        let until = Instant::now() + SENDING;
+        loop {
+            let mut kernel = core.lock();
+            if !kernel.device.hca.holds_mads() || Instant::now() >= until {
+                // The driver's thread asks for timers.
+                return kernel.device.hca.wake();
+            }
+            core.step(&mut kernel, true);
+            drop(kernel);
+            std::thread::sleep(FIRST_NAP);
+        }
     }
 
     fn leave(&self) {

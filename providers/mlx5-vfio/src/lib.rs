@@ -17,6 +17,7 @@
 //! | `eq`, `event`, `worker`, `tick` | event queue, events, the driver's thread |
 //! | `function` | bring-up and teardown |
 //! | `objects` | first objects by commands: domains, regions, completion queues, RC queue pairs |
+//! | `services` | queues of the driver: management datagrams |
 //! | `door`, `backend` | a function as an RDMA device: the front's objects by commands |
 //!
 //! Layouts come from `uverbs-mlx5-prm`; the order of steps follows Linux's mlx5_core.
@@ -55,6 +56,7 @@ mod objects;
 mod pages;
 mod port;
 mod registers;
+mod services;
 #[cfg(any(test, fuzzing))]
 #[cfg_attr(not(test), allow(dead_code, reason = "fuzzers use a part of the device"))]
 mod tests;

@@ -110,7 +110,7 @@ impl std::error::Error for HcaError {}
 /// LIM_ERR is `ENOMEM`, RES_BUSY `EBUSY`, INT_ERR `EIO`, all others `EINVAL`. An operation that the
 /// device lacks is `EOPNOTSUPP`, as mlx5_ib answers without asking the firmware. The system's own
 /// errno is passed on.
-pub(crate) fn errno(error: HcaError) -> Errno {
+pub fn errno(error: HcaError) -> Errno {
     match error {
         HcaError::Limit { .. } => Errno::ENOMEM,
         HcaError::Busy { .. } => Errno::EBUSY,

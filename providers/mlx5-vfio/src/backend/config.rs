@@ -1,12 +1,16 @@
 //! Limits and identity that the front tells programs, from capabilities and port.
 
+use std::net::Ipv4Addr;
+
 use uverbs_mlx5_prm::cmd::caps::cmd_hca_cap as cap;
 
+use super::roce;
 use crate::error::Error;
 use crate::function::Function;
 use crate::port::{LinkState, Port};
 use uverbs_front::backend::config::{Config, Gid, GidType, Paging, PortState};
 use uverbs_front::backend::context::{LinkLayer, Mtu};
+use uverbs_front::backend::network::Network;
 use uverbs_front::cm::Host;
 
 /// IEEE OUI of Mellanox.
@@ -140,13 +144,24 @@ pub(crate) fn config(function: &Function) -> Result<(Config, bool), Error> {
     Ok((config, up))
 }
 
-/// Identity for the connection manager, which has no queue pair 1 here.
+/// Identity for the connection manager, which uses RoCE version 2 only. Link-local addresses are
+/// last: a program that names none gets another if there is one.
 pub(crate) fn host(config: &Config) -> Host {
+    let gids = (0u8..).zip(&config.gids).filter(|(_, gid)| gid.kind == GidType::RoceV2);
+    let mut gids = gids.map(|(index, gid)| (index, gid.gid)).collect::<Vec<_>>();
+    gids.sort_by_key(|(_, gid)| roce::mac_of(gid).is_some());
     Host {
         guid: config.guid,
-        gids: Vec::new(),
-        subnet: None,
+        gids,
+        subnet: (!config.is_ethernet()).then(|| subnet(config.lid)),
         mtu: config.active_mtu as u8,
         is_routed: false,
     }
+}
+
+/// Addresses of an InfiniBand port and its peers, in whose place others have IP over InfiniBand:
+/// 10.86.x.y, where x.y is the LID.
+pub(crate) fn subnet(lid: u16) -> Network {
+    let [high, low] = lid.to_be_bytes();
+    Network::of(Ipv4Addr::new(10, 86, high, low).into())
 }

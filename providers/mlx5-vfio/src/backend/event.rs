@@ -42,7 +42,9 @@ impl Firmware {
             return None;
         }
         // Firmware that refuses leaves the last state.
-        self.function.port().ok().map(|port| port_state(&port, set))
+        let state = port_state(&self.function.port().ok()?, set);
+        self.mads.lid = self.mads.lid.map(|_| state.lid);
+        Some(state)
     }
 }
 

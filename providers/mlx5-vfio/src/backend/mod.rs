@@ -8,6 +8,7 @@
 //! | `frames` | steering and multicast groups |
 //! | `config`, `roce` | limits and port, from capabilities; GIDs |
 //! | `event` | events of the device |
+//! | `mads` | management datagrams |
 //!
 //! The front frees memory of an object after the firmware answered its destruction. A refused
 //! destruction reaches the program, which keeps the memory. When the program's file is closed,
@@ -19,6 +20,7 @@ mod dct;
 mod domain;
 mod event;
 mod frames;
+mod mads;
 mod memory;
 mod mkey;
 mod modify;
@@ -35,12 +37,14 @@ use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 use self::cq::Cq;
 use self::domain::Domains;
 use self::event::Events;
+use self::mads::Mads;
 use self::qp::Qp;
 use self::srq::Srq;
 use crate::area::Lent;
 use crate::error::Error;
 use crate::function::Function;
-use uverbs_front::backend::Backend;
+use uverbs_front::backend::address::Address;
+use uverbs_front::backend::config::Config;
 use uverbs_front::backend::context::{
     CqContext, DctContext, MkeyContext, Moderation, QpAttrs, QpContext, QpState, QpTransition,
     SrqContext,
@@ -49,8 +53,9 @@ use uverbs_front::backend::error::{HcaError, HcaEvent, Noun};
 use uverbs_front::backend::number::{Cqn, Key, Qpn, Srqn, UarNumber};
 use uverbs_front::backend::region::Region;
 use uverbs_front::backend::steering::Steering;
+use uverbs_front::backend::{Backend, Mad};
 
-pub(crate) use self::config::{config, host};
+pub(crate) use self::config::{config, host, subnet};
 
 /// Bytes of an input or output with a number alone.
 const SHORT: usize = 16;
@@ -68,11 +73,15 @@ pub(crate) struct Firmware {
     /// Memory of regions that is lent to the device, by index of the key.
     lent: BTreeMap<u32, Lent>,
     events: Events,
+    mads: Mads,
 }
 
 impl Firmware {
-    pub(crate) fn new(function: Function) -> Self {
+    /// `config` has the addresses of the port.
+    pub(crate) fn new(function: Function, config: &Config) -> Self {
+        let lid = (!config.is_ethernet()).then_some(config.lid);
         Self {
+            mads: Mads::new(lid, config.gids.clone()),
             function,
             domains: Domains::default(),
             variant: 0,
@@ -91,6 +100,7 @@ impl Firmware {
 
     /// Closes the function.
     pub(crate) fn close(&mut self) {
+        self.end_mads();
         let _ = self.function.shut();
     }
 
@@ -273,6 +283,18 @@ impl Backend for Firmware {
     fn mac(&self, gid: &[u8; 16]) -> Result<[u8; 6], HcaError> {
         let other = unsupported("a RoCE peer by another than a link-local or multicast GID");
         roce::mac_of(gid).or_else(|| roce::multicast_mac(gid)).ok_or(other)
+    }
+
+    fn next_mad(&mut self) -> Option<Mad> {
+        self.take_mad()
+    }
+
+    fn send_mad(&mut self, src: Address, dst: Address, bytes: &[u8]) {
+        self.put_mad(src, dst, bytes);
+    }
+
+    fn flush_mads(&mut self) {
+        self.send_mads();
     }
 
     fn step(&mut self, _: Duration) -> bool {

@@ -18,7 +18,12 @@ use crate::function::Function;
 const SHORT: usize = 16;
 
 /// Destroys an object by its number, before its memory is dropped.
-fn destroy(function: &Function, opcode: CmdOpcode, id: (Field, u32), memory: Option<&Buffer>) {
+pub(crate) fn destroy(
+    function: &Function,
+    opcode: CmdOpcode,
+    id: (Field, u32),
+    memory: Option<&Buffer>,
+) {
     let mut input = [0; SHORT];
     id.0.set(&mut input, id.1.into());
     if function.command(opcode, 0, &input, SHORT).is_err()

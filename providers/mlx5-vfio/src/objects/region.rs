@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use uverbs_mlx5_prm::cmd::Field;
 use uverbs_mlx5_prm::cmd::mkey::{create_mkey_in, create_mkey_out, destroy_mkey_in, mkc};
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
 
@@ -9,6 +10,7 @@ use super::destroy;
 use super::pd::ProtectionDomain;
 use crate::dma::{Buffer, PAGE};
 use crate::error::Error;
+use crate::function::Function;
 
 /// `access_mode_1_0`: a list of pages (`MLX5_MKC_ACCESS_MODE_MTT`).
 const MTT: u64 = 1;
@@ -34,33 +36,50 @@ impl ProtectionDomain<'_> {
     ///
     /// [`Error::Refused`], or the device's failure.
     pub fn register(&self, buffer: Buffer) -> Result<Region<'_>, Error> {
-        // The low byte of a key changes, so that an old key is no key of a new region.
-        static VARIANT: AtomicU8 = AtomicU8::new(0);
-        let variant = VARIANT.fetch_add(1, Ordering::Relaxed);
-        let octwords = (buffer.len() / PAGE).div_ceil(PER_OCTWORD);
-        let mut input = vec![0; create_mkey_in::SIZE];
-        create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE.set(&mut input, octwords as u64);
-        let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of_mut(&mut input);
-        for right in [mkc::LR, mkc::LW, mkc::RR, mkc::RW] {
-            right.set(context, 1);
-        }
-        mkc::ACCESS_MODE_1_0.set(context, MTT);
-        mkc::QPN.set(context, ANY_QP);
-        mkc::MKEY_7_0.set(context, variant.into());
-        mkc::PD.set(context, self.number().into());
-        mkc::START_ADDR.set(context, buffer.iova());
-        mkc::LEN.set(context, buffer.len() as u64);
-        mkc::TRANSLATIONS_OCTWORD_SIZE.set(context, octwords as u64);
-        mkc::LOG_PAGE_SIZE.set(context, PAGE.ilog2().into());
-        let pages = buffer.page_addresses().map(|page| page | READ_WRITE);
-        input.extend(pages.flat_map(u64::to_be_bytes));
-        // Whole octwords.
-        input.resize(create_mkey_in::SIZE + 16 * octwords, 0);
-        let len = create_mkey_out::SIZE;
-        let output = self.function.command(CmdOpcode::CREATE_MKEY, 0, &input, len)?;
-        let key = create_mkey_out::MKEY_INDEX.get32(&output) << 8 | u32::from(variant);
+        let rights = [mkc::LR, mkc::LW, mkc::RR, mkc::RW];
+        let key = create_key(self.function, self.number(), &buffer, &rights)?;
         Ok(Region { pd: self, buffer, key })
     }
+}
+
+/// Creates a key for a buffer in the protection domain `pd`.
+pub(crate) fn create_key(
+    function: &Function,
+    pd: u32,
+    buffer: &Buffer,
+    rights: &[Field],
+) -> Result<u32, Error> {
+    // The low byte of a key changes, so that an old key is no key of a new region.
+    static VARIANT: AtomicU8 = AtomicU8::new(0);
+    let variant = VARIANT.fetch_add(1, Ordering::Relaxed);
+    let octwords = (buffer.len() / PAGE).div_ceil(PER_OCTWORD);
+    let mut input = vec![0; create_mkey_in::SIZE];
+    create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE.set(&mut input, octwords as u64);
+    let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of_mut(&mut input);
+    for right in rights {
+        right.set(context, 1);
+    }
+    mkc::ACCESS_MODE_1_0.set(context, MTT);
+    mkc::QPN.set(context, ANY_QP);
+    mkc::MKEY_7_0.set(context, variant.into());
+    mkc::PD.set(context, pd.into());
+    mkc::START_ADDR.set(context, buffer.iova());
+    mkc::LEN.set(context, buffer.len() as u64);
+    mkc::TRANSLATIONS_OCTWORD_SIZE.set(context, octwords as u64);
+    mkc::LOG_PAGE_SIZE.set(context, PAGE.ilog2().into());
+    let pages = buffer.page_addresses().map(|page| page | READ_WRITE);
+    input.extend(pages.flat_map(u64::to_be_bytes));
+    // Whole octwords.
+    input.resize(create_mkey_in::SIZE + 16 * octwords, 0);
+    let len = create_mkey_out::SIZE;
+    let output = function.command(CmdOpcode::CREATE_MKEY, 0, &input, len)?;
+    Ok(create_mkey_out::MKEY_INDEX.get32(&output) << 8 | u32::from(variant))
+}
+
+/// Destroys a key, before its buffer is dropped.
+pub(crate) fn destroy_key(function: &Function, key: u32, buffer: &Buffer) {
+    let id = (destroy_mkey_in::MKEY_INDEX, key >> 8);
+    destroy(function, CmdOpcode::DESTROY_MKEY, id, Some(buffer));
 }
 
 impl Region<'_> {
@@ -79,7 +98,6 @@ impl Region<'_> {
 
 impl Drop for Region<'_> {
     fn drop(&mut self) {
-        let id = (destroy_mkey_in::MKEY_INDEX, self.key >> 8);
-        destroy(self.pd.function, CmdOpcode::DESTROY_MKEY, id, Some(&self.buffer));
+        destroy_key(self.pd.function, self.key, &self.buffer);
     }
 }

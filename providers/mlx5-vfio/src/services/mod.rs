@@ -1,0 +1,9 @@
+//! Queues of the driver.
+//!
+//! | file | content |
+//! |---|---|
+//! | `messages` | rings and buffers of a queue that sends and receives short messages |
+//! | `gsi` | management datagrams on queue pair 1 |
+
+pub(crate) mod gsi;
+pub(crate) mod messages;

@@ -1,0 +1,184 @@
+//! Peers of functions without a kernel driver: connections by address, and RoCE's addresses. Each
+//! function is on softhca's vfio-user server in another process.
+
+mod functions;
+
+use std::io::{BufRead, BufReader};
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::thread;
+
+use common::{LIMIT, done, pattern};
+use functions::{Machine, device, role};
+use uverbs::cm::{
+    Connection, ConnectionErrorKind, Connector, EventChannel, Listener, Param, Route,
+};
+use uverbs::{
+    AckTimeout, Completed, CompletionQueue, Context, Device, ProtectionDomain, QueuePair, Status,
+};
+use uverbs_softhca::LinkLayer;
+
+/// Socket of a client's function, set for its process.
+const CLIENT: &str = "UVERBS_TEST_VFIO_PEER";
+
+#[test]
+fn server() {
+    functions::serve();
+}
+
+const LINKS: [LinkLayer; 2] = [LinkLayer::InfiniBand, LinkLayer::Ethernet];
+
+/// Address of a device: on RoCE of its GIDs, on InfiniBand of its LID.
+fn address(device: &Device) -> IpAddr {
+    let known = device.addresses().unwrap().first().copied();
+    known.unwrap_or_else(|| {
+        let gids = device.open().unwrap().query_gid_table().unwrap();
+        gids[0].gid.to_ip()
+    })
+}
+
+/// Objects of one side.
+struct End {
+    context: Context,
+    pd: ProtectionDomain,
+    cq: CompletionQueue,
+}
+
+impl End {
+    fn on(device: &Device) -> Self {
+        let context = device.open().unwrap();
+        let pd = context.alloc_pd().unwrap();
+        let cq = context.create_cq(256).unwrap();
+        Self { context, pd, cq }
+    }
+
+    fn queue_pair(&self) -> QueuePair {
+        self.context.queue_pair(&self.pd, &self.cq).build().unwrap()
+    }
+
+    /// Posts a receive.
+    fn expect(&self, qp: &mut QueuePair) {
+        qp.post_recv(7, self.pd.slab(64, 1).unwrap().take().unwrap()).unwrap();
+    }
+
+    fn send(&mut self, connection: &mut Connection) -> uverbs::WorkCompletion {
+        let mut frame = self.pd.slab(64, 1).unwrap().take().unwrap();
+        frame.set_len(64);
+        frame.copy_from_slice(&pattern(64, 3));
+        let mut batch = connection.queue_pair().batch();
+        batch.send(1, frame).unwrap();
+        batch.ring();
+        self.cq.wait(LIMIT).unwrap()
+    }
+}
+
+fn listen(device: &Device) -> Listener {
+    let any = SocketAddr::new(address(device), 0);
+    Listener::builder(any).listen_on(EventChannel::of(device).unwrap()).unwrap()
+}
+
+fn resolve(device: &Device, to: SocketAddr) -> Route {
+    let connector = Connector::new(to).ack_timeout(AckTimeout::from_code(11).unwrap());
+    connector.resolve_on(EventChannel::of(device).unwrap()).unwrap()
+}
+
+/// Accepts the next connection, takes a message, and waits for the end.
+fn serve_one(device: &Device, listener: &Listener) {
+    let mut end = End::on(device);
+    let request = listener.next(LIMIT).unwrap();
+    let mut qp = end.queue_pair();
+    request.init(&mut qp).unwrap();
+    end.expect(&mut qp);
+    let mut connection = request.accept(qp, &Param::default()).unwrap();
+    let received = done(&mut end.cq);
+    assert_eq!(received.result, Ok(Completed::Recv));
+    assert_eq!(received.frame.unwrap()[..], pattern(64, 3)[..]);
+    assert!(connection.is_closed(LIMIT).unwrap());
+}
+
+#[test]
+fn connections_by_address() {
+    for link in LINKS {
+        let machine = Machine::of(link);
+        let (a, b) = (machine.device(0), machine.device(1));
+        let listener = listen(&a);
+        let to = listener.local_addr().unwrap().unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| serve_one(&a, &listener));
+            let mut end = End::on(&b);
+            let route = resolve(&b, to);
+            let mut connection = route.connect(end.queue_pair(), &Param::default()).unwrap();
+            assert_eq!(end.send(&mut connection).result, Ok(Completed::Send));
+            connection.disconnect(LIMIT).unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_refused_connection_has_the_peers_words() {
+    for link in LINKS {
+        let machine = Machine::of(link);
+        let (a, b) = (machine.device(0), machine.device(1));
+        let listener = listen(&a);
+        let to = listener.local_addr().unwrap().unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| listener.next(LIMIT).unwrap().reject(b"full today").unwrap());
+            let end = End::on(&b);
+            let refused = resolve(&b, to).connect(end.queue_pair(), &Param::default());
+            let error = uverbs::Error::from(refused.unwrap_err());
+            assert!(error.to_string().ends_with("full today"), "{error}");
+        });
+        drop(listener);
+        // Without a listener the connection manager refuses at once.
+        let end = End::on(&b);
+        let refused = resolve(&b, to).connect(end.queue_pair(), &Param::default());
+        let error = uverbs::Error::from(refused.unwrap_err());
+        let uverbs::Error::Connection(error) = error else { panic!("{error}") };
+        assert!(matches!(error.kind, ConnectionErrorKind::Rejected { .. }), "{error}");
+    }
+}
+
+/// The process that is killed: it accepts, and takes messages.
+#[test]
+fn peer() {
+    let Some(socket) = std::env::var_os(CLIENT).map(PathBuf::from) else { return };
+    let device = device(&socket);
+    let listener = listen(&device);
+    println!("said {}", listener.local_addr().unwrap().unwrap());
+    let mut end = End::on(&device);
+    let request = listener.next(LIMIT).unwrap();
+    let mut qp = end.queue_pair();
+    request.init(&mut qp).unwrap();
+    end.expect(&mut qp);
+    let mut connection = request.accept(qp, &Param::default()).unwrap();
+    loop {
+        assert_eq!(done(&mut end.cq).result, Ok(Completed::Recv));
+        end.expect(connection.queue_pair());
+    }
+}
+
+/// As of a host that lost power: nothing tells of the end, and requests get no answer.
+#[test]
+fn a_killed_peer_is_an_end_of_retries() {
+    for link in LINKS {
+        let machine = Machine::of(link);
+        let mut command = role("peer", CLIENT, &machine.socket(1));
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let mut said = lines.filter_map(|line| Some(line.split_once("said ")?.1.to_owned()));
+        let to = said.next().unwrap().parse().unwrap();
+        let device = machine.device(0);
+        let mut end = End::on(&device);
+        let route = resolve(&device, to);
+        let mut connection = route.connect(end.queue_pair(), &Param::default()).unwrap();
+        assert_eq!(end.send(&mut connection).result, Ok(Completed::Send));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let failed = end.send(&mut connection).result.unwrap_err();
+        assert_eq!(failed.status, Status::RetryExceeded, "{failed}");
+        // Only the local side of the connection is left to end.
+        drop(connection);
+        drop(end);
+    }
+}

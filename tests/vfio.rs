@@ -15,7 +15,12 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
 use uverbs::attr::{self, GlobalRoute};
 use uverbs::event::AsyncEventKind;
-use uverbs::{AccessFlags, AhAttr, Completed, Errno, Error, Local, Remote, Status};
+use uverbs::flow::{EthMatch, FlowRule, MacAddr};
+use uverbs::packet::{Checksums, RawPacketQueuePair};
+use uverbs::{
+    AccessFlags, AhAttr, Completed, CompletionQueue, Context, Device, Errno, Error, Local, Remote,
+    Slab, Status,
+};
 use uverbs_mlx5_vfio::transport::vfio_user::VfioUser;
 use uverbs_softhca::LinkLayer;
 
@@ -82,6 +87,83 @@ fn two_functions_talk_over_roce() {
     let (a, b) = (machine.device(0), machine.device(1));
     let (mut one, mut other) = pair_on(&a, &b, &local(), |builder| builder);
     talk(&mut one, &mut other, 70_000, 5);
+}
+
+/// A port of raw packets, in its own open of the device.
+struct Port {
+    qp: RawPacketQueuePair,
+    cq: CompletionQueue,
+    slab: Slab,
+    context: Context,
+}
+
+impl Port {
+    fn new(device: &Device) -> Self {
+        let context = device.open().unwrap();
+        let pd = context.alloc_pd().unwrap();
+        let cq = context.create_cq(512).unwrap();
+        let mut qp = context.queue_pair(&pd, &cq).raw_packet().build().unwrap();
+        qp.bring_up(1).unwrap();
+        let slab = pd.slab(2048, 16).unwrap();
+        Self { qp, cq, slab, context }
+    }
+
+    fn send(&mut self, packet: &[u8]) {
+        let mut frame = self.slab.take().unwrap();
+        frame.set_len(packet.len());
+        frame.copy_from_slice(packet);
+        let mut batch = self.qp.batch();
+        batch.send_packet(1, frame, Checksums::AsTheyAre).unwrap();
+        batch.ring();
+        assert_eq!(self.cq.wait(LIMIT).unwrap().result, Ok(Completed::Send));
+    }
+
+    /// Bytes and flow tag of the next packet.
+    fn next(&mut self) -> (Vec<u8>, u32) {
+        let done = self.cq.wait(LIMIT).unwrap();
+        assert_eq!(done.result, Ok(Completed::Recv));
+        (done.frame.unwrap().to_vec(), done.qpn)
+    }
+}
+
+/// A frame of a kind that no protocol has, to a station.
+fn packet(to: MacAddr, data: u8) -> Vec<u8> {
+    [&to.0[..], &[2, 0, 0, 0, 0, 1], &[0x88, 0xb5], &[data; 86]].concat()
+}
+
+/// Send queues, receive queues, TIRs, flow tables and counters are firmware's; another file of the
+/// same function hears a file's frames, and that file does not.
+#[test]
+fn raw_packets_go_where_rules_lead() {
+    let machine = Machine::of(LinkLayer::Ethernet);
+    let (a, b) = (machine.device(0), machine.device(1));
+    let (mut one, mut other, mut third) = (Port::new(&a), Port::new(&b), Port::new(&a));
+    let station = MacAddr([2, 0, 0, 0, 0, 2]);
+    let rule = FlowRule::new().eth(EthMatch { dst: Some(station.into()), ..Default::default() });
+    let counters = other.context.flow_counters().unwrap();
+    let flow = other.qp.steer_counted(&rule.clone().tag(7), &counters).unwrap();
+    let rule = rule.tag(9);
+    let _flows = [one.qp.steer(&rule).unwrap(), third.qp.steer(&rule).unwrap()];
+    for port in [&mut one, &mut other, &mut third] {
+        for id in 0..8 {
+            let frame = port.slab.take().unwrap();
+            port.qp.post_recv(id, frame).unwrap();
+        }
+    }
+    for data in 1..4 {
+        one.send(&packet(MacAddr([2, 0, 0, 0, 0, 3]), 0));
+        one.send(&packet(station, data));
+        assert_eq!(other.next(), (packet(station, data), 7));
+        assert_eq!(third.next(), (packet(station, data), 9));
+    }
+    assert!(one.cq.poll(1).next().is_none(), "the sender's own frame");
+    let count = counters.read().unwrap();
+    assert_eq!((count.packets, count.bytes), (3, 3 * packet(station, 0).len() as u64));
+    // Without the rule there is no way to the queue.
+    drop(flow);
+    one.send(&packet(station, 5));
+    assert_eq!(third.next().0, packet(station, 5));
+    assert!(other.cq.poll(1).next().is_none());
 }
 
 /// Without a neighbour table a GID must contain its MAC address.

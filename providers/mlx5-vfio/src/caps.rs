@@ -4,20 +4,25 @@
 use uverbs_core::memory::pages::page_size;
 use uverbs_mlx5_prm::cmd::Field;
 use uverbs_mlx5_prm::cmd::caps::cmd_hca_cap;
+use uverbs_mlx5_prm::cmd::caps::per_protocol_networking_offload_caps::WQE_INLINE_MODE;
 use uverbs_mlx5_prm::cmd::hca::{query_hca_cap_out, set_hca_cap_in};
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
+use uverbs_mlx5_prm::eth::MLX5_ETH_L2_INLINE_HEADER_SIZE;
 
 use crate::device::Device;
 use crate::dma::PAGE;
 use crate::error::Error;
 
-/// Kind of capabilities (`enum mlx5_cap_type`).
+/// Kinds of capabilities (`enum mlx5_cap_type`).
 const GENERAL: u16 = 0;
+const ETHERNET: u16 = 1;
 /// Lowest bit of `op_mod` (`enum mlx5_cap_mode`).
 const MAXIMUM: u16 = 0;
 const CURRENT: u16 = 1;
 /// Bytes of a QUERY_HCA_CAP input.
 const QUERY_BYTES: usize = 16;
+/// `wqe_inline_mode` of a device that needs no inline header (`MLX5_CAP_INLINE_MODE_NOT_REQUIRED`).
+const NO_INLINE: u64 = 2;
 
 /// General capabilities in force.
 #[derive(Clone)]
@@ -69,22 +74,32 @@ impl Caps {
 }
 
 impl Device {
-    fn query_caps(&self, mode: u16) -> Result<Vec<u8>, Error> {
-        let (opcode, op_mod) = (CmdOpcode::QUERY_HCA_CAP, GENERAL << 1 | mode);
+    fn query_caps(&self, kind: u16, mode: u16) -> Result<Vec<u8>, Error> {
+        let (opcode, op_mod) = (CmdOpcode::QUERY_HCA_CAP, kind << 1 | mode);
         let output = self.run(opcode, op_mod, &[0; QUERY_BYTES], query_hca_cap_out::SIZE)?;
         Ok(query_hca_cap_out::CAPABILITY.of(&output).to_vec())
     }
 
     /// Reads the capabilities in force.
     pub(crate) fn caps(&self) -> Result<Caps, Error> {
-        self.query_caps(CURRENT).map(Caps)
+        self.query_caps(GENERAL, CURRENT).map(Caps)
+    }
+
+    /// Bytes of a raw packet that must be inline in its WQE (`mlx5_query_min_inline`). If the
+    /// port's settings decide, it is the Ethernet header.
+    pub(crate) fn inline_header(&self) -> Result<u16, Error> {
+        let caps = self.query_caps(ETHERNET, CURRENT)?;
+        Ok(match WQE_INLINE_MODE.get(&caps) {
+            NO_INLINE => 0,
+            _ => MLX5_ETH_L2_INLINE_HEADER_SIZE as u16,
+        })
     }
 
     /// Sets the general capabilities that this driver needs; all others keep their values.
     pub(crate) fn set_caps(&self) -> Result<(), Error> {
         use cmd_hca_cap::{CMDIF_CHECKSUM, LOG_UAR_PAGE_SZ, UAR_4K};
-        let current = self.query_caps(CURRENT)?;
-        let most = self.query_caps(MAXIMUM)?;
+        let current = self.query_caps(GENERAL, CURRENT)?;
+        let most = self.query_caps(GENERAL, MAXIMUM)?;
         let mut input = vec![0; set_hca_cap_in::SIZE];
         let caps = set_hca_cap_in::CAPABILITY.of_mut(&mut input);
         caps.copy_from_slice(&current);

@@ -122,6 +122,7 @@ impl From<Wrong> for Refusal {
             Wrong::Param(why) => Self::param(why),
             Wrong::Busy(why) => Self::new(CmdStatus::RES_BUSY, why),
             Wrong::Limit(why) => Self::new(CmdStatus::LIM_ERR, why),
+            Wrong::Device(error) => error.into(),
         }
     }
 }

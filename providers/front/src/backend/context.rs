@@ -9,6 +9,7 @@ use crate::backend::indirect::Indirect;
 use crate::backend::number::{Cqn, Pdn, Qpn, Srqn, UarNumber};
 use crate::backend::psn::Psn;
 use crate::backend::region::Region;
+use crate::backend::steering::QueueOptions;
 
 bitflags::bitflags! {
     /// Access rights of a memory key, or of a QP as responder. Local read is always granted.
@@ -317,6 +318,10 @@ pub struct QpContext {
     pub counter_set: u8,
     /// Streams of a DC initiator.
     pub streams: Option<DciStreams>,
+    /// Transport domain of a raw packet send queue.
+    pub domain: u32,
+    /// Options of a raw packet receive queue.
+    pub options: QueueOptions,
 }
 
 /// Streams of a DC initiator: work requests of one stream are done in order, and an error stops its
@@ -354,6 +359,8 @@ impl QpContext {
             privileged: false,
             counter_set: 0,
             streams: None,
+            domain: 0,
+            options: QueueOptions::default(),
         }
     }
 }

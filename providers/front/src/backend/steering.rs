@@ -22,6 +22,8 @@ pub enum Wrong {
     Busy(&'static str),
     /// A limit of the device is exceeded.
     Limit(&'static str),
+    /// The device refused, or failed.
+    Device(HcaError),
 }
 
 /// Direction of the frames that pass a table.
@@ -243,21 +245,15 @@ pub struct FlowCount {
 /// Steering of a device, and its multicast groups. The front assigns the numbers of all objects
 /// except queues.
 pub trait Steering {
-    /// Adds or changes a receive queue.
-    fn set_queue(&mut self, rqn: u32, options: QueueOptions);
-    /// Removes a receive queue.
-    fn remove_queue(&mut self, rqn: u32);
-    /// Registers a send queue and its transport domain.
-    fn add_sender(&mut self, sqn: u32, domain: u32);
-    /// Removes a send queue.
-    fn remove_sender(&mut self, sqn: u32);
+    /// Changes the options of a receive queue.
+    fn change_queue(&mut self, rqn: u32, options: QueueOptions) -> Result<(), Wrong>;
 
-    /// Adds or changes an RQ table.
-    fn set_spread(&mut self, number: u32, queues: Vec<u32>) -> Result<(), Wrong>;
+    /// Adds an RQ table.
+    fn add_spread(&mut self, number: u32, queues: Vec<u32>) -> Result<(), Wrong>;
     /// Removes an RQ table.
     fn remove_spread(&mut self, number: u32) -> Result<(), Wrong>;
-    /// Adds or changes a TIR.
-    fn set_tir(&mut self, number: u32, context: TirContext) -> Result<(), Wrong>;
+    /// Adds a TIR.
+    fn add_tir(&mut self, number: u32, context: TirContext) -> Result<(), Wrong>;
     /// Removes a TIR.
     fn remove_tir(&mut self, number: u32) -> Result<(), Wrong>;
     /// Adds a rule that sends copies of all packets of the port to a TIR.
@@ -266,7 +262,7 @@ pub trait Steering {
     fn remove_sniffer(&mut self, tir: u32);
 
     /// Adds a flow counter.
-    fn add_counter(&mut self, number: u32);
+    fn add_counter(&mut self, number: u32) -> Result<(), Wrong>;
     /// Reads a flow counter.
     fn counter(&mut self, number: u32) -> Result<FlowCount, Wrong>;
     /// Removes a flow counter.

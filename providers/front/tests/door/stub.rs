@@ -116,17 +116,16 @@ impl Backend for Stub {
 }
 
 impl Steering for Stub {
-    fn set_queue(&mut self, _: u32, _: QueueOptions) {}
-    fn remove_queue(&mut self, _: u32) {}
-    fn add_sender(&mut self, _: u32, _: u32) {}
-    fn remove_sender(&mut self, _: u32) {}
-    fn set_spread(&mut self, _: u32, _: Vec<u32>) -> Result<(), Wrong> {
+    fn change_queue(&mut self, _: u32, _: QueueOptions) -> Result<(), Wrong> {
+        WRONG
+    }
+    fn add_spread(&mut self, _: u32, _: Vec<u32>) -> Result<(), Wrong> {
         WRONG
     }
     fn remove_spread(&mut self, _: u32) -> Result<(), Wrong> {
         WRONG
     }
-    fn set_tir(&mut self, _: u32, _: TirContext) -> Result<(), Wrong> {
+    fn add_tir(&mut self, _: u32, _: TirContext) -> Result<(), Wrong> {
         WRONG
     }
     fn remove_tir(&mut self, _: u32) -> Result<(), Wrong> {
@@ -136,7 +135,9 @@ impl Steering for Stub {
         WRONG
     }
     fn remove_sniffer(&mut self, _: u32) {}
-    fn add_counter(&mut self, _: u32) {}
+    fn add_counter(&mut self, _: u32) -> Result<(), Wrong> {
+        Ok(())
+    }
     fn counter(&mut self, _: u32) -> Result<FlowCount, Wrong> {
         Ok(FlowCount::default())
     }

@@ -218,6 +218,7 @@ ifc! {
         VLAN_CAP: 0x1 + 1;
         SELF_LB_EN_MODIFIABLE: 0x8 + 1;
         MAX_LSO_CAP: 0xb + 5;
+        WQE_INLINE_MODE: 0x12 + 2;
         RSS_IND_TBL_CAP: 0x14 + 4;
     }
 }

@@ -1,8 +1,11 @@
 //! Memory of objects as page lists of the device.
 
+use uverbs_mlx5_prm::cmd::rq::wq;
+
 use super::{Firmware, unsupported};
 use crate::dma::PAGE;
 use uverbs_front::backend::error::HcaError;
+use uverbs_front::backend::number::Pdn;
 use uverbs_front::backend::region::Region;
 
 /// Units of a page's offset: 64ths of the page.
@@ -42,5 +45,29 @@ impl Firmware {
         let count = (inside + region.len()).div_ceil(page);
         let pages = (0..count).flat_map(|n| (at - inside + n * page).to_be_bytes()).collect();
         Ok(Ring { pages, page_offset: inside / OFFSET_UNIT })
+    }
+
+    /// Fills in memory and protection domain of a work queue; returns its page list. `record`:
+    /// address and bytes of the doorbell record.
+    pub(super) fn fill_wq(
+        &mut self,
+        ring: &mut [u8],
+        region: &Region,
+        (record, record_len): (u64, u64),
+        pd: Pdn,
+    ) -> Result<Vec<u8>, HcaError> {
+        let Ring { pages, page_offset } = self.ring(region)?;
+        // The field has five bits.
+        if page_offset >= 1 << 5 {
+            return Err(HcaError::BadParam { what: "page_offset", value: page_offset });
+        }
+        for (field, value) in [
+            (wq::PAGE_OFFSET, page_offset),
+            (wq::PD, self.pd(pd)?.into()),
+            (wq::DBR_ADDR, self.translate(record, record_len)?),
+        ] {
+            field.set(ring, value);
+        }
+        Ok(pages)
     }
 }

@@ -5,6 +5,7 @@
 //! | `memory` | page lists of rings and regions |
 //! | `domain` | numbers of PDs and XRC domains |
 //! | `mkey`, `cq`, `qp`, `srq`, `dct` | objects; `modify`: transitions of a queue pair |
+//! | `raw`, `interfaces`, `tables` | raw packet queues; TIRs and RQ tables; flow tables, counters |
 //! | `frames` | steering and multicast groups |
 //! | `config`, `roce` | limits and port, from capabilities; GIDs |
 //! | `event` | events of the device |
@@ -20,13 +21,16 @@ mod dct;
 mod domain;
 mod event;
 mod frames;
+mod interfaces;
 mod mads;
 mod memory;
 mod mkey;
 mod modify;
 mod qp;
+mod raw;
 mod roce;
 mod srq;
+mod tables;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -37,9 +41,11 @@ use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 use self::cq::Cq;
 use self::domain::Domains;
 use self::event::Events;
+use self::interfaces::Interfaces;
 use self::mads::Mads;
 use self::qp::Qp;
 use self::srq::Srq;
+use self::tables::Tables;
 use crate::area::Lent;
 use crate::error::Error;
 use crate::function::Function;
@@ -72,6 +78,8 @@ pub(crate) struct Firmware {
     srqs: BTreeMap<Srqn, Srq>,
     /// Memory of regions that is lent to the device, by index of the key.
     lent: BTreeMap<u32, Lent>,
+    interfaces: Interfaces,
+    tables: Tables,
     events: Events,
     mads: Mads,
 }
@@ -89,6 +97,8 @@ impl Firmware {
             qps: BTreeMap::new(),
             srqs: BTreeMap::new(),
             lent: BTreeMap::new(),
+            interfaces: Interfaces::default(),
+            tables: Tables::default(),
             events: Events::default(),
         }
     }

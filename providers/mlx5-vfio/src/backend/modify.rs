@@ -6,6 +6,7 @@ use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
 use uverbs_mlx5_prm::cmd::qp::{ads, qpc, rst2init_qp_in};
 use uverbs_mlx5_prm::context::PmState;
 
+use super::qp::Qp;
 use super::{Firmware, SHORT, roce, unsupported};
 use uverbs_front::backend::context::{Access, AddressVector, Mtu, QpAttrs, QpTransition, Service};
 use uverbs_front::backend::error::{HcaError, Noun};
@@ -53,7 +54,10 @@ impl Firmware {
         attrs: &QpAttrs,
     ) -> Result<(), HcaError> {
         use QpTransition::*;
-        let service = self.qp(qpn)?.service;
+        let Qp { service, raw, .. } = *self.qp(qpn)?;
+        if let Some(raw) = raw {
+            return self.change_raw(qpn, raw, to);
+        }
         let opcode = match to {
             RstToInit => CmdOpcode::RST2INIT_QP,
             InitToInit => CmdOpcode::INIT2INIT_QP,

@@ -7,6 +7,7 @@ use uverbs_mlx5_prm::cmd::qp::{
 };
 use uverbs_mlx5_prm::context::{PmState, QpState as PrmState, ServiceType};
 
+use super::raw::Raw;
 use super::{Firmware, SHORT, unsupported};
 use uverbs_front::backend::context::{QpAttrs, QpContext, QpState, Service};
 use uverbs_front::backend::error::{HcaError, Noun};
@@ -27,6 +28,8 @@ pub(super) struct Qp {
     pub(super) service: Service,
     /// Attributes that modifies set.
     pub(super) attrs: QpAttrs,
+    /// Queue of raw packets, which has its own commands.
+    pub(super) raw: Option<Raw>,
 }
 
 /// Code of a service.
@@ -39,8 +42,7 @@ fn code(service: Service) -> Result<ServiceType, HcaError> {
         Service::Dci => ServiceType::DCI,
         Service::Umr => ServiceType::REG_UMR,
         // Created by another command.
-        Service::Dct => return Err(unsupported("a target as a queue pair")),
-        Service::Raw => return Err(unsupported("raw packets, which are not yet over VFIO")),
+        Service::Dct | Service::Raw => return Err(unsupported("this service as a queue pair")),
     })
 }
 
@@ -65,6 +67,9 @@ impl Firmware {
     }
 
     pub(super) fn make_qp(&mut self, context: &QpContext) -> Result<Qpn, HcaError> {
+        if context.service == Service::Raw {
+            return self.make_raw(context);
+        }
         let service = code(context.service)?;
         let pd = self.pd(context.pd)?;
         let ring = rings(context)?.map(|rings| self.ring(&rings)).transpose()?;
@@ -123,13 +128,17 @@ impl Firmware {
         let output = self.create(CmdOpcode::CREATE_QP, &input, outlen, Noun::Qp)?;
         let qpn = Qpn(create_qp_out::QPN.get32(&output));
         let attrs = QpAttrs::default();
-        self.qps.insert(qpn, Qp { service: context.service, attrs });
+        self.qps.insert(qpn, Qp { service: context.service, attrs, raw: None });
         Ok(qpn)
     }
 
     /// State and next PSNs by the firmware; the rest is as modifies set it.
     pub(super) fn ask_qp(&self, qpn: Qpn) -> Result<(QpState, QpAttrs), HcaError> {
-        let mut attrs = self.qp(qpn)?.attrs;
+        let qp = self.qp(qpn)?;
+        if let Some(raw) = qp.raw {
+            return Ok((self.ask_raw(qpn, raw)?.into(), qp.attrs));
+        }
+        let mut attrs = qp.attrs;
         let mut input = [0; SHORT];
         query_qp_in::QPN.set(&mut input, qpn.0.into());
         let (outlen, object) = (query_qp_out::SIZE, (Noun::Qp, qpn.0));
@@ -155,8 +164,10 @@ impl Firmware {
     }
 
     pub(super) fn end_qp(&mut self, qpn: Qpn) -> Result<(), HcaError> {
-        self.qp(qpn)?;
-        self.destroy(CmdOpcode::DESTROY_QP, destroy_qp_in::QPN, (Noun::Qp, qpn.0))?;
+        match self.qp(qpn)?.raw {
+            Some(raw) => self.end_raw(qpn, raw)?,
+            None => self.destroy(CmdOpcode::DESTROY_QP, destroy_qp_in::QPN, (Noun::Qp, qpn.0))?,
+        }
         self.qps.remove(&qpn);
         Ok(())
     }

@@ -17,6 +17,8 @@ use uverbs_front::backend::number::Srqn;
 
 /// Log2 of the unit of `log_rq_stride`, 16 bytes.
 const STRIDE_SHIFT: u64 = 4;
+/// Bytes of a doorbell record: a counter of posted WQEs.
+const RECORD: u64 = 4;
 /// `rmpc.state`: ready (`MLX5_RMPC_STATE_RDY`); `wq_type`: linked list.
 const READY: u64 = 1;
 const LINKED_LIST: u64 = 0;
@@ -51,19 +53,17 @@ impl Firmware {
 
     /// Fills in a ring; returns its pages.
     fn fill(&mut self, context: &SrqContext, ring: &mut [u8]) -> Result<Vec<u8>, HcaError> {
-        let pages = self.ring(&context.region)?;
+        let record = (context.doorbell_record, RECORD);
+        let pages = self.fill_wq(ring, &context.region, record, context.pd)?;
         for (field, value) in [
             (wq::WQ_TYPE, LINKED_LIST),
-            (wq::PAGE_OFFSET, pages.page_offset),
             (wq::LWM, context.limit.into()),
-            (wq::PD, self.pd(context.pd)?.into()),
-            (wq::DBR_ADDR, self.translate(context.doorbell_record, 4)?),
             (wq::LOG_WQ_STRIDE, context.stride_shift.into()),
             (wq::LOG_WQ_SZ, context.log_entries.into()),
         ] {
             field.set(ring, value);
         }
-        Ok(pages.pages)
+        Ok(pages)
     }
 
     fn make_pool(&mut self, context: &SrqContext) -> Result<u32, HcaError> {

@@ -14,7 +14,7 @@ use crate::wire::Address;
 use uverbs_front::backend::command::Refusal;
 use uverbs_front::backend::context::{
     CqContext, DctContext, MkeyContext, Moderation, QpAttrs, QpContext, QpState, QpTransition,
-    SrqContext,
+    Service, SrqContext,
 };
 use uverbs_front::backend::error::{HcaError, HcaEvent};
 use uverbs_front::backend::number::{Cqn, Key, Qpn, Srqn, UarNumber};
@@ -66,7 +66,16 @@ impl Backend for Hca {
     }
 
     fn create_qp(&mut self, context: QpContext) -> Result<Qpn, HcaError> {
-        self.create_qp(context)
+        let QpContext { service, domain, options, .. } = context;
+        let (sends, receives) = (context.sq.is_some(), context.rq.is_some());
+        let qpn = self.create_qp(context)?;
+        if service == Service::Raw && sends {
+            self.steering().add_sender(qpn.0, domain);
+        }
+        if service == Service::Raw && receives {
+            self.steering().set_queue(qpn.0, options);
+        }
+        Ok(qpn)
     }
 
     fn modify_qp(&mut self, qpn: Qpn, to: QpTransition, attrs: &QpAttrs) -> Result<(), HcaError> {
@@ -78,7 +87,10 @@ impl Backend for Hca {
     }
 
     fn destroy_qp(&mut self, qpn: Qpn) -> Result<(), HcaError> {
-        self.destroy_qp(qpn)
+        self.destroy_qp(qpn)?;
+        self.steering().remove_sender(qpn.0);
+        self.steering().remove_queue(qpn.0);
+        Ok(())
     }
 
     fn create_srq(&mut self, context: SrqContext) -> Result<Srqn, HcaError> {

@@ -9,23 +9,12 @@ use uverbs_front::backend::steering::{
 };
 
 impl Steering for Hca {
-    fn set_queue(&mut self, rqn: u32, options: QueueOptions) {
+    fn change_queue(&mut self, rqn: u32, options: QueueOptions) -> Result<(), Wrong> {
         self.steering().set_queue(rqn, options);
+        Ok(())
     }
 
-    fn remove_queue(&mut self, rqn: u32) {
-        self.steering().remove_queue(rqn);
-    }
-
-    fn add_sender(&mut self, sqn: u32, domain: u32) {
-        self.steering().add_sender(sqn, domain);
-    }
-
-    fn remove_sender(&mut self, sqn: u32) {
-        self.steering().remove_sender(sqn);
-    }
-
-    fn set_spread(&mut self, number: u32, queues: Vec<u32>) -> Result<(), Wrong> {
+    fn add_spread(&mut self, number: u32, queues: Vec<u32>) -> Result<(), Wrong> {
         self.steering().set_spread(number, queues)
     }
 
@@ -33,7 +22,7 @@ impl Steering for Hca {
         self.steering().remove_spread(number)
     }
 
-    fn set_tir(&mut self, number: u32, context: TirContext) -> Result<(), Wrong> {
+    fn add_tir(&mut self, number: u32, context: TirContext) -> Result<(), Wrong> {
         self.steering().set_tir(number, context)
     }
 
@@ -49,8 +38,9 @@ impl Steering for Hca {
         self.steering().remove_sniffer(tir);
     }
 
-    fn add_counter(&mut self, number: u32) {
+    fn add_counter(&mut self, number: u32) -> Result<(), Wrong> {
         self.steering().add_counter(number);
+        Ok(())
     }
 
     fn counter(&mut self, number: u32) -> Result<FlowCount, Wrong> {

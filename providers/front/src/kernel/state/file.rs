@@ -177,7 +177,6 @@ impl File {
 
     /// Returns the number of asynchronous events, as for queue pairs and SRQs.
     fn abandon_wq(&mut self, device: &mut Device, wq: Wq) -> u32 {
-        device.hca.steering().remove_queue(wq.wqn.0);
         device.qp_owners.remove(&wq.wqn);
         device.unpin(wq.pinned);
         for held in wq.held {

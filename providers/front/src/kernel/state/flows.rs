@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use nix::errno::Errno;
 
+use crate::backend::error;
 use crate::backend::steering::{
     Change, Direction, Edits, EntryContext, FlowDestination, GroupContext, MATCH_LEN, Miss,
     Steering, TableContext, Wrong,
@@ -96,6 +97,7 @@ pub(crate) fn errno(wrong: Wrong) -> Errno {
         Wrong::Missing(_) | Wrong::Param(_) => Errno::EINVAL,
         Wrong::Busy(_) => Errno::EBUSY,
         Wrong::Limit(_) => Errno::ENOMEM,
+        Wrong::Device(error) => error::errno(error),
     }
 }
 

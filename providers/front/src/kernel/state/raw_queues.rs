@@ -40,12 +40,6 @@ impl RawQueues {
         if let Some(tir) = self.tir {
             let _ = steering.remove_tir(tir);
         }
-        if let Some(rqn) = self.rqn {
-            steering.remove_queue(rqn.0);
-        }
-        if let Some(sqn) = self.sqn {
-            steering.remove_sender(sqn.0);
-        }
         for queue in [self.rqn, self.sqn].into_iter().flatten() {
             let _ = device.hca.destroy_qp(queue);
         }

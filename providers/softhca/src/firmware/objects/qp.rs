@@ -149,25 +149,21 @@ impl Firmware {
         srq.map_or(Ok(()), |srqn| self.srqs.check(call, srqn))?;
         let deth_sqpn = qpc::DETH_SQPN.get32(context);
         let qpn = self.hca.create_qp(QpContext {
-            service,
-            pd: Pdn(pd),
             srq: srq.map(Srqn),
             xrcd: if service == Service::Xrc { qpc::XRCD.get32(context) } else { 0 },
             special,
             deth_sqpn: special.or((deth_sqpn != 0).then_some(deth_sqpn)).map(Qpn),
             privileged: qpc::FRE.is_set(context),
             counter_set: qpc::COUNTER_SET_ID.get(context) as u8,
-            send_cq: Cqn(send_cq),
             recv_cq: Cqn(recv_cq),
             sq,
             rq,
             doorbell_record: self.record(call, umems, qpc::DBR_ADDR.get(context))?,
             uar: UarNumber(uar),
             user_index: qpc::USER_INDEX.get32(context),
-            cqe_version: 1,
             scatter: scatter(context)?,
-            sq_sig_all: false,
             streams: streams(context),
+            ..QpContext::bare(service, Pdn(pd), Cqn(send_cq))
         })?;
         let mut created = Box::new([0; qpc::SIZE]);
         created.copy_from_slice(context);

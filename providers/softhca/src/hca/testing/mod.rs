@@ -233,9 +233,6 @@ impl Rig {
         let rq = at.alloc(rq_len, 4096);
         let record = at.alloc(8, 8);
         let ctx = QpContext {
-            service: setup.service,
-            pd: setup.pd,
-            send_cq: send_cq.cqn,
             recv_cq: recv_cq.cqn,
             sq: Some(SqContext {
                 region: Region::Flat { addr: sq, len: 64 << setup.sq_log },
@@ -252,14 +249,12 @@ impl Rig {
             doorbell_record: record,
             uar: UAR,
             user_index: 0xabc,
-            cqe_version: 1,
             scatter: CqeScatter { requester: setup.scatter, responder: setup.scatter },
-            sq_sig_all: false,
             special: setup.special,
             deth_sqpn: setup.special.map(Qpn),
             privileged: setup.service == Service::Umr,
-            counter_set: 0,
             streams: setup.streams,
+            ..QpContext::bare(setup.service, setup.pd, send_cq.cqn)
         };
         let qpn = at.hca.create_qp(ctx).unwrap();
         let (sq_log, rq_log) = (setup.sq_log, setup.rq_log);

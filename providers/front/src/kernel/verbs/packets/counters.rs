@@ -107,7 +107,7 @@ pub(crate) fn bind(
         Some(number) => number,
         None => {
             let number = call.device.flows.number();
-            call.device.hca.steering().add_counter(number);
+            call.device.hca.steering().add_counter(number).map_err(flows::errno)?;
             number
         }
     };

@@ -218,26 +218,18 @@ fn context(
     });
     let cqe_version = call.file.context.as_ref().map_or(0, |context| context.cqe_version);
     Ok(QpContext {
-        service: asked.service,
-        pd,
-        send_cq,
         recv_cq,
         sq,
         rq,
         srq: asked.srq.map(|srq| objects.srq(srq)).transpose()?.map(|srq| srq.srqn),
-        xrcd: 0,
         doorbell_record: request.db_addr,
         uar: UarNumber(request.bfreg_index),
         user_index: request.uidx,
         cqe_version,
         scatter: scatter(call, request, asked, (send_cq, recv_cq))?,
-        // mlx5_ib does not tell the hardware of SQ_SIG_ALL: the provider sets the bit in each WQE.
-        sq_sig_all: false,
-        special: None,
-        deth_sqpn: None,
-        privileged: false,
-        counter_set: 0,
         streams: streams(request, asked.service),
+        // mlx5_ib does not tell the hardware of SQ_SIG_ALL: the provider sets the bit in each WQE.
+        ..QpContext::bare(asked.service, pd, send_cq)
     })
 }
 

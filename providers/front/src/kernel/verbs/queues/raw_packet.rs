@@ -76,26 +76,26 @@ pub(crate) fn create(
             let region = Region::Flat { addr: request.sq_buf_addr, len: queues.sq_bytes() };
             let log_wqebbs = queues.log_sq_units();
             let sq = Some(SqContext { region, log_wqebbs });
-            let context = QpContext { sq, uar: UarNumber(request.bfreg_index), ..bare(send_cq) };
+            let uar = UarNumber(request.bfreg_index);
+            let context = QpContext { sq, uar, domain, ..bare(send_cq) };
             let len = queues.sq_bytes();
             let (sqn, pinned) = device.create_qp(request.sq_buf_addr, len, context)?;
             made.pinned += pinned;
             made.raw.sqn = Some(Qpn(sqn));
             made.raw.tis = Some(device.flows.number());
-            device.hca.steering().add_sender(sqn, domain);
         }
         if let Some(log_entries) = queues.log_rq_entries() {
             let region = Region::Flat { addr: request.buf_addr, len: queues.rq_bytes() };
             let stride_shift = queues.rq_shift as u8;
             let rq = Some(RqContext { region, log_entries: log_entries as u8, stride_shift });
-            let context = QpContext { rq, ..bare(recv_cq) };
+            let options = QueueOptions { strips_vlan };
+            let context = QpContext { rq, options, ..bare(recv_cq) };
             let (rqn, pinned) = device.create_qp(request.buf_addr, queues.rq_bytes(), context)?;
             made.pinned += pinned;
             made.raw.rqn = Some(Qpn(rqn));
             let number = device.flows.number();
             let steering = device.hca.steering();
-            steering.set_queue(rqn, QueueOptions { strips_vlan });
-            steering.set_tir(number, tir(Spread::Queue(rqn), domain)).map_err(flows::errno)?;
+            steering.add_tir(number, tir(Spread::Queue(rqn), domain)).map_err(flows::errno)?;
             made.raw.tir = Some(number);
         }
         Ok(())

@@ -91,7 +91,7 @@ fn create_table(call: &mut Call<'_>) -> Result<(), Errno> {
         return Err(Errno::EINVAL);
     }
     let number = call.device.flows.number();
-    call.device.hca.steering().set_spread(number, numbers).map_err(flows::errno)?;
+    call.device.hca.steering().add_spread(number, numbers).map_err(flows::errno)?;
     queues.iter().for_each(|queue| call.file.objects.hold(*queue));
     call.put_object(handle, Object::IndTable(IndTable { number, queues }));
     let response_length = size_of::<u32>() as u32;
@@ -143,7 +143,7 @@ pub(crate) fn create_qp(call: &mut Call<'_>, kind: u8, table: u32) -> Result<(),
         hears_own_multicast: request.flags & MLX5_QP_FLAG_TIR_ALLOW_SELF_LB_MC != 0,
     };
     let tir = call.device.flows.number();
-    call.device.hca.steering().set_tir(tir, context).map_err(flows::errno)?;
+    call.device.hca.steering().add_tir(tir, context).map_err(flows::errno)?;
     let held = vec![pd, table];
     held.iter().for_each(|handle| call.file.objects.hold(*handle));
     let event_file = call.object(UVERBS_ATTR_CREATE_QP_EVENT_FD);

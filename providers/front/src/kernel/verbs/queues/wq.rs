@@ -27,6 +27,7 @@ use crate::backend::number::Qpn;
 use crate::backend::region::Region;
 use crate::backend::steering::QueueOptions;
 use crate::kernel::call::{Call, Write, zero_extended};
+use crate::kernel::state::flows;
 use crate::kernel::state::objects::{Object, Wq};
 use crate::kernel::verbs::queues::raw_packet::is_place;
 
@@ -47,10 +48,9 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     let handle = object(UVERBS_ATTR_CREATE_WQ_HANDLE)?;
     let event_file = call.object(UVERBS_ATTR_CREATE_WQ_EVENT_FD);
     let request = driver_request(call, &asked)?;
-    let (context, len) = context(call, pd, cq, &request)?;
-    let (wqn, pinned) = call.device.create_qp(request.buf_addr, len, context)?;
     let strips_vlan = asked.flags & IB_UVERBS_WQ_FLAGS_CVLAN_STRIPPING != 0;
-    call.device.hca.steering().set_queue(wqn, QueueOptions { strips_vlan });
+    let (context, len) = context(call, (pd, cq), &request, QueueOptions { strips_vlan })?;
+    let (wqn, pinned) = call.device.create_qp(request.buf_addr, len, context)?;
 
     for held in [pd, cq] {
         call.file.objects.hold(held);
@@ -132,9 +132,9 @@ fn driver_request(call: &Call<'_>, asked: &Asked) -> Result<mlx5_ib_create_wq, E
 /// Context for firmware (`create_rq`), and the bytes of the ring.
 fn context(
     call: &Call<'_>,
-    pd: u32,
-    cq: u32,
+    (pd, cq): (u32, u32),
     request: &mlx5_ib_create_wq,
+    options: QueueOptions,
 ) -> Result<(QpContext, u64), Errno> {
     let (log, shift) = (request.rq_wqe_count.ilog2(), request.rq_wqe_shift);
     let largest = u32::from(call.device.config.max_rq_desc).ilog2();
@@ -151,6 +151,7 @@ fn context(
         rq,
         doorbell_record: request.db_addr,
         user_index: request.user_index,
+        options,
         ..QpContext::bare(Service::Raw, objects.pd(pd)?.pdn, objects.cq(cq)?.cqn)
     };
     Ok((context, len))
@@ -185,7 +186,8 @@ fn modify(call: &mut Call<'_>) -> Result<(), Errno> {
     change(call, wqn, from, to)?;
     if flags & IB_UVERBS_WQ_FLAGS_CVLAN_STRIPPING != 0 {
         let strips_vlan = request.flags & IB_UVERBS_WQ_FLAGS_CVLAN_STRIPPING != 0;
-        call.device.hca.steering().set_queue(wqn.0, QueueOptions { strips_vlan });
+        let steering = call.device.hca.steering();
+        steering.change_queue(wqn.0, QueueOptions { strips_vlan }).map_err(flows::errno)?;
     }
     if let Some(Object::Wq(wq)) = call.file.objects.get_mut(request.wq_handle) {
         wq.state = to;

@@ -16,10 +16,11 @@ use nix::unistd::{ForkResult, Pid, fork};
 use uverbs::attr::{self, GlobalRoute};
 use uverbs::event::AsyncEventKind;
 use uverbs::flow::{EthMatch, FlowRule, MacAddr};
+use uverbs::memory::Reregistration;
 use uverbs::packet::{Checksums, RawPacketQueuePair};
 use uverbs::{
-    AccessFlags, AhAttr, Completed, CompletionQueue, Context, Device, Errno, Error, Local, Remote,
-    Slab, Status,
+    AccessFlags, AhAttr, Completed, CompletionQueue, Context, Device, Errno, Error, Failure, Local,
+    Remote, Slab, Status,
 };
 use uverbs_mlx5_vfio::transport::vfio_user::VfioUser;
 use uverbs_softhca::LinkLayer;
@@ -164,6 +165,42 @@ fn raw_packets_go_where_rules_lead() {
     one.send(&packet(station, 5));
     assert_eq!(third.next().0, packet(station, 5));
     assert!(other.cq.poll(1).next().is_none());
+}
+
+/// A region has another key afterwards, and the old key leads nowhere.
+#[test]
+fn a_region_changes_its_memory_and_its_rights() {
+    let machine = Machine::start();
+    let (a, b) = (machine.device(0), machine.device(1));
+    let (mut one, other) = pair_on(&a, &b, &local(), |builder| builder);
+    let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
+    let [first, second] = [(); 2].map(|()| Box::leak(vec![0u8; 8192].into_boxed_slice()));
+    let (first, second) = (first.as_mut_ptr(), second.as_mut_ptr());
+    // SAFETY: the memory is leaked, and reached by raw pointers alone.
+    let region = unsafe { other.pd.register(first, 8192, access) }.unwrap();
+    let old = Remote { addr: region.addr(), rkey: region.rkey() };
+    let change = Reregistration::default().memory(second, 8192);
+    // SAFETY: no work uses the region.
+    let region = unsafe { region.reregister(&change) }.unwrap();
+    let new = Remote { addr: region.addr(), rkey: region.rkey() };
+    let mut write = |to, result: fn(&Result<Completed, Failure>) -> bool| {
+        let frame = one.filled(64, 3);
+        let mut batch = one.qp.batch();
+        batch.write(1, frame, to).unwrap();
+        batch.ring();
+        let done = one.wait().result;
+        assert!(result(&done), "{done:?}");
+    };
+    write(new, |done| *done == Ok(Completed::Write));
+    // SAFETY: the WRITE is over.
+    let read = |at: *mut u8| unsafe { std::slice::from_raw_parts(at, 64).to_vec() };
+    assert!(read(second) == pattern(64, 3)[..] && read(first) == [0; 64]);
+    // SAFETY: no work uses the region.
+    let region =
+        unsafe { region.reregister(&Reregistration::default().access(AccessFlags::REMOTE_READ)) };
+    let region = region.unwrap();
+    assert_ne!(old.rkey, region.rkey());
+    write(old, Result::is_err);
 }
 
 /// Without a neighbour table a GID must contain its MAC address.

@@ -31,12 +31,10 @@ const SOFT_KERNEL: Version = (6, 15);
 
 /// Starts of the names of cases and calls that a function without a kernel driver refuses by name
 /// (docs/VFIO.md), and what it lacks.
-const LACKS: [(&str, &str); 11] = [
+const LACKS: [(&str, &str); 9] = [
     ("DM", "no device memory over VFIO"),
     ("MR.DM_MR_REG", "no device memory over VFIO"),
     ("device memory", "no device memory over VFIO"),
-    ("REREG_MR", "no reregistration over VFIO"),
-    ("reregistration", "no reregistration over VFIO"),
     ("advice", "no paging on demand over VFIO"),
     ("regions: access flags 0x41", "no paging on demand over VFIO"),
     ("options of connections", "no options of connections over VFIO"),

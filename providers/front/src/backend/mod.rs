@@ -53,8 +53,8 @@ pub struct Mad {
 pub trait Backend: Send + fmt::Debug {
     /// Creates a memory key (CREATE_MKEY).
     fn create_mkey(&mut self, context: MkeyContext) -> Result<Key, HcaError>;
-    /// Changes a key in place; the number stays.
-    fn modify_mkey(&mut self, key: Key, context: MkeyContext) -> Result<(), HcaError>;
+    /// Gives a key another context. Returns the key, or another in its place.
+    fn modify_mkey(&mut self, key: Key, context: MkeyContext) -> Result<Key, HcaError>;
     /// Destroys a key (DESTROY_MKEY).
     fn destroy_mkey(&mut self, key: Key) -> Result<(), HcaError>;
     /// Ends the device's access to the memory of a key that it refused to destroy: the program

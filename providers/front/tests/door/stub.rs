@@ -41,7 +41,7 @@ impl Backend for Stub {
         let key = self.0.lock().unwrap().key;
         key.map_or_else(|| self.refused(), Ok)
     }
-    fn modify_mkey(&mut self, _: Key, _: MkeyContext) -> Result<(), HcaError> {
+    fn modify_mkey(&mut self, _: Key, _: MkeyContext) -> Result<Key, HcaError> {
         self.refused()
     }
     fn destroy_mkey(&mut self, _: Key) -> Result<(), HcaError> {

@@ -105,6 +105,22 @@ impl Firmware {
         done
     }
 
+    /// Registers anew, under another key (`mlx5_ib_rereg_user_mr` without UMR). After an error the
+    /// old key is as it was.
+    pub(super) fn replace_mkey(
+        &mut self,
+        old: Key,
+        context: &MkeyContext,
+    ) -> Result<Key, HcaError> {
+        let new = self.make_mkey(context)?;
+        let done = self.end_mkey(old);
+        if done.is_err() && self.end_mkey(new).is_err() {
+            // No region has the key, so that its memory is the program's.
+            self.forsake_mkey(new);
+        }
+        done.map(|()| new)
+    }
+
     /// Passes a program's command on. The front has checked it: a query of capabilities, a free
     /// key, or the reset of a stream.
     pub(super) fn pass_on(&mut self, input: &[u8], output: &mut [u8]) {

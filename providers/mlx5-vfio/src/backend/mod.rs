@@ -189,8 +189,8 @@ impl Backend for Firmware {
         self.make_mkey(&context)
     }
 
-    fn modify_mkey(&mut self, _: Key, _: MkeyContext) -> Result<(), HcaError> {
-        Err(unsupported("another registration under the same key"))
+    fn modify_mkey(&mut self, key: Key, context: MkeyContext) -> Result<Key, HcaError> {
+        self.replace_mkey(key, &context)
     }
 
     fn destroy_mkey(&mut self, key: Key) -> Result<(), HcaError> {

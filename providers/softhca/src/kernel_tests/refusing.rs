@@ -45,8 +45,8 @@ impl Backend for Refusing {
     fn create_mkey(&mut self, context: MkeyContext) -> Result<Key, HcaError> {
         self.hca()?.create_mkey(context)
     }
-    fn modify_mkey(&mut self, key: Key, context: MkeyContext) -> Result<(), HcaError> {
-        self.hca()?.modify_mkey(key, context)
+    fn modify_mkey(&mut self, key: Key, context: MkeyContext) -> Result<Key, HcaError> {
+        Backend::modify_mkey(self.hca()?, key, context)
     }
     fn destroy_mkey(&mut self, key: Key) -> Result<(), HcaError> {
         self.hca()?.destroy_mkey(key)

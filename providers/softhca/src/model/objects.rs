@@ -27,8 +27,8 @@ impl Backend for Hca {
         self.create_mkey(context)
     }
 
-    fn modify_mkey(&mut self, key: Key, context: MkeyContext) -> Result<(), HcaError> {
-        self.modify_mkey(key, context)
+    fn modify_mkey(&mut self, key: Key, context: MkeyContext) -> Result<Key, HcaError> {
+        self.modify_mkey(key, context).map(|()| key)
     }
 
     fn destroy_mkey(&mut self, key: Key) -> Result<(), HcaError> {

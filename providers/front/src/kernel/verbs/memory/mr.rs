@@ -204,8 +204,8 @@ fn mkey(mr: &Mr, pdn: u32) -> MkeyContext {
     }
 }
 
-/// Re-registers a region (`ib_uverbs_rereg_mr` and `mlx5_ib_rereg_user_mr`). mlx5_ib may give the
-/// region another key; here it keeps its key.
+/// Re-registers a region (`ib_uverbs_rereg_mr` and `mlx5_ib_rereg_user_mr`). As with mlx5_ib, the
+/// region may have another key afterwards.
 fn rereg(call: &mut Call<'_>) -> Result<(), Errno> {
     let request: ib_uverbs_rereg_mr = call.request()?;
     if request.flags == 0 {
@@ -244,10 +244,11 @@ fn rereg(call: &mut Call<'_>) -> Result<(), Errno> {
     // New rights may need writable pages, so the memory is checked in any case.
     let device = &mut *call.device;
     mr.pinned = take(device, &mr)?;
-    if let Err(error) = device.hca.modify_mkey(mr.key, mkey(&mr, pdn.0)) {
+    let key = device.hca.modify_mkey(mr.key, mkey(&mr, pdn.0));
+    mr.key = key.map_err(|error| {
         device.unpin(mr.pinned);
-        return Err(errno(error));
-    }
+        errno(error)
+    })?;
     device.unpin(old_pinned);
     call.file.objects.hold(mr.pd);
     call.file.objects.release(old_pd);

@@ -59,7 +59,10 @@ impl PciFunction {
             driver: link("driver"),
             group: link("iommu_group").and_then(|group| group.parse().ok()),
             companions,
-            cdev: names(&path.join("vfio-dev")).into_iter().next(),
+            // Without iommufd the kernel lists the device, which then has no number.
+            cdev: names(&path.join("vfio-dev"))
+                .into_iter()
+                .find(|name| path.join("vfio-dev").join(name).join("dev").exists()),
             users: ["net", "infiniband"].iter().flat_map(|kind| names(&path.join(kind))).collect(),
             virtual_functions: text("sriov_numvfs")
                 .and_then(|count| count.trim().parse().ok())

@@ -161,8 +161,9 @@ fn sysfs(driver: &str, cdev: bool) -> tempfile::TempDir {
     fs::create_dir_all(root.path().join("bus/pci/drivers").join(driver)).unwrap();
     link(&format!("bus/pci/drivers/{driver}"), "driver");
     link("groups/17", "iommu_group");
+    fs::create_dir_all(device.join("vfio-dev/vfio3")).unwrap();
     if cdev {
-        fs::create_dir_all(device.join("vfio-dev/vfio3")).unwrap();
+        fs::write(device.join("vfio-dev/vfio3/dev"), "511:3\n").unwrap();
     }
     root
 }

@@ -154,7 +154,9 @@ impl PciHca {
 
     /// Writes configuration space.
     pub(crate) fn config_write(&mut self, offset: u64, data: &[u8]) {
-        self.config.write(offset, data);
+        if self.config.write(offset, data) {
+            self.reset();
+        }
     }
 
     /// Reads BAR 0. Registers are read by 4 bytes, device memory by any length; other reads are 0.

@@ -357,8 +357,24 @@ fn a_shared_queue_gives_receives_and_tells_when_few_are_left() {
 
 #[test]
 fn a_reset_leaves_nothing() {
+    a_reset_leaves_nothing_by(|driver| drop(driver.host.request(13, &[], &[]).unwrap()));
+}
+
+#[test]
+fn a_function_level_reset_leaves_nothing() {
+    a_reset_leaves_nothing_by(|driver| {
+        // The PCI Express capability follows MSI-X.
+        assert_eq!(driver.host.config(0x40) >> 8 & 0xff, 0x60);
+        assert_eq!(driver.host.config(0x60) & 0xffff, 0x10);
+        driver.host.configure(4, &[6, 0]);
+        driver.host.configure(0x68, &0x8810u16.to_le_bytes());
+        assert_eq!(driver.host.config(4) & 0xffff, 0, "registers are as after power-on");
+    });
+}
+
+fn a_reset_leaves_nothing_by(reset: impl FnOnce(&mut Driver)) {
     let Pair { mut driver, cq, qps: [a, _], .. } = pair();
-    driver.host.request(13, &[], &[]).unwrap();
+    reset(&mut driver);
     // The command queue's address is reset, too.
     assert_eq!(driver.host.get(0x14), 0x56);
     let cmdq = driver.slot(0);

@@ -198,6 +198,11 @@ impl Host {
         u32::from_le_bytes(bytes.try_into().unwrap())
     }
 
+    /// Writes configuration space.
+    pub(crate) fn configure(&mut self, offset: u64, bytes: &[u8]) {
+        self.region_write(CONFIG, offset, bytes).unwrap();
+    }
+
     /// Reads guest memory.
     pub(crate) fn read(&self, addr: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];

@@ -170,7 +170,7 @@ fn raw_packets_go_where_rules_lead() {
 /// A region has another key afterwards, and the old key leads nowhere.
 #[test]
 fn a_region_changes_its_memory_and_its_rights() {
-    let machine = Machine::start();
+    let machine = Machine::of(LinkLayer::InfiniBand);
     let (a, b) = (machine.device(0), machine.device(1));
     let (mut one, other) = pair_on(&a, &b, &local(), |builder| builder);
     let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;

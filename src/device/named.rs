@@ -92,8 +92,8 @@ fn is_none(error: &Error) -> bool {
 ///   [`Any`](crate::Any) opens with the feature `any-rdmavt`;
 /// - `softefa`, `softefa@127.0.0.2`, `softefa0` and `softefa1` are Elastic Fabric Adapters with the
 ///   same reach (feature `softefa`);
-/// - `vfio-user:/path` is a ConnectX function that this process drives without a kernel driver
-///   (feature `vfio`); `vfio:0000:65:00.2` is refused, until its doorbell pages can be mapped.
+/// - `vfio:0000:65:00.2`, or `vfio-user:/path` of a server, is a ConnectX function that this
+///   process drives without a kernel driver (feature `vfio`).
 ///
 /// `near:PLACE` is the device of [`near`](crate::near): `near:eth0`, `near:cpu:3`.
 ///

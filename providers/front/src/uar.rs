@@ -124,9 +124,13 @@ impl UarPage {
         self.len
     }
 
-    /// Maps the page for the client.
-    pub(crate) fn map(&self) -> Result<Pages, Errno> {
+    /// Maps the page for the client. The device's page stays allocated until it is unmapped, as in
+    /// mlx5_ib.
+    pub(crate) fn map(self: &Arc<Self>) -> Result<Pages, Errno> {
         let map = map_page(&self.file, self.offset, self.len())?;
+        if self.map.is_none() {
+            return Ok(map.keeping(Arc::clone(self)));
+        }
         if let Some(guard) = &self.guard {
             let mut clients = self.clients();
             match guard.register(map.as_mut_ptr().addr(), map.len()) {
@@ -256,8 +260,8 @@ fn map_page(file: &OwnedFd, offset: u64, len: usize) -> Result<Pages, Errno> {
 
 /// UAR pages of a device.
 ///
-/// A page lives while an uverbs object, a QP or a CQ uses it; mlx5_ib also keeps it until the last
-/// mapping is gone (`mlx5_ib_mmap_free`). All pages are in one memfd, so that a page costs no
+/// A page lives while an uverbs object, a QP or a CQ uses it, and a device's page until its last
+/// mapping is gone (`mlx5_ib_mmap_free`). The other pages are in one memfd, so that a page costs no
 /// descriptor. Indexes are reused, offsets in the file are not: a client may still have a freed
 /// page mapped, and its stores there must not ring for the next owner of the index. The file is
 /// sparse, so unused ranges cost nothing.
@@ -360,7 +364,7 @@ impl UarSet {
     }
 
     /// Forgets the pages that no object uses any more.
-    fn free_unused(&mut self) {
+    pub(crate) fn free_unused(&mut self) {
         let Self { pages, source, .. } = self;
         pages.retain(|index, page| {
             let used = page.strong_count() > 0;

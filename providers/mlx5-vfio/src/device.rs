@@ -1,6 +1,7 @@
 //! State that the driver's thread shares with its users: transport, memory, command queue, first
 //! failure.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -50,7 +51,7 @@ pub(crate) struct Device {
     queue: OnceLock<CommandQueue>,
     limits: Limits,
     failure: OnceLock<String>,
-    ended: bool,
+    ended: AtomicBool,
     process: u32,
     /// More work for the driver's thread.
     tick: OnceLock<Weak<dyn Tick>>,
@@ -68,7 +69,7 @@ impl Device {
             queue: OnceLock::new(),
             limits,
             failure: OnceLock::new(),
-            ended: false,
+            ended: AtomicBool::new(false),
             process: std::process::id(),
             tick: OnceLock::new(),
             waker: OnceLock::new(),
@@ -166,8 +167,8 @@ impl Device {
     }
 
     /// Ends all DMA, then the mappings, then frees the memory. Later calls do nothing.
-    pub(crate) fn end(&mut self) -> Result<(), Error> {
-        if std::mem::replace(&mut self.ended, true) {
+    pub(crate) fn end(&self) -> Result<(), Error> {
+        if self.ended.swap(true, Ordering::SeqCst) {
             return Ok(());
         }
         // A device that can't be silenced may still use the memory, which so stays allocated.

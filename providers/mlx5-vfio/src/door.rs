@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use uverbs_core::Errno;
+use uverbs_core::discovery::sysfs;
 use uverbs_core::doors::cm::CmDoor;
 use uverbs_core::doors::{DeviceRecord, DeviceSource, UverbsDoor, traced};
 use uverbs_core::memory::pages::Pages;
@@ -32,11 +33,14 @@ use crate::dma::Dma;
 use crate::error::Error;
 use crate::function::Function;
 use crate::tick::Tick;
+use crate::transport::vfio::Vfio;
 use crate::transport::vfio_user::VfioUser;
+use crate::uar::UarPages;
 use uverbs_front::backend::error::errno;
 use uverbs_front::cm::Manager;
 use uverbs_front::cm_door::CmFile;
 use uverbs_front::door::{Door, Runner};
+use uverbs_front::uar::UarSet;
 
 /// Pause of the driver's thread after work, and the longest after idle looks, each twice the last.
 const FIRST_NAP: Duration = Duration::from_micros(20);
@@ -162,12 +166,6 @@ pub struct Hca {
     shared: Arc<Shared>,
 }
 
-/// Refusal of a device that acts on each doorbell: in the front's pages two may become one.
-fn lost_doorbells() -> Error {
-    let what = "a PCI function as an RDMA device, whose doorbell pages can't be mapped yet".into();
-    Error::Unsupported { what }
-}
-
 /// Numbers of connections that differ from an earlier process's, which peers may remember.
 fn seed() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -195,12 +193,8 @@ impl Hca {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] for a PCI function, whose doorbell pages programs can't map yet;
-    /// the failed query of the port, or a failed command.
+    /// The failed query of the port, or a failed command.
     pub fn new(function: Function, name: &str) -> Result<Self, Error> {
-        if !function.device().transport().coalesces() {
-            return Err(lost_doorbells());
-        }
         let (config, up) = config(&function)?;
         let mut record = DeviceRecord::new(name, RDMA_DRIVER_MLX5);
         record.node_guid = config.guid;
@@ -212,8 +206,13 @@ impl Hca {
             manager.set_subnet(subnet(config.lid));
         }
         manager.seed(seed());
+        let pages = UarPages::new(&device, function.uar());
         let firmware = Firmware::new(function, &config);
-        let mut kernel = Kernel::new(uverbs_front::Device::new(config, manager, firmware));
+        let mut front = uverbs_front::Device::new(config, manager, firmware);
+        if !device.transport().coalesces() {
+            front.uars = UarSet::of_device(Box::new(pages));
+        }
+        let mut kernel = Kernel::new(front);
         kernel.set_link(up);
         let core = Arc::new(Core {
             kernel: Mutex::new(kernel),
@@ -227,12 +226,12 @@ impl Hca {
         Ok(Self { shared: Arc::new(Shared { core, dma, record, process, life: Arc::default() }) })
     }
 
-    /// Opens the function `vfio-user:PATH` as a device; `None` for other names, except that
-    /// `vfio:ADDRESS` is refused, as in [`Hca::new`]. A function that is open in this process is
-    /// not opened again.
+    /// Opens the function `vfio:ADDRESS` or `vfio-user:PATH` as a device; `None` for other names.
+    /// A function that is open in this process is not opened again.
     #[must_use]
     pub fn named(name: &str) -> Option<Result<Self, Error>> {
-        if !["vfio:", "vfio-user:"].iter().any(|kind| name.starts_with(kind)) {
+        let (kind, place) = name.split_once(':')?;
+        if !["vfio", "vfio-user"].contains(&kind) {
             return None;
         }
         let named = Arc::clone(OPEN.lock().entry(name.to_owned()).or_default());
@@ -244,18 +243,18 @@ impl Hca {
         while named.life.strong_count() != 0 && Instant::now() < until {
             std::thread::sleep(FIRST_NAP);
         }
-        let made = Self::open_named(name);
+        let function = match kind {
+            "vfio" => Vfio::open(&sysfs::root(), place)
+                .and_then(|transport| Function::open(transport, Limits::default())),
+            _ => VfioUser::connect(Path::new(place))
+                .and_then(|transport| Function::open(transport, Limits::default())),
+        };
+        let made = function.and_then(|function| Self::new(function, name));
         if let Ok(made) = &made {
             let life = Arc::downgrade(&made.shared.life);
             *named = Named { shared: Arc::downgrade(&made.shared), life };
         }
         Some(made)
-    }
-
-    fn open_named(name: &str) -> Result<Self, Error> {
-        let Some(path) = name.strip_prefix("vfio-user:") else { return Err(lost_doorbells()) };
-        let function = Function::open(VfioUser::connect(Path::new(path))?, Limits::default());
-        Self::new(function?, name)
     }
 }
 

@@ -7,9 +7,10 @@ use uverbs_mlx5_prm::eqe::{EventType, mlx5_eqe};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::device::Device;
-use crate::dma::{Buffer, PAGE};
+use crate::dma::Buffer;
 use crate::error::Error;
 use crate::event::Event;
+use crate::uar::place;
 
 /// Entries, as many as Linux's async queue has (`MLX5_NUM_ASYNC_EQE`). Completion queues share it:
 /// each has one event at most until it is armed again.
@@ -74,7 +75,7 @@ impl EventQueue {
     /// Tells the device how many entries were read.
     fn tell(&self, device: &Device, offset: usize) -> Result<(), Error> {
         let word = u32::from(self.number) << 24 | self.consumed & 0xff_ffff;
-        device.transport().bar_write(u64::from(self.uar) * PAGE as u64 + offset as u64, word)
+        device.transport().bar_write(place(self.uar) + offset as u64, word)
     }
 
     /// Handles the entries that the device wrote, a ring's at most. Arms the queue again if there

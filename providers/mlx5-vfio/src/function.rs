@@ -9,7 +9,6 @@ use uverbs_mlx5_prm::cmd::hca::{
     teardown_hca_in,
 };
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
-use uverbs_mlx5_prm::cmd::simple::{alloc_uar_out, dealloc_uar_in};
 
 use crate::caps::Caps;
 use crate::command::CommandQueue;
@@ -22,6 +21,7 @@ use crate::event::Event;
 use crate::pages::Startup;
 use crate::registers::{self, FirmwareVersion};
 use crate::transport::Transport;
+use crate::uar::place;
 use crate::worker::Worker;
 
 /// Interface version between software and firmware of this driver.
@@ -165,7 +165,7 @@ impl Function {
     /// Offset in BAR 0 of a doorbell of the UAR page.
     fn in_uar(&self, offset: u64) -> Result<u64, Error> {
         crate::transport::check("a UAR page", offset, 8, PAGE as u64)?;
-        Ok(u64::from(self.uar) * PAGE as u64 + offset)
+        Ok(place(self.uar) + offset)
     }
 
     pub(crate) fn device(&self) -> &Arc<Device> {
@@ -226,10 +226,10 @@ impl Function {
         }
         let Some(worker) = self.worker.take() else { return Ok(()) };
         let undone = self.undo(worker);
-        let ended = match Arc::get_mut(&mut self.device) {
-            Some(device) => device.end(),
+        let ended = match Arc::strong_count(&self.device) {
+            1 => self.device.end(),
             // The thread still has the device, and ends it. DMA ends now.
-            None => self.device.silence(),
+            _ => self.device.silence(),
         };
         undone.and(ended)
     }
@@ -245,9 +245,7 @@ impl Function {
         })?;
         self.device.check()?;
         eq.destroy(&self.device)?;
-        let mut input = [0; dealloc_uar_in::SIZE];
-        dealloc_uar_in::UAR.set(&mut input, self.uar.into());
-        self.device.run(CmdOpcode::DEALLOC_UAR, 0, &input, SHORT)?;
+        self.device.free_uar(self.uar)?;
         self.device.tear_down()
     }
 }
@@ -314,20 +312,6 @@ impl Device {
         let block = query_adapter_out::QUERY_ADAPTER_STRUCT.of(&output);
         let psid = query_adapter_param_block::VSD_CONTD_PSID.of(block);
         Ok(psid.iter().take_while(|byte| byte.is_ascii_graphic()).map(|&b| b as char).collect())
-    }
-
-    fn alloc_uar(&self) -> Result<u32, Error> {
-        let output = self.run(CmdOpcode::ALLOC_UAR, 0, &[0; SHORT], alloc_uar_out::SIZE)?;
-        let uar = alloc_uar_out::UAR.get32(&output);
-        let at = u64::from(uar) * PAGE as u64;
-        crate::transport::check(
-            crate::transport::BAR0,
-            at,
-            PAGE as u64,
-            self.transport().bar_len(),
-        )
-        .map_err(|_| self.fail(Error::answer("the number of a UAR page", uar)))?;
-        Ok(uar)
     }
 
     /// From TEARDOWN_HCA to DISABLE_HCA (`mlx5_function_close`, `mlx5_function_disable`).

@@ -12,7 +12,7 @@
 //! | `config`, `registers` | configuration space, initialization segment |
 //! | `command` | command queue, mailboxes |
 //! | `device` | state that thread and users share; the first failure |
-//! | `pages` | pages that the firmware asks for |
+//! | `pages`, `uar` | pages that the firmware asks for; doorbell pages |
 //! | `caps`, `port` | capabilities; port and its addresses |
 //! | `eq`, `event`, `worker`, `tick` | event queue, events, the driver's thread |
 //! | `function` | bring-up and teardown |
@@ -62,6 +62,7 @@ mod services;
 mod tests;
 mod tick;
 pub mod transport;
+mod uar;
 mod worker;
 
 pub use caps::Caps;

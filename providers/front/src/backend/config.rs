@@ -146,7 +146,7 @@ pub struct Config {
     pub max_uars: u32,
     /// UARs with BlueFlame registers that may exist at once.
     pub max_blue_flame: u32,
-    /// Bytes of a BlueFlame register, both halves together.
+    /// Bytes of a BlueFlame register, both halves together; 0 without write combining.
     pub bf_reg_size: u32,
     /// Frequency of the clock.
     pub clock_khz: u64,

@@ -112,6 +112,7 @@ impl<H: Backend + 'static> Kernel<H> {
         if let Some(file) = self.files.remove(&id) {
             file.close(&mut self.device);
         }
+        self.device.uars.free_unused();
     }
 
     /// Executes one `RDMA_VERBS_IOCTL`.

@@ -101,21 +101,25 @@ impl Rig {
 
     /// Allocates and maps a doorbell page: its handle, its number, and the mapping.
     fn uar(&self) -> (u32, u32, Pages) {
+        self.uar_of(MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC).unwrap()
+    }
+
+    fn uar_of(&self, kind: u32) -> Result<(u32, u32, Pages), Error> {
         let (mut offset, mut len, mut number) = ([0; 8], [0; 4], [0; 4]);
         let command = self
             .uverbs
             .command(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC)
             .handle_new(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE)
-            .constant(MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC.into())
+            .constant(MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, kind.into())
             .output(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, &mut offset)
             .output(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, &mut len)
             .output(MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, &mut number);
         // SAFETY: the only input is a constant.
-        let answer = unsafe { command.send(&*self.door, "alloc_uar") }.unwrap();
+        let answer = unsafe { command.send(&*self.door, "alloc_uar") }?;
         let handle = answer.handle(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE).unwrap();
         let (len, offset) = (u32::from_ne_bytes(len), u64::from_ne_bytes(offset));
         let pages = self.door.mmap(len as usize, offset).unwrap();
-        (handle, u32::from_ne_bytes(number), pages)
+        Ok((handle, u32::from_ne_bytes(number), pages))
     }
 }
 
@@ -268,6 +272,9 @@ fn a_device_with_pages_of_its_own_sees_the_stores_itself() {
     let rig = Rig::new(Some(Box::new(bar)));
     let (handle, number, page) = rig.uar();
     assert_eq!(number, PAGE);
+    // Its host has no write combining.
+    let refused = rig.uar_of(MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF).unwrap_err();
+    assert_eq!(errno(refused), Some(Errno::EOPNOTSUPP));
     store(&page, 0x800, 0x0102_0304_0506_0708);
     rig.step();
     assert_eq!(rig.talk.lock().unwrap().doorbells, []);
@@ -283,6 +290,9 @@ fn a_device_with_pages_of_its_own_sees_the_stores_itself() {
     assert_eq!(*freed.lock().unwrap(), []);
     // SAFETY: the only input is a handle.
     unsafe { command.send(&*rig.door, "dealloc_uar") }.unwrap();
+    rig.step();
+    assert_eq!(*freed.lock().unwrap(), [], "it is mapped");
+    drop(page);
     rig.step();
     assert_eq!(*freed.lock().unwrap(), [PAGE]);
 }

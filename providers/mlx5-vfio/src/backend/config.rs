@@ -19,7 +19,7 @@ const VENDOR_ID: u32 = 0x02c9;
 /// function.
 const WIDTH_4X: u8 = 2;
 const SPEED_EDR: u8 = 32;
-/// First number of the front's doorbell pages, and their maximum. All lead to one of the device.
+/// First number of the front's doorbell pages, and maximum of these and of the device's.
 const FIRST_UAR: u32 = 1;
 const MAX_UARS: u32 = 1 << 12;
 /// Bytes of control, address and data segments.
@@ -83,6 +83,7 @@ pub(crate) fn config(function: &Function) -> Result<(Config, bool), Error> {
     let log = |field| caps.get(field).min(MAX_LOG) as u8;
     // Queue pairs have log2 in three bits.
     let few = |field| caps.power(field).min(1 << 7) as u8;
+    let coalesces = function.device().transport().coalesces();
     let max_sge = ((value(cap::MAX_WQE_SZ_SQ).min(COUNTED)).saturating_sub(SEGMENTS))
         .min(value(cap::MAX_WQE_SZ_RQ))
         / DATA_SEGMENT;
@@ -138,7 +139,8 @@ pub(crate) fn config(function: &Function) -> Result<(Config, bool), Error> {
         first_uar: FIRST_UAR,
         max_uars: MAX_UARS,
         max_blue_flame: MAX_UARS,
-        bf_reg_size: BF_REG_SIZE,
+        // VFIO maps a BAR without write combining.
+        bf_reg_size: if coalesces { BF_REG_SIZE } else { 0 },
         clock_khz: caps.get(cap::DEVICE_FREQUENCY_KHZ),
         // The transport has the limit.
         memlock: u64::MAX,

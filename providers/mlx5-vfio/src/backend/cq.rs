@@ -62,7 +62,7 @@ impl Firmware {
             (cqc::CQE_COMP_EN, context.compressed.is_some().into()),
             (cqc::MINI_CQE_RES_FORMAT, (context.compressed == Some(MiniCqe::Checksum)).into()),
             (cqc::PAGE_OFFSET, ring.page_offset),
-            (cqc::UAR_PAGE, self.function.uar().into()),
+            (cqc::UAR_PAGE, self.uar(context.uar).into()),
             (cqc::C_EQN_OR_APU_ELEMENT, self.function.eqn().into()),
             (cqc::DBR_ADDR, record),
         ] {

@@ -103,6 +103,14 @@ impl Firmware {
         }
     }
 
+    /// UAR of a queue: the driver's own if the front has none, or passes doorbells on.
+    fn uar(&self, asked: UarNumber) -> u32 {
+        match asked == UarNumber::default() || self.function.device().transport().coalesces() {
+            true => self.function.uar(),
+            false => asked.0,
+        }
+    }
+
     /// Wakes the driver's thread.
     pub(crate) fn wake(&self) {
         self.function.device().wake();

@@ -91,7 +91,7 @@ impl Firmware {
             (qpc::RQ_TYPE, rq_type),
             (qpc::SRQN_RMPN_XRQN, context.srq.map_or(0, |srq| srq.0).into()),
             (qpc::NO_SQ, context.sq.is_none().into()),
-            (qpc::UAR_PAGE, self.function.uar().into()),
+            (qpc::UAR_PAGE, self.uar(context.uar).into()),
             (qpc::USER_INDEX, context.user_index.into()),
             (qpc::CQN_SND, context.send_cq.0.into()),
             (qpc::CQN_RCV, context.recv_cq.0.into()),

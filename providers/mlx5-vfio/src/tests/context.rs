@@ -33,19 +33,28 @@ pub(crate) fn context(hca: &Hca) -> Option<Uverbs> {
     Some(uverbs)
 }
 
-/// Queries the device, and creates a completion queue. Returns the memory of the queue, which
-/// exists until the file is closed.
-pub(crate) fn use_context(uverbs: &Uverbs) -> Option<Pages> {
+/// A completion queue.
+pub(crate) struct Queue {
+    /// Memory of the ring, which exists until the file is closed.
+    _memory: Pages,
+    /// Its doorbell page, and the number.
+    pub(crate) page: Pages,
+    pub(crate) uar: u32,
+}
+
+/// Queries the device, and creates a completion queue.
+pub(crate) fn use_context(uverbs: &Uverbs) -> Option<Queue> {
     uverbs.query_device_ex(&mut [0; 256]).ok()?;
     uverbs.query_port(1).ok()?;
     let memory = uverbs.door().memory(MEMORY)?;
     let at = memory.as_mut_ptr().expose_provenance() as u64;
+    let (page, uar) = uar(uverbs)?;
     let request = mlx5_ib_create_cq {
         buf_addr: at,
         db_addr: at + RING as u64,
         cqe_size: 64,
         flags: MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX,
-        uar_page_index: uar(uverbs)? as u16,
+        uar_page_index: uar as u16,
         ..Default::default()
     };
     let attr = CreateCq {
@@ -59,11 +68,11 @@ pub(crate) fn use_context(uverbs: &Uverbs) -> Option<Pages> {
     };
     // SAFETY: the memory is returned, and dropped after the file is closed.
     let made = unsafe { uverbs.create_cq(&attr, request.as_bytes(), &mut [0; 8]) };
-    made.ok().map(|_| memory)
+    made.ok().map(|_| Queue { _memory: memory, page, uar })
 }
 
-/// Allocates a doorbell page, and returns its number.
-fn uar(uverbs: &Uverbs) -> Option<u32> {
+/// Allocates and maps a doorbell page. Returns it with its number.
+fn uar(uverbs: &Uverbs) -> Option<(Pages, u32)> {
     let (mut offset, mut len, mut number) = ([0; 8], [0; 4], [0; 4]);
     let command = uverbs
         .command(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC)
@@ -74,5 +83,7 @@ fn uar(uverbs: &Uverbs) -> Option<u32> {
         .output(MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, &mut number);
     // SAFETY: the only input is a constant.
     unsafe { command.send(&**uverbs.door(), "alloc_uar") }.ok()?;
-    Some(u32::from_ne_bytes(number))
+    let len = u32::from_ne_bytes(len) as usize;
+    let page = uverbs.door().mmap(len, u64::from_ne_bytes(offset)).ok()?;
+    Some((page, u32::from_ne_bytes(number)))
 }

@@ -8,15 +8,17 @@
 //! Memory of the process is noted, and not accessed.
 #![allow(unsafe_code, reason = "a method of the transport is unsafe")]
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fs::File;
 use std::io::Write;
 use std::ops::{Range, RangeInclusive};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::uio::{pread, pwrite};
 use uverbs_core::Errno;
 use uverbs_mlx5_prm::cmd::header::{cmd_in, cmd_out};
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
@@ -34,6 +36,7 @@ use crate::transport::{BAR0, CONFIG, Transport, check};
 const BAR_LEN: u64 = 0x2_0000;
 const CONFIG_LEN: usize = 256;
 pub(crate) const UAR: u32 = 0x10;
+const END_UAR: u32 = 0x20;
 /// Doorbell of the command queue.
 const CMD_DBELL: u64 = 0x18;
 /// Doorbells of the event queue.
@@ -93,8 +96,11 @@ pub(crate) struct State {
     eq: Option<(Vec<u64>, u32)>,
     /// Eventfd of the driver, shared by its file description.
     pub(crate) event: Option<File>,
-    /// Doorbells must not coalesce.
-    pub(crate) acts_on_each: bool,
+    /// Numbers of the allocated UARs, and the file in which programs ring.
+    pub(crate) uars: BTreeSet<u32>,
+    bar: Option<Arc<OwnedFd>>,
+    /// Number that the next ALLOC_UAR returns.
+    pub(crate) next_uar: Option<u32>,
     /// State and LID of the port.
     pub(crate) port: (u8, u16),
     beats: u32,
@@ -171,6 +177,29 @@ impl Fake {
 }
 
 impl State {
+    fn bar(&mut self) -> Arc<OwnedFd> {
+        let made = self.bar.get_or_insert_with(|| {
+            let file = File::from(memfd_create("bar", MFdFlags::MFD_CLOEXEC).unwrap());
+            file.set_len(BAR_LEN).unwrap();
+            Arc::new(file.into())
+        });
+        Arc::clone(made)
+    }
+
+    fn alloc_uar(&mut self) -> Option<u32> {
+        let planned = self.next_uar.take();
+        planned.or_else(|| (UAR..END_UAR).find(|uar| self.uars.insert(*uar)))
+    }
+
+    /// Takes a doorbell that a program rang.
+    pub(crate) fn take_doorbell(&mut self, uar: u32, offset: u64) -> u64 {
+        let (file, at) = (self.bar(), (u64::from(uar) * 4096 + offset) as i64);
+        let mut word = [0; 8];
+        pread(&file, &mut word, at).unwrap();
+        pwrite(&file, &[0; 8], at).unwrap();
+        u64::from_be_bytes(word)
+    }
+
     fn access(&self, at: u64, len: usize) -> Option<(&File, u64)> {
         let inside = |(iova, _, size): &&(u64, File, u64)| {
             at >= *iova && at.saturating_add(len as u64) <= iova + size
@@ -329,7 +358,16 @@ impl State {
                     _ => {}
                 }
             }
-            CmdOpcode::ALLOC_UAR => simple::alloc_uar_out::UAR.set(output, UAR.into()),
+            CmdOpcode::ALLOC_UAR => match self.alloc_uar() {
+                Some(uar) => simple::alloc_uar_out::UAR.set(output, uar.into()),
+                None => cmd_out::STATUS.set(output, CmdStatus::LIM_ERR.0.into()),
+            },
+            CmdOpcode::DEALLOC_UAR => {
+                let uar = simple::dealloc_uar_in::UAR.get32(input);
+                if !self.uars.remove(&uar) {
+                    self.failures.push(format!("UAR {uar:#x} is freed twice"));
+                }
+            }
             CmdOpcode::CREATE_EQ => {
                 let list = eq::create_eq_in::PAS.of(input).chunks_exact(8);
                 let pages = list.map(|bytes| u64::from_be_bytes(bytes.try_into().unwrap()));
@@ -349,10 +387,6 @@ impl State {
 }
 
 impl Transport for Fake {
-    fn coalesces(&self) -> bool {
-        !self.state().acts_on_each
-    }
-
     fn name(&self) -> &str {
         "fake"
     }
@@ -408,6 +442,11 @@ impl Transport for Fake {
 
     fn ring(&self, offset: u64, _: u64) -> Result<(), Error> {
         check(BAR0, offset, 8, BAR_LEN)
+    }
+
+    fn bar_file(&self, at: u64, len: u64) -> Result<(Arc<OwnedFd>, u64), Error> {
+        check(BAR0, at, len, BAR_LEN)?;
+        Ok((self.state().bar(), at))
     }
 
     fn map(&self, iova: u64, memory: &Memory) -> Result<(), Error> {
@@ -471,6 +510,7 @@ impl Transport for Fake {
         state.live = false;
         state.eq = None;
         state.pages.clear();
+        state.uars.clear();
         Ok(())
     }
 }

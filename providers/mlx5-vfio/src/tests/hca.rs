@@ -1,17 +1,24 @@
 //! A function as an RDMA device, on a device in the test.
+//!
+//! # Safety
+//!
+//! Doorbells are stores into a mapped page.
+#![allow(unsafe_code, reason = "stores doorbells")]
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use uverbs_core::attr::PortState;
+use uverbs_core::memory::pages::Pages;
+use uverbs_core::order::mmio;
 use uverbs_mlx5_prm::cmd::caps::cmd_hca_cap;
 use uverbs_mlx5_prm::cmd::hca::query_hca_cap_out;
 use uverbs_mlx5_prm::eqe::{MLX5_PORT_CHANGE_SUBTYPE_DOWN, mlx5_eqe};
 
 use super::context::{context, use_context};
-use super::fake::{Fake, Twist, limits};
+use super::fake::{Fake, Twist, UAR, limits};
 use crate::device::Limits;
 use crate::door::Hca;
-use crate::error::Error;
 use crate::function::Function;
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -22,6 +29,14 @@ const ACTIVE: u8 = 4;
 const SUBTYPE_LID: u8 = 6;
 /// Commands of bring-up before the last QUERY_HCA_CAP.
 const CAPS: usize = 13;
+
+/// Stores a doorbell, as a program does.
+fn ring(page: &Pages, offset: usize, value: u64) {
+    assert!(offset.is_multiple_of(8) && offset + 8 <= page.len());
+    let word = page.as_mut_ptr().wrapping_add(offset).cast::<u64>();
+    // SAFETY: within the mapping and aligned.
+    unsafe { mmio::write64_be(word, value) };
+}
 
 fn open(fake: &Fake) -> Hca {
     let limits = Limits { command: LIMIT, health: Duration::from_secs(1), ..limits() };
@@ -55,21 +70,8 @@ fn a_device_follows_its_port() {
     is(false, 5);
 }
 
-/// A lost doorbell is a lost send.
-#[test]
-fn a_device_that_needs_each_doorbell_is_refused() {
-    let fake = Fake::new();
-    fake.state().acts_on_each = true;
-    let refused = Hca::new(Function::open(fake.clone(), limits()).unwrap(), "fake").map(drop);
-    assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
-    fake.wait_for_the_end();
-    let named = Hca::named("vfio:0000:65:00.2").unwrap().map(drop);
-    assert_eq!(named, refused);
-}
-
-/// Sizes beyond all devices reach no shift.
-#[test]
-fn capabilities_that_no_device_has_are_cut() {
+/// A device with sizes beyond all devices.
+fn vast() -> Fake {
     let mut answer = vec![0; query_hca_cap_out::SIZE];
     let caps = query_hca_cap_out::CAPABILITY.of_mut(&mut answer);
     for field in [
@@ -82,6 +84,54 @@ fn capabilities_that_no_device_has_are_cut() {
     }
     let fake = Fake::new();
     fake.twist(CAPS, Twist::Output(answer.split_off(8)));
+    fake
+}
+
+/// Each context has a page, the device gets each word, and a page is freed after its
+/// last mapping.
+#[test]
+fn a_doorbell_reaches_the_device_by_itself() {
+    let fake = vast();
+    let hca = open(&fake);
+    let contexts = [(); 2].map(|()| context(&hca).unwrap());
+    let queues = contexts.each_ref().map(|uverbs| use_context(uverbs).unwrap());
+    assert_eq!(queues.each_ref().map(|queue| queue.uar), [UAR + 1, UAR + 2]);
+    for (queue, numbers) in queues.iter().zip([[5, 6], [7, 8]]) {
+        for (offset, number) in [(0x20, numbers[0]), (0x800, numbers[1]), (0x800, numbers[0])] {
+            ring(&queue.page, offset, number);
+            assert_eq!(fake.state().take_doorbell(queue.uar, offset as u64), number);
+        }
+    }
+    let [first, second] = queues;
+    // The mapping is the last user of its page.
+    drop(contexts);
+    assert_eq!(fake.state().uars, BTreeSet::from([UAR, first.uar, second.uar]));
+    drop(first);
+    let again = context(&hca).unwrap();
+    assert_eq!(use_context(&again).unwrap().uar, UAR + 1);
+    assert!(fake.state().uars.contains(&second.uar));
+    drop((again, hca, second));
+    fake.wait_for_the_end();
+    assert_eq!(fake.state().failures, [""; 0]);
+}
+
+/// A number that is in use, or has registers.
+#[test]
+fn a_page_that_no_device_gives_is_a_failure() {
+    for number in [UAR, 0, 0x20, 0xff_ffff] {
+        let fake = vast();
+        let hca = open(&fake);
+        let uverbs = context(&hca).unwrap();
+        fake.state().next_uar = Some(number);
+        assert!(use_context(&uverbs).is_none(), "{number:#x}");
+        assert!(context(&hca).is_none_or(|uverbs| use_context(&uverbs).is_none()));
+    }
+}
+
+/// Sizes beyond all devices reach no shift.
+#[test]
+fn capabilities_that_no_device_has_are_cut() {
+    let fake = vast();
     let hca = open(&fake);
     let uverbs = context(&hca).unwrap();
     assert!(use_context(&uverbs).is_some());

@@ -12,7 +12,8 @@ pub mod vfio_user;
 
 use std::fmt;
 use std::ops::{Range, RangeInclusive};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use crate::error::Error;
 use crate::memory::Memory;
@@ -89,6 +90,17 @@ pub trait Transport: Send + Sync + fmt::Debug {
     /// may reach it as one. A ConnectX acts on each.
     fn coalesces(&self) -> bool {
         false
+    }
+
+    /// File by which programs map `len` bytes of doorbells at `at` of BAR 0, and their offset in
+    /// it. Both are multiples of the machine's page.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`], [`Error::Unsupported`], or the transport's error.
+    fn bar_file(&self, at: u64, len: u64) -> Result<(Arc<OwnedFd>, u64), Error> {
+        let _ = (at, len);
+        Err(Error::Unsupported { what: format!("{}: mapped doorbells", self.name()) })
     }
 
     /// Lets the device access all of `memory` from address `iova` on.

@@ -13,9 +13,10 @@ mod tests;
 
 use std::fs::File;
 use std::ops::{Range, RangeInclusive};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use self::abi::{
     BAR0_INDEX, CONFIG_INDEX, DEVICE_IS_PCI, DEVICE_RESETS, DeviceInfo, IrqInfo, MSIX_INDEX,
@@ -24,7 +25,7 @@ use self::abi::{
 use self::bar::Bar;
 use self::iommu::Iommu;
 use self::kernel::{Kernel, Linux, ask, number};
-use super::{CONFIG, Transport, check};
+use super::{BAR0, CONFIG, Transport, check};
 use crate::discovery::{PciFunction, VFIO_PCI};
 use crate::error::Error;
 use crate::memory::Memory;
@@ -37,6 +38,8 @@ const MAX_VECTORS: u32 = 2048;
 pub struct Vfio {
     bar: Bar,
     device: File,
+    /// The device's file for mappings, and the offset of BAR 0 in it.
+    bar_file: (Arc<OwnedFd>, u64),
     iommu: Iommu,
     kernel: Box<dyn Kernel>,
     name: String,
@@ -82,6 +85,8 @@ impl Vfio {
         if bar.flags & REGION_MAPS == 0 {
             return Err(unbound("BAR 0 can't be mapped"));
         }
+        let file = device.try_clone().map_err(Error::system("dup"))?;
+        let bar_file = (Arc::new(file.into()), bar.offset);
         let bar = Bar::map(&device, bar.size, bar.offset)?;
         let argsz = size_of::<IrqInfo>() as u32;
         let mut irq = IrqInfo { argsz, index: MSIX_INDEX, ..IrqInfo::default() };
@@ -92,6 +97,7 @@ impl Vfio {
         Ok(Self {
             ranges: iommu.ranges(&*kernel)?,
             bar,
+            bar_file,
             device,
             iommu,
             kernel,
@@ -138,6 +144,13 @@ impl Transport for Vfio {
 
     fn ring(&self, offset: u64, value: u64) -> Result<(), Error> {
         self.bar.ring(offset, value)
+    }
+
+    fn bar_file(&self, at: u64, len: u64) -> Result<(Arc<OwnedFd>, u64), Error> {
+        check(BAR0, at, len, self.bar.len())?;
+        let (file, start) = &self.bar_file;
+        // The kernel's offsets have the region in their high bits, far from an overflow.
+        Ok((Arc::clone(file), start.saturating_add(at)))
     }
 
     fn map(&self, iova: u64, memory: &Memory) -> Result<(), Error> {

@@ -6,6 +6,8 @@ use std::os::fd::{AsFd, IntoRawFd};
 use std::sync::{Arc, Mutex};
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use uverbs_core::memory::pages::Pages;
+use uverbs_core::order::mmio;
 use zerocopy::IntoBytes;
 
 use super::abi::{IoasMap, IoasRanges, IrqSet, Type1Map};
@@ -187,6 +189,14 @@ fn accesses(kernel: &Fake, device: &Vfio) {
     assert!(device.bar_write(BAR_LEN, 0).is_err() && device.ring(BAR_LEN - 4, 0).is_err());
     assert!(device.bar_read(2).is_err() && device.ring(4, 0).is_err());
     assert!(device.config_read(254, &mut bytes).is_err());
+    // A page for programs is a part of the device's file.
+    let (bar, start) = device.bar_file(0x1000, 0x1000).unwrap();
+    let page = Pages::shared(bar.as_fd(), 0x1000, start).unwrap();
+    // SAFETY: the first word of a mapped page.
+    unsafe { mmio::write64_be(page.as_mut_ptr().cast(), 9) };
+    file.read_exact_at(&mut bytes, 0x1000).unwrap();
+    assert_eq!(bytes, 9u64.to_be_bytes());
+    assert!(device.bar_file(0x1000, 0x2000).is_err() && device.bar_file(u64::MAX, 1).is_err());
     let memory = Memory::new(1 << 16).unwrap();
     device.map(0x20_0000, &memory).unwrap();
     assert_eq!(kernel.0.lock().unwrap().maps, [(0x20_0000, 1 << 16)]);

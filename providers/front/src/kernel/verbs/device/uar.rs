@@ -20,15 +20,19 @@ use crate::kernel::verbs::device::map;
 /// UAR.ALLOC.
 pub(crate) fn alloc(call: &mut Call<'_>) -> Result<(), Errno> {
     let kind = call.constant(MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, u64::from(u32::MAX))?;
-    // Both kinds are plain memory here; on silicon they differ in the client's mapping attribute.
+    // On silicon both kinds differ in the client's mapping attribute.
     if kind != u64::from(MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF)
         && kind != u64::from(MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC)
     {
         return Err(Errno::EOPNOTSUPP);
     }
     let handle = call.object(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE).ok_or(Errno::ENOENT)?;
-    let &Config { first_uar, max_uars, max_blue_flame, .. } = &call.device.config;
+    let &Config { first_uar, max_uars, max_blue_flame, bf_reg_size, .. } = &call.device.config;
     let is_blue_flame = kind == u64::from(MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF);
+    // A host without write combining (`wc_support`).
+    if is_blue_flame && bf_reg_size == 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
     let blue_flame = &mut call.device.blue_flame;
     blue_flame.retain(|page| page.strong_count() > 0);
     if is_blue_flame && blue_flame.len() >= max_blue_flame as usize {

@@ -1,0 +1,94 @@
+//! UAR pages: the device's doorbell pages, which programs map (Linux `core/uar.c`).
+//!
+//! A page is freed after its last mapping is gone. A failed device frees none: its numbers are not
+//! used again before a reset.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Weak};
+
+use uverbs_core::memory::pages::page_size;
+use uverbs_front::backend::error::HcaError;
+use uverbs_front::uar::{DeviceUar, UarSource};
+use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
+use uverbs_mlx5_prm::cmd::simple::{alloc_uar_out, dealloc_uar_in};
+
+use crate::device::Device;
+use crate::dma::PAGE;
+use crate::error::Error;
+use crate::transport::{BAR0, check};
+
+/// Bytes of an input or output with a number alone.
+const SHORT: usize = 16;
+
+impl Device {
+    /// Allocates the UARs of a page of this machine (ALLOC_UAR), and returns the first number.
+    pub(crate) fn alloc_uar(&self) -> Result<u32, Error> {
+        let output = self.run(CmdOpcode::ALLOC_UAR, 0, &[0; SHORT], alloc_uar_out::SIZE)?;
+        let uar = alloc_uar_out::UAR.get32(&output);
+        // The first page has the initialization segment.
+        match check(BAR0, place(uar), page_size() as u64, self.transport().bar_len()) {
+            Ok(()) if uar != 0 => Ok(uar),
+            _ => Err(self.fail(Error::answer("the number of a UAR page", uar))),
+        }
+    }
+
+    /// Frees a page (DEALLOC_UAR).
+    pub(crate) fn free_uar(&self, uar: u32) -> Result<(), Error> {
+        let mut input = [0; dealloc_uar_in::SIZE];
+        dealloc_uar_in::UAR.set(&mut input, uar.into());
+        self.run(CmdOpcode::DEALLOC_UAR, 0, &input, SHORT).map(drop)
+    }
+}
+
+/// Offset of a UAR in BAR 0.
+pub(crate) fn place(uar: u32) -> u64 {
+    u64::from(uar) * PAGE as u64
+}
+
+/// Pages for programs.
+#[derive(Debug)]
+pub(crate) struct UarPages {
+    device: Weak<Device>,
+    /// Numbers in use, with the driver's own.
+    used: BTreeSet<u32>,
+}
+
+impl UarPages {
+    /// Pages beside the driver's own, `own`.
+    pub(crate) fn new(device: &Arc<Device>, own: u32) -> Self {
+        Self { device: Arc::downgrade(device), used: BTreeSet::from([own]) }
+    }
+
+    fn make(&mut self, device: &Device) -> Result<DeviceUar, Error> {
+        let index = device.alloc_uar()?;
+        if !self.used.insert(index) {
+            return Err(device.fail(Error::answer("the number of a UAR page", index)));
+        }
+        let (file, offset) = device.transport().bar_file(place(index), page_size() as u64)?;
+        Ok(DeviceUar { index, file, offset })
+    }
+}
+
+/// Error of the front for a page that can't be had.
+fn refusal(error: &Error) -> HcaError {
+    match *error {
+        Error::Refused { .. } => HcaError::Limit { what: "UAR pages", limit: 0 },
+        Error::System { errno, .. } => HcaError::System { errno },
+        Error::Unsupported { .. } => HcaError::Unsupported { what: "mapped doorbells" },
+        _ => HcaError::Dead,
+    }
+}
+
+impl UarSource for UarPages {
+    fn alloc(&mut self) -> Result<DeviceUar, HcaError> {
+        let device = self.device.upgrade().ok_or(HcaError::Dead)?;
+        self.make(&device).map_err(|error| refusal(&error))
+    }
+
+    fn free(&mut self, index: u32) {
+        // A page that the firmware keeps stays in use.
+        if self.device.upgrade().is_some_and(|device| device.free_uar(index).is_ok()) {
+            self.used.remove(&index);
+        }
+    }
+}

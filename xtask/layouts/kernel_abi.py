@@ -172,13 +172,27 @@ def verbs_functions(include):
 
 
 # Of commands that later kernels have.
-LATER = re.compile("UVERBS_((METHOD|ATTR)_QUERY_PORT_SPEED|(OBJECT|METHOD)_DMABUF|ATTR_ALLOC_DMABUF)|MLX5_IB_(.*_OOO_DP|ATTR_CREATE_CQ_UAR_INDEX)|RDMA_DRIVER_(MANA|IONIC)$")
+LATER = re.compile("UVERBS_((METHOD|ATTR)_QUERY_PORT_SPEED|(OBJECT|METHOD)_DMABUF|ATTR_ALLOC_DMABUF)|MLX5_IB_(.*_OOO_DP|ATTR_CREATE_CQ_UAR_INDEX)|RDMA_DRIVER_(MANA|IONIC)$|.*_COMP_CNTR|IB_UVERBS_BUFFER_TYPE_")
+
+
+LATER_STRUCTS = {"ib_uverbs_buffer_desc"}
+
+
+def kernel_entries(include):
+    return debug_entries("#include <rdma/ib_user_ioctl_cmds.h>\n#include <rdma/ib_user_ioctl_verbs.h>\n#include <rdma/mlx5-abi.h>\n#include <rdma/mlx5_user_ioctl_cmds.h>\n", include)
 
 
 def kernel_constants(include):
-    entries = debug_entries("#include <rdma/ib_user_ioctl_cmds.h>\n#include <rdma/ib_user_ioctl_verbs.h>\n#include <rdma/mlx5-abi.h>\n#include <rdma/mlx5_user_ioctl_cmds.h>\n", include).values()
-    return {entry["name"]: entry["const_value"] for entry in entries
+    return {entry["name"]: entry["const_value"] for entry in kernel_entries(include).values()
             if entry["tag"] == "enumerator" and LATER.match(entry["name"])}
+
+
+def kernel_layouts(include):
+    types, layouts = Types(kernel_entries(include)), {}
+    for entry in types.entries.values():
+        if entry["tag"] == "structure_type" and entry.get("name") in LATER_STRUCTS:
+            types.rows(entry["name"], entry, layouts)
+    return {name: (tuple(row[:3] for row in fields), size) for name, (fields, size) in layouts.items()}
 
 
 def write_constants(path, values):
@@ -213,6 +227,8 @@ def main():
         assert layouts.items() <= later_layouts.items(), "the later rdma_user_cm.h has other layouts"
         assert constants.items() <= later_constants.items(), "the later rdma_user_cm.h has other values"
         more = {name: rows for name, rows in later_layouts.items() if name not in layouts}
+        if args.later_kernel:
+            more |= kernel_layouts([f"-I{args.later_kernel}"])
         write_layouts(args.out / "layout_later.tsv", more)
         more = dict(later_constants.items() - constants.items())
         write_constants(args.out / "constants_uapi_later.tsv", more)

@@ -36,6 +36,10 @@ pub(crate) fn rows() -> Vec<Row> {
         );
     }
     {
+        use uverbs_kernel_abi::comp_cntr::*;
+        table!(rows, ib_uverbs_buffer_desc { r#type, fd, flags, optional_flags, addr, length });
+    }
+    {
         use uverbs_kernel_abi::device::*;
         table!(rows, ib_uverbs_get_context { response });
         table!(rows, ib_uverbs_get_context_resp { async_fd, num_comp_vectors });

@@ -25,6 +25,7 @@ use uverbs_core::error::Error;
 use uverbs_core::memory::registered::Held;
 use uverbs_core::objects::ah::AhCore;
 use uverbs_core::objects::clock::DeviceClock;
+use uverbs_core::objects::comp_cntr::CompCntrCore;
 use uverbs_core::objects::context::ContextCore;
 use uverbs_core::objects::counters::CountersCore;
 use uverbs_core::objects::cq::CqCore;

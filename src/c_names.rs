@@ -92,6 +92,12 @@
 //! | `ibv_create_counters` | [`Context::flow_counters`] |
 //! | `ibv_read_counters` | [`FlowCounters::read`] |
 //! | `ibv_attach_counters_point_flow` | [`QueuePair::steer_counted`] |
+//! | `ibv_query_comp_cntr_caps` | [`Context::counter_caps`] |
+//! | `ibv_create_comp_cntr` | [`Context::completion_counter`] |
+//! | `ibv_qp_attach_comp_cntr` | [`QueuePair::attach_counter`] |
+//! | `ibv_read_comp_cntr` | [`CompletionCounter::counts`] |
+//! | `ibv_set_comp_cntr` | [`CompletionCounter::set_completed`] |
+//! | `ibv_inc_comp_cntr` | [`CompletionCounter::add_completed`] |
 //! | `ibv_attach_mcast` | [`QueuePair::attach`] |
 //! | `ibv_detach_mcast` | a [`MulticastMembership`] is dropped |
 //! | `mlx5dv_create_qp` of a DCI, of a DCT | [`QueuePairBuilder::dci`], [`Context::dc_target`] |
@@ -174,6 +180,9 @@
 //! [`CompletionChannel`]: crate::CompletionChannel
 //! [`CompletionChannel::next_within`]: crate::CompletionChannel::next_within
 //! [`CompletionChannel::try_next`]: crate::CompletionChannel::try_next
+//! [`CompletionCounter::add_completed`]: crate::counter::CompletionCounter::add_completed
+//! [`CompletionCounter::counts`]: crate::counter::CompletionCounter::counts
+//! [`CompletionCounter::set_completed`]: crate::counter::CompletionCounter::set_completed
 //! [`CompletionQueue`]: crate::CompletionQueue
 //! [`CompletionQueue::arm`]: crate::CompletionQueue::arm
 //! [`CompletionQueue::moderate`]: crate::CompletionQueue::moderate
@@ -182,12 +191,15 @@
 //! [`CompletionQueue::poll_with`]: crate::CompletionQueue::poll_with
 //! [`CompletionQueue::reclaim`]: crate::CompletionQueue::reclaim
 //! [`CompletionQueue::resize`]: crate::CompletionQueue::resize
+//! [`CompletionQueue::wait`]: crate::CompletionQueue::wait
 //! [`Context`]: crate::Context
 //! [`Context::alloc_device_memory`]: crate::Context::alloc_device_memory
 //! [`Context::alloc_indirect_key`]: crate::Context::alloc_indirect_key
 //! [`Context::alloc_pd`]: crate::Context::alloc_pd
 //! [`Context::async_event`]: crate::Context::async_event
 //! [`Context::best_gid`]: crate::Context::best_gid
+//! [`Context::completion_counter`]: crate::Context::completion_counter
+//! [`Context::counter_caps`]: crate::Context::counter_caps
 //! [`Context::create_ah`]: crate::Context::create_ah
 //! [`Context::create_comp_channel`]: crate::Context::create_comp_channel
 //! [`Context::create_cq`]: crate::Context::create_cq
@@ -209,7 +221,6 @@
 //! [`Context::sender_address`]: crate::Context::sender_address
 //! [`Context::shared_receive_queue`]: crate::Context::shared_receive_queue
 //! [`Context::work_queue`]: crate::Context::work_queue
-//! [`CompletionQueue::wait`]: crate::CompletionQueue::wait
 //! [`DcDestination`]: crate::dc::DcDestination
 //! [`DcDestination::on_stream`]: crate::dc::DcDestination::on_stream
 //! [`Device`]: crate::Device
@@ -251,6 +262,7 @@
 //! [`QpAttr`]: crate::attr::QpAttr
 //! [`QpCap`]: crate::QpCap
 //! [`QueuePair::attach`]: crate::QueuePair::attach
+//! [`QueuePair::attach_counter`]: crate::QueuePair::attach_counter
 //! [`QueuePair::batch`]: crate::QueuePair::batch
 //! [`QueuePair::change`]: crate::QueuePair::change
 //! [`QueuePair::change_drained`]: crate::QueuePair::change_drained

@@ -78,6 +78,7 @@ pub mod attr;
 pub mod c_names;
 pub mod clock;
 pub mod cm;
+pub mod counter;
 mod cq;
 pub mod dc;
 mod device;

@@ -12,7 +12,8 @@
 //! | [`write`](mod@write), [`device`], [`port`] | `ib_user_verbs.h`, `ib_user_ioctl_verbs.h` |
 //! | [`gid`], [`pd`], [`mr`], [`mw`], [`cq`], [`qp`] | `ib_user_verbs.h`, `ib_user_ioctl_verbs.h` |
 //! | [`srq`], [`ah`], [`wq`], [`xrcd`], [`mcast`] | `ib_user_verbs.h`, `ib_user_ioctl_verbs.h` |
-//! | [`event`], [`wc`], [`flow`], [`comp_cntr`], [`driver_id`] | `ib_user_verbs.h`, `ib_user_ioctl_verbs.h` |
+//! | [`event`], [`wc`], [`flow`], [`driver_id`] | `ib_user_verbs.h`, `ib_user_ioctl_verbs.h` |
+//! | [`comp_cntr`] | `ib_user_ioctl_verbs.h` |
 //! | [`mlx5`] | `mlx5-abi.h`, `mlx5_user_ioctl_cmds.h`, `mlx5_user_ioctl_verbs.h` |
 //! | [`efa`] | `efa-abi.h` |
 //! | [`efa::io`] | rdma-core's `providers/efa/efa_io_defs.h` |

@@ -58,6 +58,12 @@ macro_rules! forward {
                 match self { $($(#[$cfg])* Self::$variant(context) => context.create_counters(),)+ }
             }
 
+            fn create_comp_cntr(&self) -> Result<CompCntrCore, Error> {
+                match self {
+                    $($(#[$cfg])* Self::$variant(context) => context.create_comp_cntr(),)+
+                }
+            }
+
             fn alloc_indirect(
                 &self,
                 pd: &Arc<PdCore>,

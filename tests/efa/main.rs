@@ -1,6 +1,7 @@
 //! The provider for EFA, over a software adapter in this process: SRD and UD, in any order of
 //! delivery.
 
+mod counters;
 mod queues;
 mod wires;
 

@@ -129,6 +129,11 @@ fn info(device: &Device, port: Option<u8>, verbose: bool) -> Result<Info, Error>
         if let AnyContext::Efa(efa) = context.provider() {
             fields.extend(efa_limits(&limits(efa)));
         }
+        if let Ok(caps) = context.counter_caps() {
+            fields.push(plain("max_comp_cntr", caps.max_counters));
+            let ops: Vec<_> = caps.ops.iter_names().map(|(name, _)| name).collect();
+            fields.push(plain("comp_cntr_caps", ops.join(" ")));
+        }
     }
     let ports = wanted.map(|number| port_info(&context, number, verbose));
     let mut ports = ports.collect::<Result<Vec<_>, _>>()?;

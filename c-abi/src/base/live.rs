@@ -17,6 +17,7 @@ pub(crate) enum Kind {
     Flow,
     Counters,
     Qp,
+    CompCntr,
     Table,
     Wq,
     Window,

@@ -1,5 +1,6 @@
 //! Devices: their list, opening, limits, ports, GIDs, events.
 
+pub(crate) mod comp_cntr;
 pub(crate) mod context;
 pub(crate) mod counters;
 pub(crate) mod devx;

@@ -46,6 +46,7 @@ const RNR_RETRY: u32 = 1 << 1;
 const CQ_WITH_SGID: u32 = 1 << 2;
 const RDMA_WRITE: u32 = 1 << 3;
 const UNSOLICITED_WRITE_RECV: u32 = 1 << 4;
+const COMP_CNTR: u32 = 1 << 6;
 
 /// `EFADV_SQ_DEPTH_ATTR_INLINE_WRITE`.
 const INLINE_WRITE: u32 = 1;
@@ -140,6 +141,7 @@ fn caps(limits: &Limits) -> u32 {
         (limits.sender_gids, CQ_WITH_SGID),
         (limits.write, RDMA_WRITE),
         (limits.unsolicited_writes, UNSOLICITED_WRITE_RECV),
+        (limits.counters, COMP_CNTR),
     ];
     all.into_iter().map(|(has, bit)| if has { bit } else { 0 }).sum()
 }
@@ -295,6 +297,7 @@ mod tests {
             notifications: false,
             sender_gids: false,
             unsolicited_writes: false,
+            counters: false,
             in_order_128: false,
         };
         let short = Limits { inline_long: 0, ..limits };

@@ -3,4 +3,4 @@
 pub(crate) mod caps;
 pub(crate) mod direct;
 pub(crate) mod make;
-mod sized;
+pub(crate) mod sized;

@@ -19,7 +19,7 @@ use zerocopy::{FromBytes, IntoBytes};
 /// # Safety
 ///
 /// C's contract.
-pub(super) unsafe fn read<T: FromBytes + IntoBytes>(
+pub(crate) unsafe fn read<T: FromBytes + IntoBytes>(
     from: *const T,
     len: u32,
     least: usize,

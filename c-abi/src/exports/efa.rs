@@ -1,10 +1,10 @@
 //! Exported names of libefa (`efadv_*`). `libefa.so.1` is a link to this library.
 #![allow(unsafe_code, reason = "assembly")]
 
+use crate::device::comp_cntr;
 use crate::efadv::caps;
 use crate::efadv::direct;
 use crate::efadv::make;
-use crate::exports::stubs;
 use crate::exports::verbs::node;
 
 node! { "EFA_1.0":
@@ -41,5 +41,5 @@ node! { "EFA_1.6":
 }
 
 node! { "EFA_1.7":
-    efadv_create_comp_cntr = stubs::no_object;
+    efadv_create_comp_cntr = comp_cntr::create_efa;
 }

@@ -11,6 +11,7 @@
 
 use crate::base::fork;
 use crate::base::names;
+use crate::device::comp_cntr;
 use crate::device::event;
 use crate::device::gid;
 use crate::device::import;
@@ -213,17 +214,17 @@ node! { "IBVERBS_1.17":
 }
 
 node! { "IBVERBS_1.18":
-    _ibv_query_comp_cntr_caps = stubs::not_supported;
-    ibv_create_comp_cntr = stubs::no_object;
-    ibv_destroy_comp_cntr = stubs::not_supported;
+    _ibv_query_comp_cntr_caps = comp_cntr::query_caps;
+    ibv_create_comp_cntr = comp_cntr::create_comp_cntr;
+    ibv_destroy_comp_cntr = comp_cntr::destroy_comp_cntr;
     ibv_export_buf_dmabuf_fd = buf::export_buf_dmabuf_fd;
-    ibv_inc_comp_cntr = stubs::not_supported;
-    ibv_inc_err_comp_cntr = stubs::not_supported;
-    ibv_qp_attach_comp_cntr = stubs::not_supported;
-    ibv_read_comp_cntr = stubs::not_supported;
-    ibv_read_err_comp_cntr = stubs::not_supported;
-    ibv_set_comp_cntr = stubs::not_supported;
-    ibv_set_err_comp_cntr = stubs::not_supported;
+    ibv_inc_comp_cntr = comp_cntr::add_completed;
+    ibv_inc_err_comp_cntr = comp_cntr::add_failed;
+    ibv_qp_attach_comp_cntr = comp_cntr::attach;
+    ibv_read_comp_cntr = comp_cntr::read_completed;
+    ibv_read_err_comp_cntr = comp_cntr::read_failed;
+    ibv_set_comp_cntr = comp_cntr::set_completed;
+    ibv_set_err_comp_cntr = comp_cntr::set_failed;
 }
 
 /// Exports private names, by kind, under each node number of releases 44 to 65.

@@ -13,6 +13,7 @@ use uverbs_core::attr::{AhAttr, QpCap, QpType};
 use uverbs_core::commands::Uverbs;
 use uverbs_core::error::Error;
 use uverbs_core::memory::pages::{Pages, page_size};
+use uverbs_core::objects::comp_cntr::CompCntrCore;
 use uverbs_core::objects::context::ContextCore;
 use uverbs_core::objects::pd::PdCore;
 use uverbs_core::provider::{CqInit, QpInit};
@@ -26,12 +27,13 @@ use uverbs_kernel_abi::efa::{
     EFA_ALLOC_UCONTEXT_CMD_SUPP_CAPS_MIN_SQ_WR, EFA_ALLOC_UCONTEXT_CMD_SUPP_CAPS_TX_BATCH,
     EFA_CREATE_CQ_RESP_DB_OFF, EFA_CREATE_CQ_WITH_COMPLETION_CHANNEL, EFA_CREATE_CQ_WITH_SGID,
     EFA_CREATE_QP_WITH_UNSOLICITED_WRITE_RECV, EFA_QP_DRIVER_TYPE_SRD,
-    EFA_QUERY_DEVICE_CAPS_CQ_NOTIFICATIONS, EFA_QUERY_DEVICE_CAPS_CQ_WITH_SGID,
-    EFA_QUERY_DEVICE_CAPS_DATA_POLLING_128, EFA_QUERY_DEVICE_CAPS_RDMA_READ,
-    EFA_QUERY_DEVICE_CAPS_RDMA_WRITE, EFA_QUERY_DEVICE_CAPS_RNR_RETRY,
-    EFA_QUERY_DEVICE_CAPS_UNSOLICITED_WRITE_RECV, EFA_USER_CMDS_SUPP_UDATA_CREATE_AH,
-    EFA_USER_CMDS_SUPP_UDATA_QUERY_DEVICE, efa_ibv_alloc_ucontext_cmd, efa_ibv_alloc_ucontext_resp,
-    efa_ibv_create_cq, efa_ibv_create_cq_resp, efa_ibv_create_qp, efa_ibv_create_qp_resp,
+    EFA_QUERY_DEVICE_CAPS_COMP_CNTR, EFA_QUERY_DEVICE_CAPS_CQ_NOTIFICATIONS,
+    EFA_QUERY_DEVICE_CAPS_CQ_WITH_SGID, EFA_QUERY_DEVICE_CAPS_DATA_POLLING_128,
+    EFA_QUERY_DEVICE_CAPS_RDMA_READ, EFA_QUERY_DEVICE_CAPS_RDMA_WRITE,
+    EFA_QUERY_DEVICE_CAPS_RNR_RETRY, EFA_QUERY_DEVICE_CAPS_UNSOLICITED_WRITE_RECV,
+    EFA_USER_CMDS_SUPP_UDATA_CREATE_AH, EFA_USER_CMDS_SUPP_UDATA_QUERY_DEVICE,
+    efa_ibv_alloc_ucontext_cmd, efa_ibv_alloc_ucontext_resp, efa_ibv_create_cq,
+    efa_ibv_create_cq_resp, efa_ibv_create_qp, efa_ibv_create_qp_resp,
     efa_ibv_ex_query_device_resp,
 };
 use uverbs_kernel_rings::elements::ElementLimits;
@@ -42,6 +44,7 @@ use uverbs_kernel_rings::{
 use zerocopy::IntoBytes;
 
 use crate::ah;
+use crate::comp_cntr;
 use crate::cq_ring::CqRing;
 use crate::limits::{Limits, MOST_WR};
 use crate::recv_ring::RecvRing;
@@ -103,6 +106,7 @@ impl State {
             notifications: self.has(EFA_QUERY_DEVICE_CAPS_CQ_NOTIFICATIONS),
             sender_gids: self.has(EFA_QUERY_DEVICE_CAPS_CQ_WITH_SGID),
             unsolicited_writes: self.has(EFA_QUERY_DEVICE_CAPS_UNSOLICITED_WRITE_RECV),
+            counters: self.has(EFA_QUERY_DEVICE_CAPS_COMP_CNTR),
             in_order_128: self.has(EFA_QUERY_DEVICE_CAPS_DATA_POLLING_128),
         }
     }
@@ -393,6 +397,20 @@ unsafe impl Driver for Efa {
 
     fn srq_ring(_: &SrqMade<'_, Self>) -> Result<(SrqRing<Self>, u32), Error> {
         unsupported("create_srq", "a shared receive queue (efa)".to_owned())
+    }
+
+    fn create_comp_cntr(
+        core: &Arc<ContextCore>,
+        opened: &Opened<State>,
+    ) -> Result<CompCntrCore, Error> {
+        if !opened.state.limits().counters {
+            return unsupported(
+                "create_comp_cntr",
+                "completion counters on this device".to_owned(),
+            );
+        }
+        // SAFETY: no memory is replaced.
+        unsafe { comp_cntr::create(core, [None; 2]) }
     }
 
     fn create_ah(core: &Arc<ContextCore>, pd: &Arc<PdCore>, attr: &AhAttr) -> Result<Ah, Error> {

@@ -8,6 +8,7 @@
 //! | `cq_ring`, `wc` | completions as the device writes them |
 //! | `ring` | doorbells |
 //! | `ah` | address handles |
+//! | `comp_cntr` | completion counters |
 //! | `direct` | rings and doorbells for programs with their own data path |
 //! | `limits`, `mr` | limits beyond the verbs', queries of memory regions |
 //!
@@ -35,6 +36,7 @@
 //!   device showed it: rdma-core keeps the phase (`verbs.c:efa_qp_init_indices`).
 
 mod ah;
+pub mod comp_cntr;
 mod cq_ring;
 pub mod direct;
 mod driver;

@@ -46,6 +46,8 @@ pub struct Limits {
     pub sender_gids: bool,
     /// A WRITE with immediate data may complete without consuming a receive.
     pub unsolicited_writes: bool,
+    /// Completion counters.
+    pub counters: bool,
     /// Data within an aligned block of 128 bytes arrives in order.
     pub in_order_128: bool,
 }

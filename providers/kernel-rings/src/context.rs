@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use uverbs_core::attr::{AhAttr, DeviceAttr, PortAttr};
 use uverbs_core::error::Error;
+use uverbs_core::objects::comp_cntr::CompCntrCore;
 use uverbs_core::objects::context::ContextCore;
 use uverbs_core::objects::cq::CqCore;
 use uverbs_core::objects::pd::PdCore;
@@ -96,6 +97,10 @@ where
 
     fn create_srq(&self, init: &SrqInit) -> Result<NewSrq<D>, Error> {
         create_srq(self, init).map(|(core, srq)| NewSrq { core, srq })
+    }
+
+    fn create_comp_cntr(&self) -> Result<CompCntrCore, Error> {
+        D::create_comp_cntr(&self.core, &self.opened)
     }
 
     fn create_ah(&self, pd: &Arc<PdCore>, attr: &AhAttr) -> Result<D::Ah, Error> {

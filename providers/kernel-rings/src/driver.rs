@@ -16,6 +16,7 @@ use uverbs_core::commands::qp::QpCreated;
 use uverbs_core::commands::srq::SrqCreated;
 use uverbs_core::error::Error;
 use uverbs_core::memory::pages::Pages;
+use uverbs_core::objects::comp_cntr::CompCntrCore;
 use uverbs_core::objects::context::ContextCore;
 use uverbs_core::objects::pd::PdCore;
 use uverbs_core::objects::srq::SrqCore;
@@ -313,6 +314,20 @@ pub unsafe trait Driver: Provider {
         let _ = (core, max_wr, max_sge);
         let what = format!("another size of a shared receive queue ({})", Self::MODULE);
         Err(Resize::Unchanged(Error::Unsupported { verb: "modify_srq", what }))
+    }
+
+    /// Creates a completion counter.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if the device has none, or the kernel's refusal.
+    fn create_comp_cntr(
+        core: &Arc<ContextCore>,
+        opened: &Opened<Self::State>,
+    ) -> Result<CompCntrCore, Error> {
+        let _ = (core, opened);
+        let what = format!("completion counters ({})", Self::MODULE);
+        Err(Error::Unsupported { verb: "create_comp_cntr", what })
     }
 
     /// Creates an address handle.

@@ -22,6 +22,8 @@
 //! - A SEND with a wrong Q_Key fails as one to a missing queue pair; over UD it is dropped.
 //! - A message that is longer than the receive fails, and leaves the receive in the queue.
 //! - After RESET the device reads element 0, with the phase of a new queue.
+//! - A flushed work request counts as failed. A WRITE with immediate data counts as a WRITE of the
+//!   peer and as a receive, and without a receive as the WRITE alone.
 //! - A peer that is silent for five seconds is unresponsive. RNR retries to another process are a
 //!   millisecond apart.
 

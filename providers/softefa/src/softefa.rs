@@ -11,10 +11,10 @@ use uverbs_core::Errno;
 use uverbs_core::doors::{DeviceRecord, DeviceSource, UverbsDoor};
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_EFA;
 use uverbs_kernel_abi::efa::{
-    EFA_QUERY_DEVICE_CAPS_CQ_NOTIFICATIONS, EFA_QUERY_DEVICE_CAPS_CQ_WITH_SGID,
-    EFA_QUERY_DEVICE_CAPS_RDMA_READ, EFA_QUERY_DEVICE_CAPS_RDMA_WRITE,
-    EFA_QUERY_DEVICE_CAPS_RNR_RETRY, EFA_QUERY_DEVICE_CAPS_UNSOLICITED_WRITE_RECV,
-    EFA_UVERBS_ABI_VERSION,
+    EFA_QUERY_DEVICE_CAPS_COMP_CNTR, EFA_QUERY_DEVICE_CAPS_CQ_NOTIFICATIONS,
+    EFA_QUERY_DEVICE_CAPS_CQ_WITH_SGID, EFA_QUERY_DEVICE_CAPS_RDMA_READ,
+    EFA_QUERY_DEVICE_CAPS_RDMA_WRITE, EFA_QUERY_DEVICE_CAPS_RNR_RETRY,
+    EFA_QUERY_DEVICE_CAPS_UNSOLICITED_WRITE_RECV, EFA_UVERBS_ABI_VERSION,
 };
 use uverbs_softhca::Udp;
 use uverbs_softhca::wire::Wire;
@@ -136,6 +136,12 @@ impl SoftEfaBuilder {
         self
     }
 
+    /// Leaves out completion counters, which devices have since 2026.
+    pub fn without_counters(mut self) -> Self {
+        self.board.caps &= !EFA_QUERY_DEVICE_CAPS_COMP_CNTR;
+        self
+    }
+
     /// Makes the device lie: it repeats each completion, and forges completions of queue pairs that
     /// had a number before. The completion queue needs three times the room.
     pub fn repeating(mut self) -> Self {
@@ -223,6 +229,7 @@ impl SoftEfa {
                 | EFA_QUERY_DEVICE_CAPS_RNR_RETRY
                 | EFA_QUERY_DEVICE_CAPS_CQ_NOTIFICATIONS
                 | EFA_QUERY_DEVICE_CAPS_CQ_WITH_SGID
+                | EFA_QUERY_DEVICE_CAPS_COMP_CNTR
                 | EFA_QUERY_DEVICE_CAPS_UNSOLICITED_WRITE_RECV,
             sub_cqs: 1,
             max_tx_batch: 0,

@@ -2,6 +2,7 @@
 
 mod access;
 mod change;
+mod comp_cntr;
 mod dc;
 mod device;
 mod ece;
@@ -23,6 +24,7 @@ mod xrc;
 
 pub use access::AccessFlags;
 pub use change::*;
+pub use comp_cntr::{CountedOps, CounterCaps};
 pub use dc::*;
 pub use device::*;
 pub use ece::{Ece, EceDriver};

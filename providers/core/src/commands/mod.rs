@@ -20,6 +20,7 @@ pub mod ah;
 pub mod answer;
 pub mod channel;
 pub mod cm;
+pub mod comp_cntr;
 pub mod counters;
 pub mod cq;
 pub mod device;

@@ -3,6 +3,7 @@
 pub mod ah;
 pub mod channel;
 pub mod clock;
+pub mod comp_cntr;
 pub mod context;
 pub mod counters;
 pub mod cq;

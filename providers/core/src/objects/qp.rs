@@ -10,10 +10,11 @@
 use std::any::Any;
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::attr::{QpAttr, QpAttrMask, QpCap, QpState, RawQpAttr};
 use crate::error::Error;
+use crate::objects::comp_cntr::CompCntrCore;
 use crate::objects::cq::{CqCore, Message, Roles};
 use crate::objects::pd::PdCore;
 use crate::objects::qp_object::QpObject;
@@ -57,6 +58,8 @@ pub struct QpCore {
     parts: QpParts,
     /// Registration with the completion queues, while the queue pair lives.
     user: Arc<User>,
+    /// Attached completion counters, which the kernel destroys after the queue pair.
+    counters: Mutex<Vec<Arc<CompCntrCore>>>,
 }
 
 impl Deref for QpCore {
@@ -94,7 +97,7 @@ impl QpCore {
             parts.send_cq.users().add(&user, sends, None, fits);
             parts.recv_cq.users().add(&user, receives, srq, fits);
         }
-        Arc::new(Self { object, parts, user })
+        Arc::new(Self { object, parts, user, counters: Mutex::default() })
     }
 
     /// Returns true if completions may carry data, which polling copies to the memory that the work
@@ -158,6 +161,15 @@ impl QpCore {
     #[must_use]
     pub fn shared(&self) -> &Arc<QpShared> {
         &self.parts.shared
+    }
+
+    /// Keeps an attached counter until the queue pair's destruction.
+    pub(crate) fn keep_counter(&self, counter: Arc<CompCntrCore>) {
+        self.counters().push(counter);
+    }
+
+    fn counters(&self) -> MutexGuard<'_, Vec<Arc<CompCntrCore>>> {
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Any state to ERR: outstanding and newly posted work requests complete as flushed.
@@ -261,6 +273,7 @@ impl QpCore {
         if unsafe { self.object.destroy() }? {
             // SAFETY: the kernel has just confirmed the only destruction.
             unsafe { tell(&self.parts, |shared, _| Message::Detach(shared)) };
+            drop(std::mem::take(&mut *self.counters()));
         }
         Ok(())
     }

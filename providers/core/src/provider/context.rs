@@ -11,6 +11,7 @@ use std::sync::Arc;
 use crate::attr::{AhAttr, DeviceAttr, FlowRule, PortAttr, RssHash};
 use crate::error::Error;
 use crate::objects::clock::DeviceClock;
+use crate::objects::comp_cntr::CompCntrCore;
 use crate::objects::context::ContextCore;
 use crate::objects::counters::CountersCore;
 use crate::objects::cq::CqCore;
@@ -246,6 +247,16 @@ pub unsafe trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
             verb: "create_counters",
             what: "counters of flow rules".to_owned(),
         })
+    }
+
+    /// Creates a completion counter.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if the device has no completion counters, or the kernel's refusal.
+    fn create_comp_cntr(&self) -> Result<CompCntrCore, Error> {
+        let what = "completion counters on this device".to_owned();
+        Err(Error::Unsupported { verb: "create_comp_cntr", what })
     }
 
     /// Allocates an indirect key of up to `parts` ranges of other keys. A work request lays it out

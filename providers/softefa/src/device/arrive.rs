@@ -1,5 +1,9 @@
 //! Messages at their target: receives are taken, exposed memory is read and written.
 
+use uverbs_kernel_abi::comp_cntr::{
+    IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_READ,
+    IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE,
+};
 use uverbs_kernel_abi::efa::io::{
     EFA_IO_COMP_STATUS_LOCAL_ERROR_BAD_LENGTH, EFA_IO_COMP_STATUS_REMOTE_ERROR_BAD_ADDRESS,
     EFA_IO_COMP_STATUS_REMOTE_ERROR_BAD_DEST_QPN, EFA_IO_COMP_STATUS_REMOTE_ERROR_BAD_LENGTH,
@@ -8,6 +12,7 @@ use uverbs_kernel_abi::efa::io::{
 };
 use uverbs_kernel_abi::mr::{IB_UVERBS_ACCESS_REMOTE_READ, IB_UVERBS_ACCESS_REMOTE_WRITE};
 
+use super::counters::COMPLETED;
 use super::memory;
 use super::message::{Checked, Received, Refusal};
 use super::objects::Object;
@@ -56,6 +61,7 @@ impl World {
             let at = at.ok_or(BAD_ADDRESS)?;
             let mut bytes = vec![0; remote.len as usize];
             memory::read(at, &mut bytes).map_err(|_| BAD_ADDRESS)?;
+            self.count(target, IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_READ, COMPLETED);
             return Ok(bytes);
         }
         let at = self.find(board, pd, remote, IB_UVERBS_ACCESS_REMOTE_WRITE).ok_or(BAD_ADDRESS)?;
@@ -70,6 +76,7 @@ impl World {
             self.put_recv_back(target, before);
             return Err(BAD_ADDRESS);
         }
+        self.count(target, IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE, COMPLETED);
         if let Some(req_id) = req_id {
             let len = remote.len;
             self.complete_recv(target, Received { req_id, len, is_unsolicited, ..received });

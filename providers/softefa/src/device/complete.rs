@@ -1,16 +1,18 @@
 //! Completions and events.
 
+use uverbs_kernel_abi::comp_cntr::IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RECV;
 use uverbs_kernel_abi::efa::io::{
     EFA_IO_CDESC_COMMON_HAS_IMM_MASK, EFA_IO_CDESC_COMMON_OP_TYPE_MASK,
     EFA_IO_CDESC_COMMON_PHASE_MASK, EFA_IO_CDESC_COMMON_Q_TYPE_MASK,
-    EFA_IO_CDESC_COMMON_UNSOLICITED_MASK, EFA_IO_COMP_STATUS_FLUSHED, EFA_IO_RDMA_WRITE,
-    EFA_IO_RECV_QUEUE, EFA_IO_RX_DESC_FIRST_MASK, EFA_IO_SEND, EFA_IO_SEND_QUEUE,
-    efa_io_cdesc_common, efa_io_rx_cdesc, efa_io_rx_cdesc_ex,
+    EFA_IO_CDESC_COMMON_UNSOLICITED_MASK, EFA_IO_COMP_STATUS_FLUSHED, EFA_IO_COMP_STATUS_OK,
+    EFA_IO_RDMA_WRITE, EFA_IO_RECV_QUEUE, EFA_IO_RX_DESC_FIRST_MASK, EFA_IO_SEND,
+    EFA_IO_SEND_QUEUE, efa_io_cdesc_common, efa_io_rx_cdesc, efa_io_rx_cdesc_ex,
 };
 use uverbs_kernel_abi::qp::IB_QPS_ERR;
 use zerocopy::IntoBytes;
 
 use super::arrive::UNKNOWN;
+use super::counters::{self, COMPLETED, FAILED};
 use super::message::{Late, Received};
 use super::objects::{Cq, Object};
 use super::request;
@@ -29,6 +31,8 @@ impl World {
         let Some((qpn, cq)) = self.qp(qp).map(|qp| (qp.qpn, qp.send_cq)) else { return };
         let common = common(req_id, status, EFA_IO_SEND_QUEUE, op, qpn);
         let base = efa_io_rx_cdesc { common, ..Default::default() };
+        let entry = if status == EFA_IO_COMP_STATUS_OK { COMPLETED } else { FAILED };
+        self.count(qp, counters::sent(op), entry);
         self.write(cq, 0, efa_io_rx_cdesc_ex { base, u: [0; 16] });
         if self.repeats {
             self.write(cq, 0, efa_io_rx_cdesc_ex { base, u: [0; 16] });
@@ -73,6 +77,9 @@ impl World {
             u[..2].copy_from_slice(&((len >> 16) as u16).to_le_bytes());
         } else if ah == UNKNOWN && self.cq_mut(cq).is_some_and(|cq| cq.has_gids) {
             u = from;
+        }
+        if !is_unsolicited {
+            self.count(qp, IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RECV, COMPLETED);
         }
         // A repeated or forged unsolicited completion looks like another one.
         let repeats = self.repeats && !is_unsolicited;
@@ -137,6 +144,7 @@ impl World {
             let common =
                 common(req_id, EFA_IO_COMP_STATUS_FLUSHED, EFA_IO_RECV_QUEUE, EFA_IO_SEND, qpn);
             let base = efa_io_rx_cdesc { common, ..Default::default() };
+            self.count(handle, IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RECV, FAILED);
             self.write(recv_cq, usize::MAX, efa_io_rx_cdesc_ex { base, u: [0; 16] });
         }
     }

@@ -204,6 +204,7 @@ mod tests {
             cap: ib_uverbs_qp_cap::default(),
             send_cq: CQ,
             recv_cq: CQ,
+            counters: Vec::new(),
             sq: SendQueue {
                 llq: area(),
                 offset: 0,

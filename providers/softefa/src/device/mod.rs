@@ -5,6 +5,7 @@ pub(crate) mod area;
 pub(crate) mod arrive;
 pub(crate) mod channel;
 pub(crate) mod complete;
+pub(crate) mod counters;
 pub(crate) mod deliver;
 pub(crate) mod exchange;
 pub(crate) mod memory;

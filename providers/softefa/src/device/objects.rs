@@ -6,6 +6,7 @@ use uverbs_kernel_abi::qp::{
 
 use super::area::Area;
 use super::channel::Channel;
+use super::counters::Counter;
 
 /// An object of an open file.
 #[derive(Debug)]
@@ -14,6 +15,7 @@ pub(crate) enum Object {
     Mr(Mr),
     Ah(Ah),
     Channel(Channel),
+    Counter(Counter),
     Cq(Cq),
     Qp(Box<Qp>),
 }
@@ -102,6 +104,8 @@ pub(crate) struct Qp {
     pub(crate) cap: ib_uverbs_qp_cap,
     pub(crate) send_cq: u32,
     pub(crate) recv_cq: u32,
+    /// Operations that are counted, with the handle of their counter.
+    pub(crate) counters: Vec<(u32, u32)>,
     pub(crate) sq: SendQueue,
     pub(crate) rq: RecvQueue,
 }

@@ -97,7 +97,10 @@ pub(super) fn destroy(
     let in_use = world.objects.values().any(|(_, object)| match object {
         Object::Mr(mr) => mr.pd == handle,
         Object::Ah(ah) => ah.pd == handle,
-        Object::Qp(qp) => [qp.pd, qp.send_cq, qp.recv_cq].contains(&handle),
+        Object::Qp(qp) => {
+            let counters = qp.counters.iter().any(|(_, counter)| *counter == handle);
+            counters || [qp.pd, qp.send_cq, qp.recv_cq].contains(&handle)
+        }
         _ => false,
     });
     if in_use {

@@ -2,6 +2,7 @@
 //! `hw/efa/efa_verbs.c`).
 
 mod call;
+mod counters;
 mod device;
 mod memory;
 mod modify;
@@ -39,6 +40,23 @@ pub(crate) fn ioctl(world: &mut World, file: File, words: &mut [u64]) -> Result<
         }
         (UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_ENTRY) => {
             device::query_gid_entry(world, file, &mut call)
+        }
+        (UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_COMP_CNTR_CAPS) => {
+            counters::query_caps(world, file, &mut call)
+        }
+        (UVERBS_OBJECT_COMP_CNTR, UVERBS_METHOD_COMP_CNTR_CREATE) => {
+            counters::create(world, file, &mut call)
+        }
+        (UVERBS_OBJECT_COMP_CNTR, UVERBS_METHOD_COMP_CNTR_MODIFY) => {
+            counters::modify(world, file, &call)
+        }
+        // The kernel's driver reads no counter: programs do.
+        (UVERBS_OBJECT_COMP_CNTR, UVERBS_METHOD_COMP_CNTR_READ) => Err(Errno::EOPNOTSUPP),
+        (UVERBS_OBJECT_COMP_CNTR, UVERBS_METHOD_COMP_CNTR_DESTROY) => {
+            memory::destroy(world, file, &call, UVERBS_ATTR_DESTROY_COMP_CNTR_HANDLE)
+        }
+        (UVERBS_OBJECT_QP, UVERBS_METHOD_QP_ATTACH_COMP_CNTR) => {
+            counters::attach(world, file, &call)
         }
         (UVERBS_OBJECT_ASYNC_EVENT, UVERBS_METHOD_ASYNC_EVENT_ALLOC) => {
             device::async_event(world, file, &mut call)

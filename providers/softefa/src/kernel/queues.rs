@@ -151,6 +151,7 @@ pub(super) fn create_qp(world: &mut World, file: File, call: &mut Call<'_>) -> R
         cap,
         send_cq,
         recv_cq,
+        counters: Vec::new(),
         sq: SendQueue {
             llq: Area::new("softefa-llq", part.sq_ring_size as usize + LLQ_OFFSET)?,
             offset: LLQ_OFFSET,

@@ -105,6 +105,16 @@ fn messages_between_two_processes() {
     }
 }
 
+/// Completion counters, which no Debian package has: over our library alone.
+#[test]
+fn a_program_counts_completions() {
+    let Some((stack, program)) = super::compile("counters") else { return };
+    let mut command = stack.ours_on_preloaded(&program);
+    stack.on_efa(&mut command);
+    let text = c_stack::run(&mut command).ok().stdout;
+    assert!(text.contains(" 0 failed"), "{text}");
+}
+
 /// Rings and doorbells of `efadv_query_cq` and `efadv_query_qp_wqs`, opened like a kernel's device.
 #[test]
 fn a_program_may_have_its_own_data_path() {

@@ -38,15 +38,22 @@ impl Rig {
         let hca = SoftHca::builder().stepped().hca(limits).build()?;
         let context = Device::from(hca).open()?;
         let pd = context.alloc_pd()?;
-        let cq = context.create_cq(64)?;
+        let cq = context.create_cq(256)?;
         let port = context.local_port(&Local::default())?;
         let srq = context.shared_receive_queue(&pd).build()?;
         let domain = context.xrc_domain()?;
-        let mut initiator = context.queue_pair(&pd, &cq).dci().overcommit().build()?;
+        let mut initiator =
+            context.queue_pair(&pd, &cq).dci().overcommit().max_send_wr(DEPTH).build()?;
         initiator.bring_up(&Local::default())?;
         let mut end = context.dc_target(&pd, &cq, &srq, 1)?;
         let target = end.bring_up(&Local::default())?;
-        let mut datagrams = context.queue_pair(&pd, &cq).ud().overcommit().build()?;
+        let mut datagrams = context
+            .queue_pair(&pd, &cq)
+            .ud()
+            .overcommit()
+            .max_send_wr(DEPTH)
+            .max_recv_wr(DEPTH)
+            .build()?;
         let here = datagrams.bring_up(&Local::default())?;
         let _target = Box::new(end);
         Ok(Self { context, pd, cq, port, srq, domain, initiator, target, datagrams, here, _target })

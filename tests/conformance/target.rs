@@ -31,13 +31,12 @@ const SOFT_KERNEL: Version = (6, 15);
 
 /// Starts of the names of cases and calls that a function without a kernel driver refuses by name
 /// (docs/VFIO.md), and what it lacks.
-const LACKS: [(&str, &str); 9] = [
+const LACKS: [(&str, &str); 8] = [
     ("DM", "no device memory over VFIO"),
     ("MR.DM_MR_REG", "no device memory over VFIO"),
     ("device memory", "no device memory over VFIO"),
     ("advice", "no paging on demand over VFIO"),
     ("regions: access flags 0x41", "no paging on demand over VFIO"),
-    ("options of connections", "no options of connections over VFIO"),
     ("address handles: GID of another family", "link-local RoCE peers alone over VFIO"),
     ("attributes: INIT to RTR: GID of another family", "link-local RoCE peers alone over VFIO"),
     ("attributes: INIT to RTR: a multicast GID", "link-local RoCE peers alone over VFIO"),

@@ -322,6 +322,8 @@ pub struct QpContext {
     pub domain: u32,
     /// Options of a raw packet receive queue.
     pub options: QueueOptions,
+    /// ECE options that the program asks for; 0: none.
+    pub ece: u32,
 }
 
 /// Streams of a DC initiator: work requests of one stream are done in order, and an error stops its
@@ -361,6 +363,7 @@ impl QpContext {
             streams: None,
             domain: 0,
             options: QueueOptions::default(),
+            ece: 0,
         }
     }
 }
@@ -391,6 +394,8 @@ pub struct DctContext {
     pub min_rnr_timer: u8,
     /// Counter set of its connections (dctc.counter_set_id).
     pub counter_set: u8,
+    /// ECE options that the program asks for; 0: none.
+    pub ece: u32,
 }
 
 /// State of a target (`MLX5_DCTC_STATE_*`).
@@ -474,6 +479,8 @@ pub struct QpAttrs {
     pub sq_draining: bool,
     /// RTS2SQD: request the SqDrained event.
     pub en_sqd_async_notify: bool,
+    /// ECE options that the program asks for; 0: none. From RST2INIT to RTS2RTS.
+    pub ece: u32,
 }
 
 /// State of a QP (IBTA 10.3.1; the numbers are `enum ibv_qp_state`).

@@ -88,6 +88,12 @@ pub trait Backend: Send + fmt::Debug {
     fn modify_qp(&mut self, qpn: Qpn, to: QpTransition, attrs: &QpAttrs) -> Result<(), HcaError>;
     /// State and attributes of a queue pair (QUERY_QP).
     fn query_qp(&self, qpn: Qpn) -> Result<(QpState, QpAttrs), HcaError>;
+    /// ECE options that firmware answered to the last command about a queue pair or target. `None`:
+    /// those that [`Config::ece`](config::Config::ece) and the program have in common.
+    fn ece(&self, qpn: Qpn) -> Option<u32> {
+        let _ = qpn;
+        None
+    }
     /// Destroys a queue pair in any state (DESTROY_QP).
     fn destroy_qp(&mut self, qpn: Qpn) -> Result<(), HcaError>;
 

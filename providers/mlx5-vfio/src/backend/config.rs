@@ -34,6 +34,9 @@ const MAX_AH: u32 = 1 << 20;
 /// Maximum bytes of a BlueFlame register.
 const BF_REG_SIZE: u32 = 512;
 
+/// Offset of the version in ECE options, of which there is one.
+const ECE_VERSION_SHIFT: u32 = 28;
+
 /// Bytes of a frame that RoCE's headers take (`iboe_get_mtu`), and payload of a frame of 1500
 /// bytes, which each Ethernet port carries.
 const HEADERS: u32 = 80;
@@ -142,6 +145,8 @@ pub(crate) fn config(function: &Function) -> Result<(Config, bool), Error> {
         // VFIO maps a BAR without write combining.
         bf_reg_size: if coalesces { BF_REG_SIZE } else { 0 },
         clock_khz: caps.get(cap::DEVICE_FREQUENCY_KHZ),
+        // Its version; the firmware answers the options of each queue pair.
+        ece: value(cap::ECE_SUPPORT) << ECE_VERSION_SHIFT,
         // The transport has the limit.
         memlock: u64::MAX,
         paging: Paging::default(),

@@ -45,13 +45,16 @@ impl Firmware {
             (dctc::MIN_RNR_NAK, context.min_rnr_timer.into()),
             (dctc::COUNTER_SET_ID, context.counter_set.into()),
             (dctc::PORT, PORT),
+            (dctc::ECE, self.supported(context.ece).into()),
             (dctc::HOP_LIMIT, HOP_LIMIT),
         ] {
             field.set(dctc, value);
         }
         let outlen = create_dct_out::SIZE;
         let output = self.create(CmdOpcode::CREATE_DCT, &input, outlen, Noun::Dct)?;
-        Ok(Qpn(create_dct_out::DCTN.get32(&output)))
+        let dctn = Qpn(create_dct_out::DCTN.get32(&output));
+        self.eces.insert(dctn, create_dct_out::ECE.get32(&output));
+        Ok(dctn)
     }
 
     /// Drains and destroys a target (`mlx5_core_destroy_dct`).
@@ -65,7 +68,9 @@ impl Firmware {
         while !self.is_drained(dctn)? && start.elapsed() < DRAINS {
             std::thread::sleep(PAUSE);
         }
-        self.destroy(CmdOpcode::DESTROY_DCT, destroy_dct_in::DCTN, object)
+        self.destroy(CmdOpcode::DESTROY_DCT, destroy_dct_in::DCTN, object)?;
+        self.eces.remove(&dctn);
+        Ok(())
     }
 
     fn is_drained(&self, dctn: Qpn) -> Result<bool, HcaError> {

@@ -76,6 +76,8 @@ pub(crate) struct Firmware {
     cqs: BTreeMap<Cqn, Cq>,
     qps: BTreeMap<Qpn, Qp>,
     srqs: BTreeMap<Srqn, Srq>,
+    /// ECE options that the firmware answered about queue pairs and targets.
+    eces: BTreeMap<Qpn, u32>,
     /// Memory of regions that is lent to the device, by index of the key.
     lent: BTreeMap<u32, Lent>,
     interfaces: Interfaces,
@@ -96,6 +98,7 @@ impl Firmware {
             cqs: BTreeMap::new(),
             qps: BTreeMap::new(),
             srqs: BTreeMap::new(),
+            eces: BTreeMap::new(),
             lent: BTreeMap::new(),
             interfaces: Interfaces::default(),
             tables: Tables::default(),
@@ -250,6 +253,10 @@ impl Backend for Firmware {
 
     fn query_qp(&self, qpn: Qpn) -> Result<(QpState, QpAttrs), HcaError> {
         self.ask_qp(qpn)
+    }
+
+    fn ece(&self, qpn: Qpn) -> Option<u32> {
+        self.eces.get(&qpn).copied()
     }
 
     fn destroy_qp(&mut self, qpn: Qpn) -> Result<(), HcaError> {

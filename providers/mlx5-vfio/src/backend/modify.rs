@@ -1,9 +1,9 @@
 //! Transitions of a queue pair (Linux `hw/mlx5/qp.c`, `__mlx5_ib_modify_qp`, `opt_mask`,
 //! `mlx5_set_path`).
 
-use uverbs_mlx5_prm::cmd::caps::cmd_hca_cap::LOG_MAX_MSG;
+use uverbs_mlx5_prm::cmd::caps::cmd_hca_cap::{ECE_SUPPORT, LOG_MAX_MSG};
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
-use uverbs_mlx5_prm::cmd::qp::{ads, qpc, rst2init_qp_in};
+use uverbs_mlx5_prm::cmd::qp::{ads, create_qp_out, qpc, rst2init_qp_in};
 use uverbs_mlx5_prm::context::PmState;
 
 use super::qp::Qp;
@@ -73,13 +73,16 @@ impl Firmware {
         let mut input = vec![0; rst2init_qp_in::SIZE];
         rst2init_qp_in::QPN.set(&mut input, qpn.0.into());
         if !matches!(to, ToErr | ToRst) {
+            rst2init_qp_in::ECE.set(&mut input, self.supported(attrs.ece).into());
             rst2init_qp_in::OPT_PARAM_MASK.set(&mut input, optional(service, to));
             let mac = self.peer(service, to, attrs)?;
             let log_max_msg = self.function.caps().get(LOG_MAX_MSG);
             let context = rst2init_qp_in::QPC.of_mut(&mut input);
             fill(context, (service, log_max_msg), attrs, mac);
         }
-        self.run(opcode, 0, &input, SHORT, (Noun::Qp, qpn.0))?;
+        let output = self.run(opcode, 0, &input, SHORT, (Noun::Qp, qpn.0))?;
+        // Outputs of all these commands have the options at one place (`get_ece_from_mbox`).
+        self.eces.insert(qpn, create_qp_out::ECE.get32(&output));
         if let Some(qp) = self.qps.get_mut(&qpn) {
             qp.attrs = if to == ToRst { QpAttrs::default() } else { *attrs };
         }
@@ -88,6 +91,11 @@ impl Firmware {
 }
 
 impl Firmware {
+    /// ECE options for the firmware: those asked for, if it knows any.
+    pub(super) fn supported(&self, asked: u32) -> u32 {
+        if self.function.caps().get(ECE_SUPPORT) != 0 { asked } else { 0 }
+    }
+
     /// MAC address of the peer on RoCE, zeros before there is a peer; `None` on InfiniBand.
     fn peer(
         &self,

@@ -83,6 +83,7 @@ impl Firmware {
             (None, None) => NO_RQ,
         };
         let mut input = vec![0; create_qp_in::SIZE];
+        create_qp_in::ECE.set(&mut input, self.supported(context.ece).into());
         let qpc = create_qp_in::QPC.of_mut(&mut input);
         for (field, value) in [
             (qpc::ST, service.0.into()),
@@ -127,6 +128,7 @@ impl Firmware {
         let outlen = create_qp_out::SIZE;
         let output = self.create(CmdOpcode::CREATE_QP, &input, outlen, Noun::Qp)?;
         let qpn = Qpn(create_qp_out::QPN.get32(&output));
+        self.eces.insert(qpn, create_qp_out::ECE.get32(&output));
         let attrs = QpAttrs::default();
         self.qps.insert(qpn, Qp { service: context.service, attrs, raw: None });
         Ok(qpn)
@@ -169,6 +171,7 @@ impl Firmware {
             None => self.destroy(CmdOpcode::DESTROY_QP, destroy_qp_in::QPN, (Noun::Qp, qpn.0))?,
         }
         self.qps.remove(&qpn);
+        self.eces.remove(&qpn);
         Ok(())
     }
 }

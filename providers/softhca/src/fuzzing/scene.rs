@@ -235,6 +235,7 @@ fn target(rig: &mut Rig, host: usize) -> u32 {
         path_mtu: Mtu::B256,
         min_rnr_timer: 1,
         counter_set: 0,
+        ece: 0,
     };
     for _ in 0..4 {
         rig.receive_shared(&mut srq, &[]);

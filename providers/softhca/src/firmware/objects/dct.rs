@@ -42,6 +42,7 @@ impl Firmware {
             path_mtu: Mtu::from_code(byte(dctc::MTU)).ok_or(Refusal::param("mtu"))?,
             min_rnr_timer: byte(dctc::MIN_RNR_NAK),
             counter_set: byte(dctc::COUNTER_SET_ID),
+            ece: 0,
         })?;
         let mut kept = Box::new([0; dctc::SIZE]);
         kept.copy_from_slice(context);

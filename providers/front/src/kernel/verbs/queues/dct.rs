@@ -45,6 +45,7 @@ pub(crate) fn create(
         path_mtu: Mtu::B256,
         min_rnr_timer: 0,
         counter_set: 0,
+        ece: 0,
     };
     let held = [asked.pd, asked.send_cq, asked.recv_cq, srq];
     for handle in held {
@@ -86,6 +87,7 @@ pub(crate) fn modify(call: &mut Call<'_>, request: &ib_uverbs_modify_qp) -> Resu
             }
             context.path_mtu = Mtu::from_code(request.path_mtu).ok_or(Errno::EINVAL)?;
             context.min_rnr_timer = request.min_rnr_timer & 0x1f;
+            context.ece = ece;
             dctn = Some(call.device.hca.create_dct(context).map_err(errno)?);
         }
         _ => return Err(Errno::EINVAL),
@@ -100,7 +102,8 @@ pub(crate) fn modify(call: &mut Call<'_>, request: &ib_uverbs_modify_qp) -> Resu
         }
     }
     let Some(dctn) = dctn else { return Ok(()) };
-    let ece = agree(call.device.config.ece, ece);
+    let common = || agree(call.device.config.ece, ece);
+    let ece = call.device.hca.ece(dctn).unwrap_or_else(common);
     let room = call.len(UVERBS_ATTR_UHW_OUT).min(size_of::<mlx5_ib_modify_qp_resp>());
     let answer = mlx5_ib_modify_qp_resp {
         response_length: room as u32,

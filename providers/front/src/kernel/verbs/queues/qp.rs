@@ -76,7 +76,7 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
             (qpn, pinned, None)
         }
     };
-    let told = told(call, &request, raw.as_ref());
+    let told = told(call, &request, Qpn(qpn), raw.as_ref());
     let numbers = match &raw {
         Some(raw) => [raw.sqn, raw.rqn],
         None => [Some(Qpn(qpn)), None],
@@ -114,10 +114,12 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
 fn told(
     call: &Call<'_>,
     request: &mlx5_ib_create_qp,
+    qpn: Qpn,
     raw: Option<&RawQueues>,
 ) -> mlx5_ib_create_qp_resp {
     let Some(raw) = raw else {
-        let ece_options = if request.ece_options == 0 { 0 } else { call.device.config.ece };
+        let own = || call.device.hca.ece(qpn).unwrap_or(call.device.config.ece);
+        let ece_options = if request.ece_options == 0 { 0 } else { own() };
         return mlx5_ib_create_qp_resp { ece_options, ..Default::default() };
     };
     let mut told = mlx5_ib_create_qp_resp::default();
@@ -228,6 +230,7 @@ fn context(
         cqe_version,
         scatter: scatter(call, request, asked, (send_cq, recv_cq))?,
         streams: streams(request, asked.service),
+        ece: request.ece_options,
         // mlx5_ib does not tell the hardware of SQ_SIG_ALL: the provider sets the bit in each WQE.
         ..QpContext::bare(asked.service, pd, send_cq)
     })

@@ -141,15 +141,17 @@ fn change(call: &mut Call<'_>, mut request: ib_uverbs_modify_qp, rate: u32) -> R
         attrs.path_mtu = mtu;
     }
     apply(&mut attrs, &request, &call.device.config);
+    attrs.ece = own.ece_options;
     call.device.hca.modify_qp(qpn, command, &attrs).map_err(errno)?;
     if let (QpState::Reset, Some(rings)) = (to, &mut call.device.rings) {
         rings.reset(qpn);
     }
     let works = |state| matches!(state, QpState::Init | QpState::Rtr | QpState::Rts);
     let up = works(to) && (works(from) || from == QpState::Reset);
+    let common = || agree(call.device.config.ece, own.ece_options);
     let answer = mlx5_ib_modify_qp_resp {
         response_length: size_of::<mlx5_ib_modify_qp_resp>() as u32,
-        ece_options: if up { agree(call.device.config.ece, own.ece_options) } else { 0 },
+        ece_options: if up { call.device.hca.ece(qpn).unwrap_or_else(common) } else { 0 },
         ..mlx5_ib_modify_qp_resp::default()
     };
     if call.len(UVERBS_ATTR_UHW_OUT) < size_of_val(&answer) {

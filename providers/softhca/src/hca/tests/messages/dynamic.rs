@@ -53,6 +53,7 @@ fn context(cq: &TestCq, srq: &TestSrq) -> DctContext {
         path_mtu: Mtu::B1024,
         min_rnr_timer: 1,
         counter_set: 0,
+        ece: 0,
     }
 }
 

@@ -414,6 +414,7 @@ fn queues_that_are_refused() {
         path_mtu: Mtu::B1024,
         min_rnr_timer: 1,
         counter_set: 0,
+        ece: 0,
     };
     assert_eq!(hca.create_dct(target), Err(bad));
     let mut both = hca.common.srqs.get(srqn).unwrap().ctx.clone();

@@ -195,6 +195,7 @@ impl Inlet {
             path_mtu: of.mtu,
             min_rnr_timer: of.rnr_timer,
             counter_set: 0,
+            ece: 0,
         };
         let dctn = rig.hosts[host].hca.create_dct(ctx).unwrap();
         Inlet { number: dctn.0, srq, cq }

@@ -87,7 +87,10 @@ impl Device {
 
     /// Bytes of a raw packet that must be inline in its WQE (`mlx5_query_min_inline`). If the
     /// port's settings decide, it is the Ethernet header.
-    pub(crate) fn inline_header(&self) -> Result<u16, Error> {
+    pub(crate) fn inline_header(&self, general: &Caps) -> Result<u16, Error> {
+        if general.get(cmd_hca_cap::ETH_NET_OFFLOADS) == 0 {
+            return Ok(0);
+        }
         let caps = self.query_caps(ETHERNET, CURRENT)?;
         Ok(match WQE_INLINE_MODE.get(&caps) {
             NO_INLINE => 0,

@@ -123,7 +123,7 @@ pub(crate) fn config(function: &Function) -> Result<(Config, bool), Error> {
         max_steering: caps.power(cap::LOG_MAX_RQT),
         max_spread: caps.power(cap::LOG_MAX_RQT_SIZE),
         log_max_rq: (caps.get(cap::ETH_NET_OFFLOADS) != 0).then(|| value(cap::LOG_MAX_RQ)),
-        min_inline_header: function.device().inline_header()?,
+        min_inline_header: function.device().inline_header(caps)?,
         log_max_tags: log(cap::LOG_TAG_MATCHING_LIST_SZ),
         log_max_wqebbs: log(cap::LOG_MAX_QP_SZ),
         log_max_rq_entries: log(cap::LOG_MAX_SRQ_SZ),

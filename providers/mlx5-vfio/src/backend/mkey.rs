@@ -74,7 +74,16 @@ impl Firmware {
         // The low byte of a key changes, so that an old key is no key of a new region.
         self.variant = variant.wrapping_add(1);
         let key = Key::new(create_mkey_out::MKEY_INDEX.get32(&output), variant);
-        self.lent.extend(lent.map(|lent| (key.index(), lent)));
+        if let Some(lent) = lent {
+            if self.lent.contains_key(&key.index()) {
+                // The memory of one region would stay lent after its end.
+                let error = Error::answer("the number of a memory key", key.index());
+                self.function.device().fail(error);
+                self.take_back(Some(lent));
+                return Err(HcaError::Dead);
+            }
+            self.lent.insert(key.index(), lent);
+        }
         Ok(key)
     }
 

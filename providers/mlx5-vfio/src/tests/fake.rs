@@ -23,7 +23,7 @@ use uverbs_core::Errno;
 use uverbs_mlx5_prm::cmd::header::{cmd_in, cmd_out};
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 use uverbs_mlx5_prm::cmd::queue::{mlx5_cmd_layout, mlx5_cmd_prot_block};
-use uverbs_mlx5_prm::cmd::{eq, hca, simple, vport};
+use uverbs_mlx5_prm::cmd::{eq, hca, mkey, simple, vport};
 use uverbs_mlx5_prm::eqe::{MLX5_PORT_CHANGE_SUBTYPE_DOWN, mlx5_eqe};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -103,6 +103,8 @@ pub(crate) struct State {
     pub(crate) next_uar: Option<u32>,
     /// State and LID of the port.
     pub(crate) port: (u8, u16),
+    /// Memory keys that were created.
+    keys: u32,
     beats: u32,
     pub(crate) heart_stands: bool,
     /// Writes events whenever the driver has read some, as many as it reads between two doorbells.
@@ -367,6 +369,10 @@ impl State {
                 if !self.uars.remove(&uar) {
                     self.failures.push(format!("UAR {uar:#x} is freed twice"));
                 }
+            }
+            CmdOpcode::CREATE_MKEY => {
+                self.keys += 1;
+                mkey::create_mkey_out::MKEY_INDEX.set(output, self.keys.into());
             }
             CmdOpcode::CREATE_EQ => {
                 let list = eq::create_eq_in::PAS.of(input).chunks_exact(8);

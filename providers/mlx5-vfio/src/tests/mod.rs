@@ -9,4 +9,6 @@ mod hostile;
 #[cfg(test)]
 mod life;
 #[cfg(test)]
+mod raw;
+#[cfg(test)]
 mod regions;

@@ -105,6 +105,44 @@ fn memory_of_a_kept_key_stays_lent_until_it_is_forsaken() {
     assert_eq!(fake.state().lent, []);
 }
 
+/// A registration under another key ends the old one; a refused end keeps the old one alone.
+#[test]
+fn one_registration_is_left_of_two() {
+    let fake = Fake::new();
+    let (mut firmware, key, pages) = with_region(&fake, Access::LOCAL_WRITE);
+    let old = fake.state().lent.clone();
+    let other = pages.as_ptr().expose_provenance() as u64 + 4096 + 7;
+    // After CREATE_MKEY: the end of the old key, and of the new key.
+    for refused in [&[1][..], &[1, 0]] {
+        for after in refused {
+            fake.twist(*after, Twist::Refuse(CmdStatus::RES_BUSY.0));
+        }
+        let error = firmware.modify_mkey(key, region(other, Access::LOCAL_WRITE));
+        assert!(matches!(error, Err(HcaError::Busy { .. })), "{error:?}");
+        assert_eq!(fake.state().lent, old);
+    }
+    let new = firmware.modify_mkey(key, region(other, Access::LOCAL_WRITE)).unwrap();
+    assert_ne!(new, key);
+    assert_eq!(fake.state().lent.len(), 1);
+    assert_ne!(fake.state().lent, old);
+    firmware.destroy_mkey(new).unwrap();
+    assert_eq!(fake.state().lent, []);
+}
+
+/// A device that gives a number twice would keep the memory of one region.
+#[test]
+fn a_number_that_is_given_twice_fails_the_device() {
+    let fake = Fake::new();
+    let (mut firmware, key, pages) = with_region(&fake, Access::LOCAL_WRITE);
+    let addr = pages.as_ptr().expose_provenance() as u64;
+    fake.twist(0, Twist::Output(key.index().to_be_bytes().to_vec()));
+    let again = firmware.create_mkey(region(addr, Access::LOCAL_WRITE));
+    assert_eq!(again, Err(HcaError::Dead));
+    assert_eq!(fake.state().lent.len(), 1);
+    assert_eq!(firmware.destroy_mkey(key), Err(HcaError::Dead));
+    assert_eq!(fake.state().lent, []);
+}
+
 /// Memory that can't be unmapped ends all DMA of the device.
 #[test]
 fn a_device_that_keeps_a_mapping_is_silenced() {

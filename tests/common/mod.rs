@@ -83,6 +83,11 @@ pub fn only_on_softhca(why: &str) -> bool {
     !real
 }
 
+/// Returns true if the device under test is a function without a kernel driver.
+pub fn is_function() -> bool {
+    std::env::var("UVERBS_TEST_DEVICE").is_ok_and(|name| name.starts_with("vfio"))
+}
+
 /// Returns true if the device under test is Linux's soft-RoCE (`RDMA_DRIVER_RXE` of
 /// `rdma/ib_user_ioctl_verbs.h`).
 pub fn is_rxe() -> bool {

@@ -93,6 +93,9 @@ fn the_clock_itself_can_be_read() {
         {
             return common::skip("a page of the software HCA in process doesn't tick");
         }
+        Err(Error::Unsupported { .. }) if common::is_function() => {
+            return common::skip("the page of a function's clock isn't mapped");
+        }
         ticks => ticks.unwrap(),
     };
     let memory = server.pd.expose(8, uverbs::AccessFlags::REMOTE_WRITE).unwrap();

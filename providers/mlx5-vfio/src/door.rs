@@ -28,10 +28,11 @@ use uverbs_core::memory::process::Process;
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
 
 use crate::backend::{Firmware, config, host, subnet};
-use crate::device::Limits;
+use crate::device::{Device, Limits};
 use crate::dma::Dma;
 use crate::error::Error;
 use crate::function::Function;
+use crate::registers;
 use crate::tick::Tick;
 use crate::transport::vfio::Vfio;
 use crate::transport::vfio_user::VfioUser;
@@ -188,6 +189,14 @@ const SENDING: Duration = Duration::from_millis(200);
 /// Longest wait for a function that is being closed.
 const CLOSING: Duration = Duration::from_secs(10);
 
+/// Time of day at which the device's clock was 0, in nanoseconds since 1970. The front's page of the
+/// clock is for one that counts nanoseconds.
+fn began(device: &Device) -> Result<u64, Error> {
+    let clock = Duration::from_nanos(registers::clock(device.transport())?);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok(u64::try_from(now.saturating_sub(clock).as_nanos()).unwrap_or(u64::MAX))
+}
+
 impl Hca {
     /// Makes a device of a function. `name` is its name among RDMA devices.
     ///
@@ -214,6 +223,7 @@ impl Hca {
         }
         let mut kernel = Kernel::new(front);
         kernel.set_link(up);
+        kernel.device.set_began(began(&device)?);
         let core = Arc::new(Core {
             kernel: Mutex::new(kernel),
             start: Instant::now(),

@@ -25,6 +25,8 @@ mod at {
     pub(super) const INITIALIZING: u64 = 0x1fc;
     /// Last word of the health buffer: IRISC index, syndrome, extended syndrome.
     pub(super) const HEALTH_SYNDROME: u64 = 0x23c;
+    pub(super) const TIMER_H: u64 = 0x1000;
+    pub(super) const TIMER_L: u64 = 0x1004;
     pub(super) const HEALTH_COUNTER: u64 = 0x1010;
 }
 
@@ -127,4 +129,13 @@ pub(crate) fn health(transport: &dyn Transport) -> Result<Health, Error> {
     let counter = read(transport, at::HEALTH_COUNTER)?;
     let syndrome = (transport.bar_read(at::HEALTH_SYNDROME)? >> 16) as u8;
     Ok(Health { counter, syndrome })
+}
+
+/// Reads the device's clock (`mlx5_read_time` of Linux's `core/lib/clock.c`).
+pub(crate) fn clock(transport: &dyn Transport) -> Result<u64, Error> {
+    let read = |at| transport.bar_read(at);
+    let (before, low, high) = (read(at::TIMER_H)?, read(at::TIMER_L)?, read(at::TIMER_H)?);
+    // The low word may have wrapped between the reads.
+    let low = if before == high { low } else { read(at::TIMER_L)? };
+    Ok(u64::from(high) << 32 | u64::from(low))
 }

@@ -95,6 +95,12 @@ impl<H: ?Sized> Device<H> {
         self.rings = Some(Box::default());
     }
 
+    /// Sets the time of day at which the device's clock was 0, in nanoseconds since 1970. For a new
+    /// device.
+    pub fn set_began(&mut self, nanoseconds: u64) {
+        self.began = nanoseconds;
+    }
+
     /// True once the device is removed.
     pub fn is_gone(&self) -> bool {
         self.gone

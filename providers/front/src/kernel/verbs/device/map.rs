@@ -49,12 +49,16 @@ pub(crate) fn mmap(device: &Device, file: &File, len: usize, offset: u64) -> Res
     uar.page.map()
 }
 
+/// Frequency of a clock that counts nanoseconds, in kHz.
+const NANOSECONDS: u64 = 1_000_000;
+
 /// Page with which a client converts the device's clock into time of day
-/// (`mlx5_ib_mmap_clock_info_page`). The clock counts nanoseconds and never wraps, so the page is
-/// constant. It is meant to be read-only; the kernel refuses writable mappings (`EPERM`), which a
-/// door can't express.
+/// (`mlx5_ib_mmap_clock_info_page`), if the clock counts nanoseconds. It never wraps, so the page
+/// is constant. It is meant to be read-only; the kernel refuses writable mappings (`EPERM`), which
+/// a door can't express.
 fn clock_info(device: &Device, len: usize, version: u64) -> Result<Pages, Errno> {
-    if version != u64::from(MLX5_IB_CLOCK_INFO_V1) {
+    let counts_nanoseconds = device.config.clock_khz == NANOSECONDS;
+    if version != u64::from(MLX5_IB_CLOCK_INFO_V1) || !counts_nanoseconds {
         return Err(Errno::EOPNOTSUPP);
     }
     if len as u64 != page_size() {

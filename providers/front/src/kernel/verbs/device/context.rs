@@ -35,6 +35,7 @@ use uverbs_kernel_abi::write::{
 };
 use zerocopy::IntoBytes;
 
+use crate::backend::config::Paging;
 use crate::backend::number::Key;
 use crate::kernel::call::{Call, Write, zero_extended};
 use crate::kernel::rdmavt;
@@ -209,7 +210,10 @@ fn query_ex(call: &mut Call<'_>) -> Result<(), Errno> {
         response_length: call.response_length::<ib_uverbs_ex_query_device_resp>(),
         device_cap_flags_ex: u64::from(base.device_cap_flags) | placement,
         odp_caps: ib_uverbs_odp_caps {
-            general_caps: PAGING,
+            general_caps: match config.paging {
+                Paging { connected: 0, uc: 0, ud: 0 } => 0,
+                _ => PAGING,
+            },
             per_transport_caps: ib_uverbs_odp_caps_per_transport_caps {
                 rc_odp_caps: config.paging.connected,
                 uc_odp_caps: config.paging.uc,

@@ -211,7 +211,9 @@ fn a_server_of_eight_that_waits_does_nothing_while_nothing_comes() {
         assert_eq!(ids, (0..CONNECTIONS).collect::<Vec<_>>());
         // A sleep for each message, and some for locks. Polling with a yield between, or a look
         // every few milliseconds, has hundreds and more in these 0.8 seconds.
-        assert!(switches <= 3 * CONNECTIONS as i64, "{switches} sleeps");
+        // A function has more locks: its driver's thread works, too.
+        let each = if common::is_function() { 6 } else { 3 };
+        assert!(switches <= each * CONNECTIONS as i64, "{switches} sleeps");
         // A kernel's device may be in an emulated machine, where eight messages alone took 105 ms:
         // it counts time, too, in which its own processor stood still.
         let in_process = std::env::var_os("UVERBS_TEST_DEVICE").is_none();

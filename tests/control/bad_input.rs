@@ -323,7 +323,12 @@ fn transitions_out_of_order_name_both_states() {
         let mut peer = endpoint;
         peer.gid = None;
         assert!(matches!(qp.connect(&peer), Err(Error::MissingAttribute { .. })));
-        peer.gid = Some("2001:db8::1".parse().unwrap());
+        // An address of the other family than the port's GID.
+        let own = endpoint.gid.map(|gid| gid.0);
+        let is_ipv4 =
+            own.is_some_and(|gid| gid[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]);
+        let other = if is_ipv4 { "2001:db8::1" } else { "::ffff:192.0.2.1" };
+        peer.gid = Some(other.parse().unwrap());
         let error = qp.connect(&peer).unwrap_err();
         assert!(matches!(error, Error::Invalid { what: "the peer's GID", .. }), "{error:?}");
     }

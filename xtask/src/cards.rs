@@ -11,7 +11,7 @@ const CARDS: [&str; 8] =
     ["connectx-4", "connectx-4lx", "connectx-5", "connectx-7", "bluefield-2", "vf", "sf", "future"];
 
 /// Test programs of the library in which cards differ.
-const PROGRAMS: [&str; 4] = ["control", "data", "memory", "completions"];
+pub(crate) const PROGRAMS: [&str; 4] = ["control", "data", "memory", "completions"];
 
 /// Test program of the connection manager, run on Omni-Path, whose ports are InfiniBand's.
 const CONNECTIONS: &str = "connections";

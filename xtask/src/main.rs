@@ -8,6 +8,7 @@ mod clients;
 mod compiler;
 mod debian;
 mod examples;
+mod functions;
 mod instructions;
 mod machines;
 mod performance;
@@ -78,7 +79,8 @@ enum Chore {
         #[arg(long, value_name = "DIR")]
         root: Option<PathBuf>,
     },
-    /// Run the test tree on software HCAs with the capabilities of other cards.
+    /// Run the test tree on software HCAs with the capabilities of other cards, and on functions
+    /// without a kernel driver.
     Cards,
     /// Run traffic over a memory that keeps no order except the fences'.
     ///
@@ -194,7 +196,7 @@ fn main() -> ExitCode {
         Chore::Test { quick: false } => test::all(&mut steps),
         Chore::Test { quick: true } => test::quick(&mut steps),
         Chore::Cards => {
-            steps.two_at_a_time(cards::checks());
+            steps.two_at_a_time(cards::checks().into_iter().chain(functions::checks()).collect());
             steps.step(cards::CONSERVATIVE, cards::conservative_fences);
         }
         Chore::Judge => {

@@ -10,6 +10,7 @@ use crate::cards;
 use crate::clients;
 use crate::debian;
 use crate::examples;
+use crate::functions;
 use crate::instructions::{counts, fences};
 use crate::release::{api, dependencies, minimal, msrv, package};
 use crate::step::{Outcome, Steps, build_once, cargo, named, output, run, run_tests};
@@ -62,7 +63,7 @@ pub(crate) fn all(steps: &mut Steps) {
         named("layouts", layouts::check),
         named("packages", package::check),
     ];
-    checks.splice(3..3, cards::checks());
+    checks.splice(3..3, cards::checks().into_iter().chain(functions::checks()));
     // Without its own network a page's server would meet other steps' programs.
     let has_network = book::has_networks();
     if has_network {

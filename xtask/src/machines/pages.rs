@@ -105,6 +105,7 @@ fn checked(device: Device) -> Result<String, Outcome> {
         image,
         plan,
         server,
+        iommu: false,
         limits: Limits { total: TOTAL, ..LIMITS },
     };
     let folder = boot.folder();

@@ -25,6 +25,7 @@ pub(crate) struct Boot<'a> {
     pub(crate) image: Image,
     pub(crate) plan: Plan,
     pub(crate) server: Option<Command>,
+    pub(crate) iommu: bool,
     pub(crate) limits: Limits,
 }
 
@@ -82,6 +83,7 @@ impl Boot<'_> {
             image,
             folder,
             server,
+            iommu: self.iommu,
             limits: self.limits,
             shell: self.plan.shell,
             has_setup: self.plan.setup.is_some(),

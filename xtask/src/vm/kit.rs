@@ -100,6 +100,7 @@ impl Kit {
             image: self.bare()?,
             plan: Plan::default(),
             server: None,
+            iommu: false,
             limits: Limits { boot: KVM_BEGINS, ..LIMITS },
         };
         let folder = boot.folder();

@@ -17,6 +17,9 @@ const STEP: Duration = Duration::from_millis(20);
 const AFTERMATH: Duration = Duration::from_secs(2);
 /// Memory of the guest.
 const MEMORY: &str = "1024M";
+/// Emulated IOMMU, which tells the functions' servers each mapping, and kernel parameters for it.
+const IOMMU: &str = "intel-iommu,intremap=on,caching-mode=on";
+const IOMMU_PARAMETERS: &str = " intel_iommu=on";
 
 /// Accelerator of QEMU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +38,7 @@ pub(crate) struct Machine<'a> {
     /// Folder of the logs.
     pub(crate) folder: &'a Path,
     pub(crate) server: Option<Server>,
+    pub(crate) iommu: bool,
     pub(crate) limits: Limits,
     /// True if the first serial port is this terminal.
     pub(crate) shell: bool,
@@ -115,6 +119,7 @@ impl Machine<'_> {
              watchdog_thresh=30",
             board.parameters()
         );
+        let append = if self.iommu { append + IOMMU_PARAMETERS } else { append };
         for words in [
             ["-machine", board.machine()],
             ["-object", &memory],
@@ -138,6 +143,10 @@ impl Machine<'_> {
         // QEMU runs in the folder of the logs.
         let console = if self.shell { "stdio".to_owned() } else { format!("file:{}", LOGS[0]) };
         command.args(["-serial", &console]).args(board.results());
+        if self.iommu {
+            // Before the functions behind it.
+            command.args(["-device", IOMMU]);
+        }
         if let Some(server) = &self.server {
             for device in server.devices() {
                 command.args(["-device", &device]);

@@ -174,12 +174,12 @@ impl Options {
     }
 }
 
-/// Adds the steps of `cargo xtask test`: the self-test, world C on every kernel, and worlds B and
-/// E, which take longer, on one kernel. Two guests run at a time.
+/// Adds the steps of `cargo xtask test`: the self-test, world C on every kernel, and worlds B, E
+/// and V, which take longer, on one kernel. Two guests run at a time.
 ///
-/// World B has two processors, world E one. A virtual processor spins while it waits for another
-/// processor of its guest. Four virtual processors on two cores keep each other from running: both
-/// guests take three times as long as one after the other.
+/// World B has two processors, worlds E and V one. A virtual processor spins while it waits for
+/// another processor of its guest. Four virtual processors on two cores keep each other from
+/// running: both guests take three times as long as one after the other.
 ///
 /// Adds no step without the kit of [`make_ready`].
 pub(crate) fn add_usual(steps: &mut Steps, kit: Option<&Kit>) {
@@ -188,7 +188,11 @@ pub(crate) fn add_usual(steps: &mut Steps, kit: Option<&Kit>) {
         let options = Options::usual(world, processors);
         named(step_name(world, kernel), move || run::world(kit, kernel, world, &options).0)
     };
-    let mut jobs: Vec<Named<'_>> = vec![job(World::B, ONE_KERNEL, 2), job(World::E, ONE_KERNEL, 1)];
+    let mut jobs: Vec<Named<'_>> = vec![
+        job(World::B, ONE_KERNEL, 2),
+        job(World::E, ONE_KERNEL, 1),
+        job(World::V, ONE_KERNEL, 1),
+    ];
     // Since 6.5 soft-RoCE acknowledges in a thread. On one processor a client may get its message
     // and exit before the acknowledgement, for which the server then waits.
     jobs.extend(USUAL.map(|kernel| job(World::C, kernel, if kernel == USUAL[0] { 1 } else { 2 })));
@@ -201,7 +205,7 @@ pub(crate) fn add_usual(steps: &mut Steps, kit: Option<&Kit>) {
 /// Prepares the kit of [`add_usual`]. A processor is idle for most of a minute, so other steps may
 /// run beside it.
 pub(crate) fn make_ready(kit: &OnceLock<Kit>) -> Outcome {
-    ready(kit, ONE_KERNEL, &[World::B, World::E])
+    ready(kit, ONE_KERNEL, &[World::B, World::E, World::V])
 }
 
 /// Downloads and builds the kit, and the programs of these worlds.

@@ -68,6 +68,7 @@ fn suite_run(kit: &Kit, name: &str, world: World, options: &Options) -> Result<O
         image,
         plan,
         server: server(world, &binaries, options)?,
+        iommu: world.has_iommu(),
         limits: Limits { total: LIMITS.total + LIMIT, ..LIMITS },
     };
     let folder = boot.folder();

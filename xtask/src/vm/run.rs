@@ -61,6 +61,7 @@ fn run(
         image,
         plan,
         server: server(world, &binaries, options)?,
+        iommu: world.has_iommu(),
         // Every program ends at its limit. The rest is for cleaning up after programs.
         limits: Limits { total: LIMITS.total + Duration::from_secs(seconds), ..LIMITS },
     };

@@ -105,6 +105,7 @@ fn boot<'a>(kit: &'a Kit, kernel: &'a Kernel, case: &Case) -> Result<Boot<'a>, O
         image,
         plan,
         server: None,
+        iommu: false,
         limits,
     })
 }

@@ -17,10 +17,13 @@ pub(crate) enum World {
     H,
     /// Linux's software iWARP, siw.
     S,
+    /// World E on a machine with an emulated IOMMU: one function goes to vfio-pci, and is driven in
+    /// user space.
+    V,
 }
 
 impl World {
-    pub(crate) const ALL: [Self; 5] = [Self::B, Self::C, Self::E, Self::H, Self::S];
+    pub(crate) const ALL: [Self; 6] = [Self::B, Self::C, Self::E, Self::H, Self::S, Self::V];
 
     /// Letter in `tests/vm/programs.txt`.
     pub(crate) fn letter(self) -> char {
@@ -30,6 +33,7 @@ impl World {
             Self::E => 'e',
             Self::H => 'h',
             Self::S => 's',
+            Self::V => 'v',
         }
     }
 
@@ -41,6 +45,7 @@ impl World {
             Self::E => "mlx5, Ethernet",
             Self::H => "rdmavt",
             Self::S => "siw",
+            Self::V => "VFIO beside mlx5",
         }
     }
 
@@ -56,13 +61,14 @@ impl World {
             Self::H => &["ib_uverbs", "rdma_ucm", "rvt_loopback"],
             // siw asks for crc32c by name, too.
             Self::S => &["veth", "crc32c_generic?", "ib_uverbs", "rdma_ucm", "siw"],
+            Self::V => &["mlx5_ib", "ib_uverbs", "rdma_ucm", "vfio_pci", "vfio_iommu_type1"],
         }
     }
 
     /// Source of the module that the kernel's packages lack.
     pub(crate) fn built(self) -> Option<Source> {
         match self {
-            Self::B | Self::C | Self::E => None,
+            Self::B | Self::C | Self::E | Self::V => None,
             Self::H => Some(Source::Rdmavt),
             Self::S => Some(Source::Siw),
         }
@@ -71,7 +77,7 @@ impl World {
     /// Value of `UVERBS_TEST_DEVICE`.
     pub(crate) fn device(self) -> &'static str {
         match self {
-            Self::B | Self::E => "mlx5_0",
+            Self::B | Self::E | Self::V => "mlx5_0",
             Self::C => "rxe0",
             Self::H => "hfi1_0",
             Self::S => "siw0",
@@ -81,7 +87,7 @@ impl World {
     /// IP address of the device, unless its GIDs have it.
     pub(crate) fn address(self) -> Option<&'static str> {
         match self {
-            Self::B | Self::C | Self::E | Self::H => None,
+            Self::B | Self::C | Self::E | Self::H | Self::V => None,
             Self::S => Some("10.0.0.1"),
         }
     }
@@ -93,6 +99,7 @@ impl World {
             Self::C => ("setup-c.sh", 30),
             Self::H => ("setup-h.sh", 30),
             Self::S => ("setup-s.sh", 30),
+            Self::V => ("setup-v.sh", 60),
         }
     }
 
@@ -101,8 +108,13 @@ impl World {
         match self {
             Self::B => Some(&["softhca", "serve"]),
             Self::C | Self::H | Self::S => None,
-            Self::E => Some(&["softhca", "serve", "--port", "eth"]),
+            Self::E | Self::V => Some(&["softhca", "serve", "--port", "eth"]),
         }
+    }
+
+    /// Returns true if the machine has an IOMMU.
+    pub(crate) fn has_iommu(self) -> bool {
+        self == Self::V
     }
 }
 

@@ -2,10 +2,11 @@
 //! file, which the client reads and writes for the device (DMA_READ, DMA_WRITE).
 //!
 //! An access reaches memory only through a mapping that contains it, so a guest's addresses lead
-//! nowhere else. A part is mapped until the client unmaps it. A file must be a memfd that cannot
-//! shrink: an access behind the end of a file raises a signal, and the file's owner could truncate
-//! it at any time.
+//! nowhere else. A file is mapped whole, once, since a guest's IOMMU maps it page by page, and until
+//! its last part is unmapped. It must be a memfd that cannot shrink: an access behind the end of a
+//! file raises a signal, and the file's owner could truncate it at any time.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
@@ -21,9 +22,13 @@ use super::message::{MAX_TRANSFER, Transfer, command, split};
 use crate::hca::{Dma, DmaFault};
 use crate::memory::ProcessDma;
 
-/// Maximum number of mappings; QEMU has a few dozen.
-const MAX_MAPPINGS: usize = 4096;
-/// Maximum bytes of all mappings. An empty file may be as long as the address space, which the
+/// Maximum number of mappings, as of Linux's type 1 IOMMU (`dma_entry_limit`): a guest's own IOMMU
+/// may map each page of 4 KiB.
+const MAX_MAPPINGS: usize = 65_535;
+/// Maximum number of mapped files. Each takes one of this process's mappings, of which Linux allows
+/// 65,530 (`vm.max_map_count`).
+const MAX_FILES: usize = 4096;
+/// Maximum bytes of all mapped files. An empty file may be as long as the address space, which the
 /// process needs for other mappings.
 const MAX_BYTES: usize = 1 << 42;
 /// Maximum bytes of a transfer by the client.
@@ -32,19 +37,33 @@ const MOST: usize = MAX_TRANSFER as usize;
 /// Guest physical memory: mappings by address.
 #[derive(Debug, Default)]
 pub(super) struct GuestMemory {
-    /// Sorted by address, without overlaps.
-    mappings: RwLock<Vec<Mapping>>,
+    mappings: RwLock<Mappings>,
     /// Serves ranges without a file.
     client: RwLock<Option<Arc<Channel>>>,
 }
 
+/// Mappings without overlaps. Neighbours in a file are one.
+#[derive(Debug, Default)]
+struct Mappings {
+    /// By first address.
+    ranges: BTreeMap<u64, Mapping>,
+    /// Whole files, whose parts the ranges are.
+    files: Vec<MappedFile>,
+}
+
 #[derive(Debug)]
+struct MappedFile {
+    /// Device and inode.
+    id: (u64, u64),
+    map: Arc<MmapRaw>,
+}
+
+#[derive(Clone, Debug)]
 struct Mapping {
-    iova: u64,
     len: u64,
-    /// Offset of this part in `map`: a partial unmap keeps the whole mapping.
+    /// Offset in `map`.
     start: u64,
-    /// `None` if the client serves the range.
+    /// Whole file; `None` if the client serves the range.
     map: Option<Arc<MmapRaw>>,
 }
 
@@ -58,8 +77,81 @@ enum Place {
 }
 
 impl Mapping {
-    fn end(&self) -> u64 {
-        self.iova + self.len
+    /// The part of a mapping at `iova` that begins at `from` and ends at `to`.
+    fn part(&self, iova: u64, from: u64, to: u64) -> Self {
+        Self { len: to - from, start: self.start + (from - iova), map: self.map.clone() }
+    }
+
+    /// True if `next`, which begins where this one ends, continues it in its file.
+    fn continues(&self, next: &Self) -> bool {
+        match (&self.map, &next.map) {
+            (Some(one), Some(other)) => {
+                Arc::ptr_eq(one, other) && self.start + self.len == next.start
+            }
+            (None, None) => true,
+            _ => false,
+        }
+    }
+}
+
+impl Mappings {
+    /// Mapping that contains `at`, with its first address.
+    fn of(&self, at: u64) -> Option<(u64, &Mapping)> {
+        let (&iova, mapping) = self.ranges.range(..=at).next_back()?;
+        (at - iova < mapping.len).then_some((iova, mapping))
+    }
+
+    fn overlaps(&self, iova: u64, len: u64) -> bool {
+        self.of(iova).is_some() || self.ranges.range(iova..iova + len).next().is_some()
+    }
+
+    /// Adds a mapping, and joins it with its neighbours.
+    fn add(&mut self, mut iova: u64, mut new: Mapping) {
+        if let Some(next) = self.ranges.get(&(iova + new.len)).filter(|next| new.continues(next)) {
+            let len = next.len;
+            self.ranges.remove(&(iova + new.len));
+            new.len += len;
+        }
+        if let Some((&at, last)) = self.ranges.range(..iova).next_back()
+            && at + last.len == iova
+            && last.continues(&new)
+        {
+            (new.start, new.len, iova) = (last.start, new.len + last.len, at);
+        }
+        self.ranges.insert(iova, new);
+    }
+
+    /// Whole mapping of a file that has `end` bytes at least.
+    fn file(&mut self, file: impl AsFd, end: u64) -> io::Result<Arc<MmapRaw>> {
+        let stat = fstat(&file)?;
+        let id = (stat.st_dev, stat.st_ino);
+        let is_long = |map: &MmapRaw| map.len() as u64 >= end;
+        if let Some(known) = self.files.iter().find(|known| known.id == id && is_long(&known.map)) {
+            return Ok(Arc::clone(&known.map));
+        }
+        let size = usize::try_from(stat.st_size).unwrap_or(0);
+        if (size as u64) < end {
+            return Err(invalid("a file shorter than its range"));
+        }
+        if self.files.len() >= MAX_FILES {
+            return Err(io::Error::new(io::ErrorKind::StorageFull, "too many files"));
+        }
+        if self.bytes().saturating_add(size) > MAX_BYTES {
+            return Err(io::Error::new(io::ErrorKind::OutOfMemory, "too much memory"));
+        }
+        let map = Arc::new(MmapOptions::new().len(size).map_raw(file.as_fd().as_raw_fd())?);
+        self.files.push(MappedFile { id, map: Arc::clone(&map) });
+        Ok(map)
+    }
+
+    /// Unmaps the files that no range has.
+    fn tidy(&mut self) {
+        self.files.retain(|file| Arc::strong_count(&file.map) > 1);
+    }
+
+    /// Bytes of address space of all files.
+    fn bytes(&self) -> usize {
+        self.files.iter().fold(0, |sum, file| sum.saturating_add(file.map.len()))
     }
 }
 
@@ -67,19 +159,19 @@ fn invalid(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, what)
 }
 
-/// Bytes of a range of guest addresses, which is neither empty nor beyond the end.
-fn range_len(iova: u64, len: u64) -> io::Result<usize> {
-    let size = usize::try_from(len).ok().filter(|size| *size != 0);
-    let size = size.ok_or(invalid("an empty range"))?;
-    iova.checked_add(len).ok_or(invalid("a range beyond the end"))?;
-    Ok(size)
+/// Refuses a range of guest addresses that is empty or beyond the end.
+fn check_range(iova: u64, len: u64) -> io::Result<()> {
+    if len == 0 {
+        return Err(invalid("an empty range"));
+    }
+    iova.checked_add(len).map(drop).ok_or(invalid("a range beyond the end"))
 }
 
 impl GuestMemory {
-    /// Maps `len` bytes of `file` from `offset` at guest address `iova`, and replaces earlier
-    /// mappings there. On an error nothing changes.
+    /// Maps `len` bytes of `file` from `offset` at guest address `iova`, where no mapping may be. On
+    /// an error nothing changes.
     pub(super) fn map(&self, iova: u64, len: u64, file: impl AsFd, offset: u64) -> io::Result<()> {
-        let size = range_len(iova, len)?;
+        check_range(iova, len)?;
         // Checked before the length. A file without seals (on a file system) makes fcntl fail.
         let seals = SealFlag::from_bits_retain(fcntl(&file, FcntlArg::F_GET_SEALS)?);
         if !seals.contains(SealFlag::F_SEAL_SHRINK) {
@@ -92,25 +184,35 @@ impl GuestMemory {
             return Err(invalid("a file of huge pages"));
         }
         let end = offset.checked_add(len).ok_or(invalid("a range beyond the end"))?;
-        if u64::try_from(fstat(&file)?.st_size).is_ok_and(|size| size < end) {
-            return Err(invalid("a file shorter than its range"));
-        }
-        let map = MmapOptions::new().offset(offset).len(size).map_raw(file.as_fd().as_raw_fd())?;
-        self.insert(Mapping { iova, len, start: 0, map: Some(map.into()) })
+        self.insert(iova, len, |mappings| {
+            let map = Some(mappings.file(&file, end)?);
+            Ok(Mapping { len, start: offset, map })
+        })
     }
 
     /// Maps `len` bytes that the client serves at guest address `iova`, as [`GuestMemory::map`].
     pub(super) fn map_served(&self, iova: u64, len: u64) -> io::Result<()> {
-        range_len(iova, len)?;
-        self.insert(Mapping { iova, len, start: 0, map: None })
+        check_range(iova, len)?;
+        self.insert(iova, len, |_| Ok(Mapping { len, start: 0, map: None }))
     }
 
-    fn insert(&self, new: Mapping) -> io::Result<()> {
+    fn insert(
+        &self,
+        iova: u64,
+        len: u64,
+        make: impl FnOnce(&mut Mappings) -> io::Result<Mapping>,
+    ) -> io::Result<()> {
         let mut mappings = self.mappings.write().unwrap_or_else(PoisonError::into_inner);
-        let mut kept = Self::without(&mappings, new.iova, new.len);
-        let at = kept.partition_point(|mapping| mapping.iova < new.iova);
-        kept.insert(at, new);
-        Self::replace(&mut mappings, kept)
+        if mappings.overlaps(iova, len) {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a range over another"));
+        }
+        // A neighbour may join it, which is not looked up before.
+        if mappings.ranges.len() >= MAX_MAPPINGS {
+            return Err(io::Error::new(io::ErrorKind::StorageFull, "too many ranges"));
+        }
+        let new = make(&mut mappings)?;
+        mappings.add(iova, new);
+        Ok(())
     }
 
     /// Reaches memory without a file by this client's socket.
@@ -120,57 +222,32 @@ impl GuestMemory {
 
     /// Unmaps a range, and keeps the memory on both sides of it. On an error nothing changes.
     pub(super) fn unmap(&self, iova: u64, len: u64) -> io::Result<()> {
+        let end = iova.saturating_add(len);
         let mut mappings = self.mappings.write().unwrap_or_else(PoisonError::into_inner);
-        let kept = Self::without(&mappings, iova, len);
-        Self::replace(&mut mappings, kept)
-    }
-
-    fn replace(mappings: &mut Vec<Mapping>, new: Vec<Mapping>) -> io::Result<()> {
+        let first = mappings.of(iova).map_or(iova, |(at, _)| at);
+        let hit: Vec<u64> = mappings.ranges.range(first..end).map(|(&at, _)| at).collect();
         // A mapping that is cut in the middle becomes two.
-        if new.len() > MAX_MAPPINGS && new.len() > mappings.len() {
+        let splits = hit.len() == 1
+            && mappings.ranges.get(&first).is_some_and(|one| first < iova && end < first + one.len);
+        if splits && mappings.ranges.len() >= MAX_MAPPINGS {
             return Err(io::Error::new(io::ErrorKind::StorageFull, "too many ranges"));
         }
-        let bytes = Self::bytes(&new);
-        if bytes > MAX_BYTES && bytes > Self::bytes(mappings) {
-            return Err(io::Error::new(io::ErrorKind::OutOfMemory, "too much memory"));
-        }
-        *mappings = new;
-        Ok(())
-    }
-
-    /// Bytes of address space of `mappings`: a part of a mapping keeps the whole.
-    fn bytes(mappings: &[Mapping]) -> usize {
-        let maps = mappings.iter().filter_map(|mapping| mapping.map.as_ref());
-        let mut whole: Vec<_> = maps.map(|map| (map.as_ptr(), map.len())).collect();
-        whole.sort_unstable();
-        whole.dedup();
-        whole.iter().fold(0, |sum, (_, len)| sum.saturating_add(*len))
-    }
-
-    /// Parts of `mappings` outside a range.
-    fn without(mappings: &[Mapping], iova: u64, len: u64) -> Vec<Mapping> {
-        let end = iova.saturating_add(len);
-        let mut kept = Vec::with_capacity(mappings.len() + 2);
-        for mapping in mappings {
-            for (from, to) in
-                [(mapping.iova, iova.min(mapping.end())), (end.max(mapping.iova), mapping.end())]
-            {
+        for at in hit {
+            let Some(old) = mappings.ranges.remove(&at) else { continue };
+            for (from, to) in [(at, iova), (end, at + old.len)] {
                 if from < to {
-                    kept.push(Mapping {
-                        iova: from,
-                        len: to - from,
-                        start: mapping.start + (from - mapping.iova),
-                        map: mapping.map.clone(),
-                    });
+                    let part = old.part(at, from, to);
+                    mappings.ranges.insert(from, part);
                 }
             }
         }
-        kept
+        mappings.tidy();
+        Ok(())
     }
 
     /// Unmaps everything.
     pub(super) fn clear(&self) {
-        self.mappings.write().unwrap_or_else(PoisonError::into_inner).clear();
+        *self.mappings.write().unwrap_or_else(PoisonError::into_inner) = Mappings::default();
     }
 
     /// Forgets a client that has left, and its memory.
@@ -183,12 +260,16 @@ impl GuestMemory {
     #[cfg(any(test, fuzzing))]
     pub(super) fn check(&self) -> usize {
         let mappings = self.read_lock();
-        assert!(mappings.len() <= MAX_MAPPINGS && Self::bytes(&mappings) <= MAX_BYTES);
-        assert!(mappings.is_sorted_by(|one, next| one.end() <= next.iova), "{mappings:?}");
-        mappings.len()
+        let ranges = &mappings.ranges;
+        assert!(ranges.len() <= MAX_MAPPINGS && mappings.bytes() <= MAX_BYTES);
+        assert!(mappings.files.iter().all(|file| Arc::strong_count(&file.map) > 1));
+        let ends = ranges.iter().map(|(iova, mapping)| iova + mapping.len);
+        let next = ranges.keys().skip(1);
+        assert!(ends.zip(next).all(|(end, next)| end <= *next), "{mappings:?}");
+        ranges.len()
     }
 
-    fn read_lock(&self) -> RwLockReadGuard<'_, Vec<Mapping>> {
+    fn read_lock(&self) -> RwLockReadGuard<'_, Mappings> {
         self.mappings.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -205,17 +286,13 @@ impl GuestMemory {
         let mut done = 0;
         while done < len {
             let at = addr.checked_add(done as u64).ok_or(fault)?;
-            let next = mappings.partition_point(|mapping| mapping.iova <= at);
-            let mapping = next.checked_sub(1).and_then(|index| mappings.get(index)).ok_or(fault)?;
-            if at >= mapping.end() {
-                return Err(fault);
-            }
-            let run = (mapping.end() - at).min((len - done) as u64) as usize;
+            let (iova, mapping) = mappings.of(at).ok_or(fault)?;
+            let run = (mapping.len - (at - iova)).min((len - done) as u64) as usize;
             let place = match &mapping.map {
                 None => Place::There(at),
                 Some(map) => {
                     let base = map.as_mut_ptr().expose_provenance() as u64;
-                    Place::Here(base + mapping.start + (at - mapping.iova))
+                    Place::Here(base + mapping.start + (at - iova))
                 }
             };
             each(place, done, run).map_err(|_| fault)?;
@@ -400,35 +477,77 @@ mod tests {
     fn what_is_refused_changes_nothing() {
         let memory = GuestMemory::default();
         let whole = file(1);
-        for page in 0..MAX_MAPPINGS as u64 {
-            let file = whole.try_clone().unwrap();
-            memory.map(page * PAGE, PAGE, file, 0).unwrap();
+        let map = |iova, len| {
+            let mapped = memory.map(iova, len, whole.try_clone().unwrap(), 0);
+            mapped.map_err(|error| error.kind())
+        };
+        let most = MAX_MAPPINGS as u64;
+        for page in 0..most {
+            map(page * PAGE, PAGE).unwrap();
         }
-        // Mapping into the middle of a mapping would make three; cutting out of it would make two.
-        let part = |len| memory.map(0x10, len, whole.try_clone().unwrap(), 0);
-        assert!(part(0x10).is_err());
+        assert_eq!(map(most * PAGE, PAGE), Err(io::ErrorKind::StorageFull));
+        for (iova, len) in [(0x10, 0x10), (0, PAGE), (most * PAGE - 1, 0x10)] {
+            assert_eq!(map(iova, len), Err(io::ErrorKind::AlreadyExists));
+        }
+        // Cutting out of a mapping would make two.
         assert!(memory.unmap(0x10, 0x10).is_err());
-        assert_eq!(memory.read_lock().len(), MAX_MAPPINGS);
+        assert_eq!(memory.check(), MAX_MAPPINGS);
         memory.write(0, &[7; PAGE as usize]).unwrap();
-        // Replacing all adds none.
-        memory.map(0, PAGE, whole.try_clone().unwrap(), 0).unwrap();
         memory.unmap(0, 2 * PAGE).unwrap();
-        assert_eq!(memory.read_lock().len(), MAX_MAPPINGS - 2);
-        part(0x10).unwrap();
+        assert_eq!(memory.check(), MAX_MAPPINGS - 2);
+        memory.unmap(2 * PAGE + 0x10, 0x10).unwrap();
+        assert_eq!(memory.check(), MAX_MAPPINGS - 1);
+        memory.unmap(0, u64::MAX).unwrap();
+        assert_eq!((memory.check(), memory.read_lock().files.len()), (0, 0));
+    }
+
+    #[test]
+    fn neighbours_in_a_file_are_one_mapping() {
+        let memory = GuestMemory::default();
+        let (one, other) = (file(8), file(8));
+        let map = |page: u64, file: &OwnedFd, at: u64| {
+            memory.map(page * PAGE, PAGE, file.try_clone().unwrap(), at * PAGE).unwrap();
+            memory.check()
+        };
+        assert_eq!([map(2, &one, 2), map(0, &one, 0), map(1, &one, 1)], [1, 2, 1]);
+        // Another place in the file, and another file.
+        assert_eq!([map(3, &one, 7), map(4, &other, 0), map(5, &other, 1)], [2, 3, 3]);
+        for page in 0..6u8 {
+            memory.write(u64::from(page) * PAGE, &[page; PAGE as usize]).unwrap();
+        }
+        memory.unmap(PAGE, PAGE).unwrap();
+        assert_eq!(memory.check(), 4);
+        assert!(memory.read(PAGE, &mut [0]).is_err());
+        assert_eq!(map(1, &one, 1), 3);
+        let mut bytes = [0; 6 * PAGE as usize];
+        memory.read(0, &mut bytes).unwrap();
+        assert!((0..6).all(|page| bytes[usize::from(page) * PAGE as usize] == page));
+        // A file may grow behind its mapped part.
+        let growing = growing(1);
+        fcntl(&growing, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK)).unwrap();
+        memory.map(8 * PAGE, PAGE, &growing, 0).unwrap();
+        growing.set_len(2 * PAGE).unwrap();
+        memory.map(9 * PAGE, PAGE, &growing, PAGE).unwrap();
+        memory.write(9 * PAGE - 4, &[5; 8]).unwrap();
+        // Served neighbours.
+        memory.map_served(10 * PAGE, PAGE).unwrap();
+        memory.map_served(11 * PAGE, PAGE).unwrap();
+        assert_eq!(memory.check(), 6);
     }
 
     #[test]
     fn long_files_leave_the_process_some_address_space() {
         let memory = GuestMemory::default();
         let (long, most) = (file(MAX_BYTES as u64 / PAGE), MAX_BYTES as u64);
-        let map = |iova, len| memory.map(iova, len, long.try_clone().unwrap(), 0);
-        map(0, most).unwrap();
-        assert!(map(most, PAGE).is_err());
-        // A remaining part keeps the whole mapping.
+        memory.map(0, most, long.try_clone().unwrap(), 0).unwrap();
+        assert!(memory.map(most, PAGE, file(1), 0).is_err());
+        // A remaining part keeps the whole mapping, which serves other parts, too.
         memory.unmap(PAGE, most).unwrap();
-        assert!(map(most, PAGE).is_err());
+        assert!(memory.map(most, PAGE, file(1), 0).is_err());
+        memory.map(most, PAGE, long, 0).unwrap();
         memory.unmap(0, PAGE).unwrap();
-        map(most, PAGE).unwrap();
+        memory.unmap(most, PAGE).unwrap();
+        memory.map(most, PAGE, file(1), 0).unwrap();
     }
 
     #[test]
@@ -502,7 +621,10 @@ mod tests {
             let mut model = [None; 24];
             for (tag, (first, count, maps)) in (1u8..).zip(steps) {
                 let range = first as usize..(first + count) as usize;
-                if maps {
+                if maps && model[range.clone()].iter().any(Option::is_some) {
+                    let mapped = memory.map(first * PAGE, count * PAGE, file(count), 0);
+                    prop_assert!(mapped.is_err());
+                } else if maps {
                     memory.map(first * PAGE, count * PAGE, file(count), 0).unwrap();
                     for page in range {
                         memory.write(page as u64 * PAGE, &[tag, page as u8]).unwrap();

@@ -270,9 +270,11 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Errno of a refused range: ENOSPC if there are too many, as VFIO answers (`vfio_dma_do_map`).
+/// Errno of a refused range: EEXIST over another, ENOSPC if there are too many, as VFIO answers
+/// (`vfio_dma_do_map`).
 fn refusal(error: &io::Error) -> Errno {
     match error.kind() {
+        io::ErrorKind::AlreadyExists => Errno::EEXIST,
         io::ErrorKind::StorageFull => Errno::ENOSPC,
         io::ErrorKind::OutOfMemory => Errno::ENOMEM,
         _ => Errno::EINVAL,

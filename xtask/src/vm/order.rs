@@ -1,0 +1,78 @@
+//! Order of mlx5_core's commands in the server's log, compared with the list that the driver in
+//! user space is compared with, too.
+
+use std::fs;
+use std::path::Path;
+
+use crate::vm::fetch::sources;
+
+/// Commands and modifiers of the first function, in the log's order.
+fn logged(log: &str) -> Vec<String> {
+    let commands = log.lines().filter_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (&[number, _, "cmd", _, opcode, modifier], _) = words.split_first_chunk()? else {
+            return None;
+        };
+        (number == "1").then(|| format!("{opcode} {}", modifier.trim_start_matches("op_mod=")))
+    });
+    commands.collect()
+}
+
+/// Commands of bring-up and teardown: to the second CREATE_EQ, and from the last DESTROY_EQs on.
+fn ends(mut commands: Vec<String>) -> Vec<String> {
+    let is_eq = |line: &String, what: &str| line.starts_with(what);
+    let up = commands.iter().enumerate().filter(|(_, line)| is_eq(line, "CREATE_EQ"));
+    let up = up.map(|(at, _)| at + 1).nth(1).unwrap_or(commands.len());
+    let last = commands.iter().rposition(|line| is_eq(line, "DESTROY_EQ"));
+    let before =
+        last.and_then(|last| commands[..last].iter().rposition(|line| !is_eq(line, "DESTROY_EQ")));
+    let down = before.map_or(commands.len(), |before| before + 1).max(up);
+    let down = commands.split_off(down);
+    commands.truncate(up);
+    commands.extend(down);
+    commands
+}
+
+/// Compares a run's log with the list.
+///
+/// # Errors
+///
+/// The first command that differs, or the file that can't be read.
+pub(crate) fn compare(log: &Path) -> Result<(), String> {
+    let list = sources().join("../../providers/mlx5-vfio/tests/order.txt");
+    let read = |path: &Path| {
+        fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+    };
+    let rows = read(&list)?;
+    let rows = rows.lines().filter(|line| line.starts_with("both") || line.starts_with("linux"));
+    let listed: Vec<String> = rows
+        .map(|row| row.split_whitespace().skip(1).take(2).collect::<Vec<_>>().join(" "))
+        .collect();
+    let found = ends(logged(&read(log)?));
+    match found == listed {
+        true => Ok(()),
+        false => {
+            let same = found.iter().zip(&listed).take_while(|(one, other)| one == other).count();
+            let at = |list: &[String]| list.get(same).cloned().unwrap_or("no more".to_owned());
+            let (found, listed) = (at(&found), at(&listed));
+            Err(format!("mlx5_core's command {same}: {found}; order.txt has: {listed}"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_is_cut_to_its_ends() {
+        let log = "1  0.1 cmd  0 ENABLE_HCA op_mod=0x0 in=16 out=16: OK\n\
+            2  0.1 cmd  0 ENABLE_HCA op_mod=0x0 in=16 out=16: OK\n1  0.2 interrupt 0\n";
+        assert_eq!(logged(log), ["ENABLE_HCA 0x0"]);
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let whole = words("A CREATE_EQ CREATE_EQ B DESTROY_EQ C DESTROY_EQ DESTROY_EQ D");
+        assert_eq!(ends(whole), words("A CREATE_EQ CREATE_EQ DESTROY_EQ DESTROY_EQ D"));
+        assert_eq!(ends(words("A")), ["A"]);
+        assert_eq!(ends(Vec::new()), [""; 0]);
+    }
+}

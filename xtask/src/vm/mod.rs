@@ -13,6 +13,7 @@ pub(crate) mod kit;
 mod libraries;
 pub(crate) mod machine;
 mod modules;
+mod order;
 mod programs;
 pub(crate) mod pyverbs;
 pub(crate) mod run;

@@ -15,9 +15,10 @@ use crate::vm::boot::Boot;
 use crate::vm::built;
 use crate::vm::fetch::sources;
 use crate::vm::image::Image;
-use crate::vm::kernels::Kernel;
+use crate::vm::kernels::{Kernel, ONE_KERNEL};
 use crate::vm::kit::{Kit, LIMITS};
 use crate::vm::machine::Showed;
+use crate::vm::order;
 use crate::vm::programs::{self, Need, Row};
 use crate::vm::skips::{self, Noted};
 use crate::vm::summary::Tally;
@@ -69,7 +70,15 @@ fn run(
     drop(preparing);
     let label = if options.beside { format!("{} {name}", world.letter()) } else { String::new() };
     let showed = boot.run(|ran| tell(&label, ran))?;
-    let outcome = match judge(&showed, &noted) {
+    let mut outcome = judge(&showed, &noted);
+    if world == World::V
+        && name == ONE_KERNEL
+        && matches!(outcome, Outcome::Counted(_))
+        && let Err(why) = order::compare(&folder.join(DEVICE_LOG))
+    {
+        outcome = Outcome::Failed(why);
+    }
+    let outcome = match outcome {
         Outcome::Counted(what) if left_out > 0 => {
             Outcome::Counted(format!("{what} on {}, {left_out} left out", kernel.version))
         }
@@ -228,7 +237,7 @@ pub(crate) fn server(
     if let Some(card) = &options.card {
         command.args(["--profile", card]);
     }
-    if options.keep {
+    if options.keep || world == World::V {
         command.args(["--log", DEVICE_LOG]);
     }
     Ok(Some(command))

@@ -1,6 +1,4 @@
 # Runs a program with the name of the function that vfio-pci has last: PROGRAM ARGUMENTS...
 set -e
-for path in /sys/bus/pci/drivers/vfio-pci/*:*; do
-    function=${path##*/}
-done
-exec "$@" vfio:$function
+function=$(readlink -f /sys/bus/pci/drivers/vfio-pci/*:*)
+exec "$@" vfio:${function##*/}

@@ -81,6 +81,21 @@ fn two_functions_of_one_process_talk() {
     talk(&mut one, &mut other, 64, 9);
 }
 
+/// A descriptor names its open device, in this process.
+#[test]
+fn a_device_is_imported_by_its_descriptor() {
+    let machine = Machine::start();
+    let (a, b) = (machine.device(0), machine.device(1));
+    let (owner, other) = (a.open().unwrap(), b.open().unwrap());
+    let pd = owner.alloc_pd().unwrap();
+    let guest = uverbs::import(owner.export().unwrap()).unwrap();
+    // SAFETY: the domain is there until the end.
+    drop(unsafe { guest.import_pd(pd.handle()) }.unwrap());
+    let foreign = b.import::<uverbs::Any>(owner.export().unwrap()).unwrap_err();
+    assert_eq!(foreign.errno(), Some(Errno::ENODEV));
+    drop((guest, other));
+}
+
 /// The link-local GIDs come from the ports' MAC addresses.
 #[test]
 fn two_functions_talk_over_roce() {

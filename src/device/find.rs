@@ -50,7 +50,9 @@ pub fn devices() -> Result<Vec<Device>, Error> {
 
 /// The process's own software device of that name, if there is such a name.
 pub(crate) fn embedded(name: &str) -> Option<Result<Device, Error>> {
-    let made = software_hca(name).or_else(|| software_efa(name)).or_else(|| function(name))?;
+    let Some(made) = software_hca(name).or_else(|| software_efa(name)) else {
+        return function(name);
+    };
     Some(made.map_err(|error| {
         let errno = match error.kind() {
             // Errors with a custom text carry no OS error number.
@@ -58,8 +60,6 @@ pub(crate) fn embedded(name: &str) -> Option<Result<Device, Error>> {
             ErrorKind::AddrNotAvailable => Errno::EADDRNOTAVAIL,
             ErrorKind::InvalidInput => Errno::EINVAL,
             ErrorKind::Unsupported => Errno::EOPNOTSUPP,
-            ErrorKind::TimedOut => Errno::ETIMEDOUT,
-            ErrorKind::OutOfMemory => Errno::ENOMEM,
             _ => Errno::of(&error),
         };
         Error::SoftHca { name: name.to_owned(), errno, why: error.to_string() }
@@ -88,13 +88,17 @@ fn software_efa(_: &str) -> Option<io::Result<Device>> {
 }
 
 #[cfg(feature = "vfio")]
-fn function(name: &str) -> Option<io::Result<Device>> {
+fn function(name: &str) -> Option<Result<Device, Error>> {
     let made = uverbs_mlx5_vfio::Hca::named(name)?;
-    Some(made.map(|hca| Device::from_source(Arc::new(hca))).map_err(io::Error::from))
+    Some(made.map(|hca| Device::from_source(Arc::new(hca))).map_err(|error| Error::SoftHca {
+        name: name.to_owned(),
+        errno: error.errno(),
+        why: error.to_string(),
+    }))
 }
 
 #[cfg(not(feature = "vfio"))]
-fn function(_: &str) -> Option<io::Result<Device>> {
+fn function(_: &str) -> Option<Result<Device, Error>> {
     None
 }
 

@@ -59,6 +59,7 @@ pub fn import(file: impl AsFd) -> Result<Context, Error> {
     let file = file.as_fd();
     let mut candidates = devices()?;
     candidates.extend(exported(file));
+    candidates.extend(function(file));
     for device in &candidates {
         match device.source().import(file) {
             Err(Errno::ENODEV | Errno::EINVAL | Errno::EOPNOTSUPP) => {}
@@ -77,6 +78,18 @@ fn exported(file: BorrowedFd<'_>) -> Option<Device> {
 
 #[cfg(not(feature = "softhca"))]
 fn exported(_: BorrowedFd<'_>) -> Option<Device> {
+    None
+}
+
+/// The function of this process that exported the descriptor.
+#[cfg(feature = "vfio")]
+fn function(file: BorrowedFd<'_>) -> Option<Device> {
+    let hca = uverbs_mlx5_vfio::Hca::exported(file)?;
+    Some(Device::from_source(Arc::new(hca)))
+}
+
+#[cfg(not(feature = "vfio"))]
+fn function(_: BorrowedFd<'_>) -> Option<Device> {
     None
 }
 

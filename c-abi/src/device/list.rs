@@ -39,7 +39,7 @@ unsafe impl Sync for Device {}
 /// Known devices. A device keeps its address from one list to the next, and its name for the life
 /// of the process.
 static SEEN: Mutex<Seen> =
-    Mutex::new(Seen { last: Vec::new(), network: Vec::new(), nodes: Vec::new() });
+    Mutex::new(Seen { last: vec![], network: vec![], functions: vec![], nodes: vec![] });
 
 thread_local! {
     /// The thread is in one of the functions below. Files that they read are the kernel's.
@@ -60,6 +60,8 @@ struct Seen {
     last: Vec<Arc<Device>>,
     /// Names of devices on the network. The index of a name is its number.
     network: Vec<String>,
+    /// Names of functions without a kernel driver. The index of a name is its number.
+    functions: Vec<String>,
     /// Names of devices without a node. The index of a name counts the numbers without a node.
     nodes: Vec<String>,
 }
@@ -78,28 +80,30 @@ impl Seen {
 
     /// Number of a device without a node, which no node of the kernel has.
     fn number(&mut self, record: &DeviceRecord) -> usize {
-        let known = self.nodes.iter().position(|name| *name == record.name);
-        let at = known.unwrap_or_else(|| {
-            self.nodes.push(record.name.clone());
-            self.nodes.len() - 1
-        });
+        let at = index(&mut self.nodes, &record.name);
         let free = |number: &usize| !sysfs::is_node(*number);
         (0..).filter(free).nth(at).unwrap_or(at)
     }
 
-    /// Name of the device for programs. Network names exceed UCX's limit of 15 bytes, so network
-    /// devices are numbered.
+    /// Name of the device for programs. Addresses and paths exceed UCX's limit of 15 bytes, so
+    /// devices on the network and functions are numbered.
     fn shown(&mut self, record: &DeviceRecord) -> String {
-        if !record.name.contains('@') {
-            return record.name.clone();
+        if environment::is_function(&record.name) {
+            return format!("vfio_{}", index(&mut self.functions, &record.name));
         }
-        let known = self.network.iter().position(|name| *name == record.name);
-        let number = known.unwrap_or_else(|| {
-            self.network.push(record.name.clone());
-            self.network.len() - 1
-        });
-        format!("softhca_{number}")
+        match record.name.contains('@') {
+            true => format!("softhca_{}", index(&mut self.network, &record.name)),
+            false => record.name.clone(),
+        }
     }
+}
+
+/// Index of a name, which is added unless it is there.
+fn index(names: &mut Vec<String>, name: &str) -> usize {
+    names.iter().position(|known| known == name).unwrap_or_else(|| {
+        names.push(name.to_owned());
+        names.len() - 1
+    })
 }
 
 impl Device {
@@ -230,6 +234,10 @@ pub(crate) fn publish() -> Option<&'static CStr> {
         // Without software HCAs the kernel's files are right.
         let root = sysfs::root()?;
         for name in others {
+            // A function has no files, and to open one would reset it.
+            if environment::is_function(&name) {
+                continue;
+            }
             // A name such as `near:eth0` stands for a device of another name.
             if let Ok(device) = uverbs::device(&name)
                 && sysfs::show(device.name())

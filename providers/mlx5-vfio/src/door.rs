@@ -13,6 +13,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
@@ -266,6 +267,14 @@ impl Hca {
         }
         Some(made)
     }
+
+    /// Returns the device of an open door by a descriptor that [`UverbsDoor::export`] returned in
+    /// this process. `None` for other descriptors, and once the door is closed.
+    #[must_use]
+    pub fn exported(file: BorrowedFd<'_>) -> Option<Self> {
+        let door = Door::<Opener>::exported(file)?;
+        Some(Self { shared: Arc::clone(&door.runner().0) })
+    }
 }
 
 impl DeviceSource for Hca {
@@ -298,6 +307,14 @@ impl DeviceSource for Hca {
 
     fn addresses(&self) -> Vec<IpAddr> {
         self.shared.core.lock().device.cm.port_address().into_iter().collect()
+    }
+
+    fn import(&self, file: BorrowedFd<'_>) -> Result<Arc<dyn UverbsDoor>, Errno> {
+        let door = Door::<Opener>::exported(file).ok_or(Errno::EINVAL)?;
+        match Arc::ptr_eq(&door.runner().0, &self.shared) {
+            true => Ok(door),
+            false => Err(Errno::ENODEV),
+        }
     }
 
     fn pkey(&self, port: u8, index: u16) -> Result<u16, Errno> {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use uverbs_core::Errno;
@@ -83,6 +84,16 @@ pub enum Error {
         /// Maximum.
         limit: u64,
     },
+    /// Another process has the function, which has one owner at a time.
+    Busy {
+        /// Node or socket of the function.
+        path: PathBuf,
+    },
+    /// This user may not open a node.
+    Denied {
+        /// The node.
+        path: PathBuf,
+    },
     /// The process was forked after it opened the function, which stays the parent's.
     Forked,
 }
@@ -96,6 +107,21 @@ impl Error {
     /// Makes an error of a failed system call by nix.
     pub(crate) fn nix(what: &'static str) -> impl Fn(nix::errno::Errno) -> Self {
         move |errno| Self::System { what, errno: Errno::from_raw(errno as i32) }
+    }
+
+    /// Errno of the error, as a call of the system would return it.
+    #[must_use]
+    pub fn errno(&self) -> Errno {
+        match self {
+            Self::System { errno, .. } => *errno,
+            Self::Unsupported { .. } => Errno::EOPNOTSUPP,
+            Self::TimedOut { .. } => Errno::ETIMEDOUT,
+            Self::Limit { .. } => Errno::ENOMEM,
+            Self::Busy { .. } => Errno::EBUSY,
+            Self::Denied { .. } => Errno::EACCES,
+            Self::Forked => Errno::ENODEV,
+            _ => Errno::EIO,
+        }
     }
 
     /// Makes an error of an answer that no device may give.
@@ -131,21 +157,16 @@ impl fmt::Display for Error {
             Self::Limit { what, value, limit } => {
                 write!(f, "{what} is {value}, must be at most {limit}")
             }
+            Self::Busy { path } => {
+                write!(f, "{}: another process has the function", path.display())
+            }
+            Self::Denied { path } => {
+                let path = path.display();
+                write!(f, "{path}: no access; root gives it to a user with `chown USER {path}`")
+            }
             Self::Forked => f.write_str("the function belongs to the parent of this process"),
         }
     }
 }
 
 impl std::error::Error for Error {}
-
-impl From<Error> for io::Error {
-    fn from(error: Error) -> Self {
-        match error {
-            Error::System { errno, .. } => Self::from_raw_os_error(errno.raw()),
-            Error::Unsupported { .. } => Self::new(io::ErrorKind::Unsupported, error),
-            Error::TimedOut { .. } => Self::new(io::ErrorKind::TimedOut, error),
-            Error::Limit { .. } => Self::new(io::ErrorKind::OutOfMemory, error),
-            other => Self::other(other),
-        }
-    }
-}

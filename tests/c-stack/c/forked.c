@@ -60,7 +60,8 @@ int main(void)
 	object("create_cq", ibv_create_cq(ctx, 16, NULL, NULL, 0));
 	number("dealloc_pd in use", ibv_dealloc_pd(pd));
 	number("dereg_mr", ibv_dereg_mr(mr));
-	number("free_dm", ibv_free_dm(memory));
+	if (memory)
+		number("free_dm", ibv_free_dm(memory));
 	number("dealloc_pd", ibv_dealloc_pd(pd));
 	number("close_device", ibv_close_device(ctx));
 	return 0;

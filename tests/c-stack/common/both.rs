@@ -15,7 +15,7 @@ pub fn free_port() -> String {
 }
 
 /// Tests for a listener at a TCP port (proc(5): state 0A in the fourth column).
-fn listens(port: &str) -> bool {
+pub fn listens(port: &str) -> bool {
     let port = format!(":{:04X}", port.parse::<u16>().unwrap());
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
     let text = tables.map(|path| std::fs::read_to_string(path).unwrap_or_default()).concat();

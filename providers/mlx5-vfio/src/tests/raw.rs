@@ -2,6 +2,7 @@
 
 use uverbs_core::memory::pages::Pages;
 use uverbs_front::backend::Backend;
+use uverbs_front::backend::config::Config;
 use uverbs_front::backend::context::{QpContext, QpTransition, RqContext, Service, SqContext};
 use uverbs_front::backend::error::HcaError;
 use uverbs_front::backend::number::{Cqn, Pdn};
@@ -24,7 +25,7 @@ fn device(fake: &Fake) -> (Firmware, Pages, u64) {
     let function = Function::open(fake.clone(), limits()).unwrap();
     let pages = function.dma().area(8192).unwrap();
     let at = pages.as_ptr().expose_provenance() as u64;
-    let firmware = Firmware::new(function);
+    let firmware = Firmware::new(function, &Config::default());
     (firmware, pages, at)
 }
 

@@ -10,6 +10,7 @@ use std::ops::RangeInclusive;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
+use uverbs_core::Errno;
 use zerocopy::FromBytes;
 
 use super::abi::{
@@ -28,8 +29,28 @@ pub(super) enum Iommu {
     Ioas { iommufd: File, number: u32 },
 }
 
+/// Opens a node. The kernel opens a group once at a time (`drivers/vfio/group.c`,
+/// `vfio_group_fops_open`).
 fn open(kernel: &dyn Kernel, path: &Path, what: &'static str) -> Result<File, Error> {
-    kernel.open(path).map_err(Error::system(what))
+    kernel.open(path).map_err(|error| match Errno::of(&error) {
+        Errno::EBUSY => Error::Busy { path: path.to_owned() },
+        Errno::EACCES | Errno::EPERM => Error::Denied { path: path.to_owned() },
+        errno => Error::System { what, errno },
+    })
+}
+
+/// Gives a device to an address space. Another owner, by its node or by its group, is `EINVAL` or
+/// `EBUSY` (`drivers/vfio/vfio_main.c`, `vfio_df_open`; `device_cdev.c`,
+/// `vfio_df_ioctl_bind_iommufd`).
+fn bind(kernel: &dyn Kernel, device: &File, iommufd: &File, path: &Path) -> Result<(), Error> {
+    let (argsz, fd) = (size_of::<BindIommufd>() as u32, iommufd.as_raw_fd());
+    let mut bind = BindIommufd { argsz, flags: 0, iommufd: fd, out_devid: 0 };
+    ask(kernel, device, &mut bind).map(drop).map_err(|error| match error {
+        Error::System { errno: Errno::EINVAL | Errno::EBUSY, .. } => {
+            Error::Busy { path: path.to_owned() }
+        }
+        other => other,
+    })
 }
 
 impl Iommu {
@@ -65,8 +86,7 @@ impl Iommu {
         let path = Path::new("/dev/vfio/devices").join(name);
         let device = open(kernel, &path, "opening the device's node in /dev/vfio/devices")?;
         let iommufd = open(kernel, Path::new("/dev/iommu"), "opening /dev/iommu")?;
-        let (argsz, fd) = (size_of::<BindIommufd>() as u32, iommufd.as_raw_fd());
-        ask(kernel, &device, &mut BindIommufd { argsz, flags: 0, iommufd: fd, out_devid: 0 })?;
+        bind(kernel, &device, &iommufd, &path)?;
         let size = size_of::<IoasAlloc>() as u32;
         let mut made = IoasAlloc { size, ..IoasAlloc::default() };
         ask(kernel, &iommufd, &mut made)?;

@@ -45,8 +45,7 @@ impl Channel {
                 Err(nix::errno::Errno::EINTR) => {}
                 // The backlog is full.
                 Err(nix::errno::Errno::EAGAIN) => {
-                    let what = "the connection to the vfio-user server".to_owned();
-                    return Err(Error::TimedOut { what, waited: limit });
+                    return Err(Error::Busy { path: path.to_owned() });
                 }
                 Err(errno) => return Err(failed(errno)),
             }
@@ -118,9 +117,10 @@ mod tests {
         let _first = UnixStream::connect(&path).unwrap();
         let (told, tells) = std::sync::mpsc::channel();
         let limit = Duration::from_millis(100);
-        std::thread::spawn(move || told.send(Channel::connect(&path, limit).map(drop)));
+        let asked = path.clone();
+        std::thread::spawn(move || told.send(Channel::connect(&asked, limit).map(drop)));
         match tells.recv_timeout(Duration::from_secs(10)).unwrap() {
-            Err(Error::TimedOut { waited, .. }) => assert_eq!(waited, limit),
+            Err(Error::Busy { path: busy }) => assert_eq!(busy, path),
             other => panic!("{other:?}"),
         }
     }

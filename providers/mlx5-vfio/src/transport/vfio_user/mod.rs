@@ -18,6 +18,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use uverbs_core::Errno;
 use zerocopy::{FromBytes, IntoBytes};
 
 use self::channel::Channel;
@@ -32,6 +33,8 @@ use crate::memory::Memory;
 
 /// Time limit of a message and its reply.
 const LIMIT: Duration = Duration::from_secs(10);
+/// The first message.
+const VERSION: &str = "VERSION";
 /// Indexes of VFIO (linux/vfio.h, `VFIO_PCI_BAR0_REGION_INDEX` and others).
 const BAR0_INDEX: u32 = 0;
 const CONFIG_INDEX: u32 = 7;
@@ -57,10 +60,21 @@ impl VfioUser {
     ///
     /// # Errors
     ///
-    /// The socket's error; the server's, if it is not a PCI function with MSI-X.
+    /// The socket's error; [`Error::Busy`] if the server has another client; the server's, if it is
+    /// not a PCI function with MSI-X.
     pub fn connect(path: &Path) -> Result<Self, Error> {
+        Self::connect_within(path, LIMIT)
+    }
+
+    fn connect_within(path: &Path, limit: Duration) -> Result<Self, Error> {
         let name = format!("vfio-user:{}", path.display());
-        Self::greet(name, Channel::connect(path, LIMIT)?)
+        Self::greet(name, Channel::connect(path, limit)?).map_err(|error| match error {
+            // A server that serves another client leaves this one in its backlog.
+            Error::System { what: VERSION, errno: Errno::ETIMEDOUT } => {
+                Error::Busy { path: path.to_owned() }
+            }
+            other => other,
+        })
     }
 
     /// Uses a connected socket. `limit` is the time limit of each message.
@@ -75,7 +89,7 @@ impl VfioUser {
     fn greet(name: String, mut channel: Channel) -> Result<Self, Error> {
         let version = Version { major: 0, minor: 0 };
         let answer = channel.request(
-            (command::VERSION, "VERSION"),
+            (command::VERSION, VERSION),
             &[version.as_bytes(), b"{}\0"].concat(),
             &[],
         )?;
@@ -288,4 +302,21 @@ fn written(index: u32, offset: u64, bytes: &[u8]) -> Vec<u8> {
 /// Splits a body into its fixed part and the rest.
 fn parse<T: FromBytes>(body: &[u8]) -> Result<(T, &[u8]), Error> {
     T::read_from_prefix(body).map_err(|_| Error::Protocol { what: "a reply that is too short" })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    /// A server that serves another client accepts no further one.
+    #[test]
+    fn a_function_with_an_owner_is_busy() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("hca.sock");
+        let _server = UnixListener::bind(&path).unwrap();
+        let refused = VfioUser::connect_within(&path, Duration::from_millis(100)).map(drop);
+        assert_eq!(refused, Err(Error::Busy { path }));
+    }
 }

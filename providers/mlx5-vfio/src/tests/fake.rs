@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::uio::{pread, pwrite};
 use uverbs_core::Errno;
+use uverbs_mlx5_prm::cmd::caps::cmd_hca_cap;
 use uverbs_mlx5_prm::cmd::header::{cmd_in, cmd_out};
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 use uverbs_mlx5_prm::cmd::queue::{mlx5_cmd_layout, mlx5_cmd_prot_block};
@@ -92,6 +93,8 @@ pub(crate) struct State {
     /// Commands with their slots.
     pub(crate) commands: Vec<(u32, CmdOpcode, u16)>,
     pub(crate) pages: Vec<u64>,
+    /// Logarithm of the entries of a completion queue.
+    pub(crate) log_max_cq_sz: u64,
     /// Ring addresses and entries of the event queue, and entries written.
     eq: Option<(Vec<u64>, u32)>,
     /// Eventfd of the driver, shared by its file description.
@@ -120,6 +123,8 @@ pub(crate) struct State {
     pub(crate) map_errno: Option<Errno>,
     /// Errors of the driver's commands.
     pub(crate) failures: Vec<String>,
+    /// Pages that the device had at its last reset.
+    pub(crate) pages_at_reset: usize,
     /// Memory was unmapped while the device could use it.
     pub(crate) torn: bool,
 }
@@ -339,6 +344,10 @@ impl State {
     fn execute(&mut self, opcode: CmdOpcode, op_mod: u16, input: &[u8], output: &mut [u8]) {
         match opcode {
             CmdOpcode::QUERY_ISSI => hca::query_issi_out::SUPPORTED_ISSI_DW0.set(output, 3),
+            CmdOpcode::QUERY_HCA_CAP => {
+                let caps = hca::query_hca_cap_out::CAPABILITY.of_mut(output);
+                cmd_hca_cap::LOG_MAX_CQ_SZ.set(caps, self.log_max_cq_sz);
+            }
             CmdOpcode::QUERY_PAGES => hca::query_pages_out::NUM_PAGES.set(output, 5),
             CmdOpcode::MANAGE_PAGES => {
                 let count = hca::manage_pages_in::INPUT_NUM_ENTRIES.get(input) as usize;
@@ -515,6 +524,7 @@ impl Transport for Fake {
         }
         state.live = false;
         state.eq = None;
+        state.pages_at_reset = state.pages.len();
         state.pages.clear();
         state.uars.clear();
         Ok(())

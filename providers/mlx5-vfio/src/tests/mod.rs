@@ -9,6 +9,8 @@ mod hostile;
 #[cfg(test)]
 mod life;
 #[cfg(test)]
+mod lives;
+#[cfg(test)]
 mod raw;
 #[cfg(test)]
 mod regions;

@@ -24,6 +24,9 @@ use crate::error::Error;
 
 /// Maximum bytes of the kernel's list of addresses.
 const INFO_BYTES: usize = 1 << 16;
+/// Mappings of a container, unless the module has another limit (`vfio_iommu_type1.c`,
+/// `dma_entry_limit`).
+const DMA_ENTRY_LIMIT: u64 = u16::MAX as u64;
 
 /// Argument of an ioctl.
 pub(super) enum Argument<'a> {
@@ -176,7 +179,12 @@ pub(super) unsafe fn map_type1(
     let argument = Argument::Bytes(map.as_mut_bytes());
     // SAFETY: the caller's. The kernel pins the pages until they are unmapped.
     let done = unsafe { kernel.ioctl(container.as_fd(), request::IOMMU_MAP_DMA, argument) };
-    done.map(drop).map_err(|error| explain("VFIO_IOMMU_MAP_DMA", &error, size))
+    done.map(drop).map_err(|error| match Errno::of(&error) {
+        Errno::ENOSPC => too_many_mappings(),
+        // The kernel counts the pages as locked (`drivers/vfio/vfio_iommu_type1.c`,
+        // `vfio_lock_acct`).
+        _ => explain("VFIO_IOMMU_MAP_DMA", &error, size.saturating_add(locked_bytes())),
+    })
 }
 
 /// Maps memory, as address and length, in an address space of iommufd.
@@ -216,6 +224,22 @@ pub(super) fn ioas_ranges(
     done.map_err(Error::system("IOMMU_IOAS_IOVA_RANGES"))?;
     let told = ranges.iter().take(asked.count as usize);
     Ok(told.map(|range| range.start..=range.last).collect())
+}
+
+/// Error of a container that has its maximum of mappings.
+fn too_many_mappings() -> Error {
+    let told = std::fs::read_to_string("/sys/module/vfio_iommu_type1/parameters/dma_entry_limit");
+    let limit = told.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(DMA_ENTRY_LIMIT);
+    let what = "mappings of the device (dma_entry_limit of vfio_iommu_type1)";
+    Error::Limit { what, value: limit.saturating_add(1), limit }
+}
+
+/// Locked memory of this process, `VmLck` of `/proc/self/status`; proc(5).
+fn locked_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmLck:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kib.unwrap_or(0).saturating_mul(1024)
 }
 
 /// Error of a mapping, with the limit of locked memory if that is the cause.

@@ -6,6 +6,8 @@ use std::os::fd::{AsFd, IntoRawFd};
 use std::sync::{Arc, Mutex};
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use uverbs_core::Errno;
+use uverbs_core::memory::memlock;
 use uverbs_core::memory::pages::Pages;
 use uverbs_core::order::mmio;
 use zerocopy::IntoBytes;
@@ -35,6 +37,9 @@ struct State {
     vectors: Vec<i32>,
     viable: bool,
     device: Option<File>,
+    /// A node that can't be opened, and a request that fails, with their errors.
+    closed: Option<(&'static str, i32)>,
+    refused: Option<(u32, i32)>,
 }
 
 fn node(len: u64) -> File {
@@ -56,6 +61,9 @@ impl Kernel for Fake {
     fn open(&self, path: &Path) -> io::Result<File> {
         let mut state = self.0.lock().unwrap();
         let path = path.display().to_string();
+        if let Some((_, errno)) = state.closed.filter(|(closed, _)| path == *closed) {
+            return Err(io::Error::from_raw_os_error(errno));
+        }
         let is_device = path.starts_with("/dev/vfio/devices");
         state.opened.push(path);
         let file = node(CONFIG_AT + 256);
@@ -74,6 +82,9 @@ impl Kernel for Fake {
     ) -> io::Result<i32> {
         let mut state = self.0.lock().unwrap();
         state.requests.push(request);
+        if let Some((_, errno)) = state.refused.filter(|(refused, _)| request == *refused) {
+            return Err(io::Error::from_raw_os_error(errno));
+        }
         let bytes = match argument {
             Argument::Number(number) => return Ok(i32::from(number == 3 && request == 0x3b65)),
             Argument::Bytes(bytes) => bytes,
@@ -256,4 +267,58 @@ fn what_can_not_be_opened_is_refused_by_name() {
     let group = sysfs(VFIO_PCI, false);
     let error = open(group.path(), ADDRESS);
     assert!(error.contains("IOMMU group 17 while other drivers"), "{error}");
+}
+
+/// A node of another process's function, and one that belongs to root.
+#[test]
+fn other_owners_and_missing_rights_are_named() {
+    let open = |closed, refused, cdev| {
+        let kernel = Fake::default();
+        *kernel.0.lock().unwrap() = State { viable: true, closed, refused, ..State::default() };
+        let root = sysfs(VFIO_PCI, cdev);
+        Vfio::on(Box::new(kernel), root.path(), ADDRESS).map(drop).unwrap_err()
+    };
+    let path = |path: &str| Path::new(path).to_owned();
+    let (group, node) = ("/dev/vfio/17", "/dev/vfio/devices/vfio3");
+    let busy = open(Some((group, libc::EBUSY)), None, false);
+    assert_eq!(busy, Error::Busy { path: path(group) });
+    for errno in [libc::EINVAL, libc::EBUSY] {
+        assert_eq!(open(None, Some((0x3b76, errno)), true), Error::Busy { path: path(node) });
+    }
+    for (closed, cdev) in [(group, false), ("/dev/vfio/vfio", false), (node, true)] {
+        let denied = open(Some((closed, libc::EACCES)), None, cdev);
+        assert!(denied.to_string().contains(&format!("chown USER {closed}")), "{denied}");
+        assert_eq!(denied, Error::Denied { path: path(closed) });
+    }
+    let missing = open(Some((group, libc::ENOENT)), None, false);
+    assert!(matches!(missing, Error::System { errno: Errno::ENOENT, .. }), "{missing:?}");
+}
+
+/// All limits of mappings are ENOMEM, with the limit.
+#[test]
+fn exhausted_mappings_name_their_limit() {
+    const LARGE: u64 = 1 << 46;
+    for (request, cdev) in [(0x3b71, false), (0x3b85, true)] {
+        let kernel = Fake::default();
+        kernel.0.lock().unwrap().viable = true;
+        let root = sysfs(VFIO_PCI, cdev);
+        let device = Vfio::on(Box::new(kernel.clone()), root.path(), ADDRESS).unwrap();
+        let map = |errno| {
+            kernel.0.lock().unwrap().refused = Some((request, errno));
+            // SAFETY: the kernel of the test reaches no memory.
+            unsafe { device.map_process(0x20_0000, 0..LARGE, 0..LARGE, true) }.unwrap_err()
+        };
+        let locked = map(libc::ENOMEM);
+        assert_eq!(locked.errno(), Errno::ENOMEM);
+        if memlock::exceeded(LARGE).is_some() {
+            assert!(locked.to_string().contains("ulimit -l"), "{locked}");
+        }
+        if !cdev {
+            let many = map(libc::ENOSPC);
+            assert!(many.to_string().contains("dma_entry_limit"), "{many}");
+            assert_eq!(many.errno(), Errno::ENOMEM);
+        }
+        // A refused mapping is not noted.
+        assert_eq!(kernel.0.lock().unwrap().maps, []);
+    }
 }

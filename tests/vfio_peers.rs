@@ -9,13 +9,14 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::thread;
 
-use common::{LIMIT, done, pattern};
+use common::{LIMIT, Side, done, local, pattern};
 use functions::{Machine, device, role};
 use uverbs::cm::{
     Connection, ConnectionErrorKind, Connector, EventChannel, Listener, Param, Route,
 };
 use uverbs::{
-    AckTimeout, Completed, CompletionQueue, Context, Device, ProtectionDomain, QueuePair, Status,
+    AckTimeout, Completed, CompletionQueue, Context, Device, Errno, GidEntry, GidType, Local,
+    ProtectionDomain, QueuePair, Status,
 };
 use uverbs_softhca::LinkLayer;
 
@@ -181,4 +182,85 @@ fn a_killed_peer_is_an_end_of_retries() {
         drop(connection);
         drop(end);
     }
+}
+
+/// MAC addresses of the functions.
+const MACS: [&str; 2] = ["02:ca:05:00:00:01", "02:ca:05:00:00:02"];
+
+/// Two functions of one network, each with the other's MAC address.
+fn neighbours(machine: &Machine, ip: [&str; 2], prefix: u8) -> [Device; 2] {
+    [(0, 1), (1, 0)].map(|(own, peer)| {
+        let (at, other, mac) = (ip[own], ip[peer], MACS[peer]);
+        let options = format!(",address={at}/{prefix},neighbour={other}@{mac}");
+        machine.with_options(own, &options).unwrap()
+    })
+}
+
+/// Number of the first GID of an address, RoCE version 2.
+fn gid_index(context: &Context, ip: &str) -> u32 {
+    let gids = context.query_gid_table().unwrap();
+    let ip: IpAddr = ip.parse().unwrap();
+    let of = |entry: &&GidEntry| entry.gid.to_ip() == ip && entry.kind == GidType::RoceV2;
+    gids.iter().find(of).unwrap().index
+}
+
+#[test]
+fn addresses_reach_known_neighbours() {
+    for (ip, prefix) in [(["10.0.0.1", "10.0.0.2"], 24), (["2001:db8::1", "2001:db8::2"], 64)] {
+        let machine = Machine::of(LinkLayer::Ethernet);
+        let [a, b] = neighbours(&machine, ip, prefix);
+        assert_eq!(a.addresses().unwrap(), [ip[0].parse::<IpAddr>().unwrap()]);
+        // By rdma_cm.
+        let listener = listen(&a);
+        let to = listener.local_addr().unwrap().unwrap();
+        assert_eq!(to.ip().to_string(), ip[0]);
+        thread::scope(|scope| {
+            scope.spawn(|| serve_one(&a, &listener));
+            let mut end = End::on(&b);
+            let mut connection =
+                resolve(&b, to).connect(end.queue_pair(), &Param::default()).unwrap();
+            assert_eq!(end.send(&mut connection).result, Ok(Completed::Send));
+            connection.disconnect(LIMIT).unwrap();
+        });
+        // By hand.
+        let index = |device: &Device, ip| gid_index(&device.open().unwrap(), ip);
+        let side = |device, ip| {
+            let local = Local { gid_index: Some(index(device, ip)), ..local() };
+            Side::new(device, &local, |builder| builder)
+        };
+        let (mut one, mut other) = (side(&a, ip[0]), side(&b, ip[1]));
+        one.qp.connect(&other.endpoint).unwrap();
+        other.qp.connect(&one.endpoint).unwrap();
+        other.expect(7, 5);
+        let frame = one.filled(5, 1);
+        let mut batch = one.qp.batch();
+        batch.send(1, frame).unwrap();
+        batch.ring();
+        assert_eq!(other.done().result, Ok(Completed::Recv));
+    }
+}
+
+#[test]
+fn an_address_that_a_port_can_not_have_is_refused_by_name() {
+    let machine = Machine::of(LinkLayer::InfiniBand);
+    for (options, named) in [
+        (",address=10.0.0.1.1", "10.0.0.1.1"),
+        (",mtu=9000", "mtu=9000"),
+        (",address=10.0.0.9/24", "10.0.0.9/24"),
+        (",neighbour=10.0.0.2@02:00:00:00:00:02", "10.0.0.2"),
+    ] {
+        let error = machine.with_options(0, options).unwrap_err();
+        assert_eq!(error.errno(), Some(Errno::EINVAL), "{options}");
+        assert!(error.to_string().contains(named), "{error}");
+    }
+    // An InfiniBand port has the address of its LID.
+    let device = machine.with_options(0, ",address=10.1.0.1").unwrap();
+    assert_eq!(device.addresses().unwrap(), ["10.1.0.1".parse::<IpAddr>().unwrap()]);
+    let error = machine.with_options(0, ",address=10.2.0.1").unwrap_err();
+    assert!(error.to_string().contains("other addresses"), "{error}");
+    // More than the GID table has room for.
+    let machine = Machine::of(LinkLayer::Ethernet);
+    let all = (1..=255).map(|end| format!(",address=10.0.0.{end}")).collect::<String>();
+    let error = machine.with_options(0, &all).unwrap_err();
+    assert!(error.to_string().contains("GID table"), "{error}");
 }

@@ -54,19 +54,39 @@ pub fn device_or_softhca() -> Result<Device, Error> {
 }
 
 /// Splits a list of device names, as in `UVERBS_DEVICE`, at its commas. An option after the name of
-/// a software HCA on the network is part of that name.
+/// a software HCA on the network, or of a function without a kernel driver, is part of that name.
 ///
 /// ```
 /// let names = uverbs::device_names("mlx5_0,softhca@127.0.0.2,udp");
 /// assert_eq!(names, ["mlx5_0", "softhca@127.0.0.2,udp"]);
+/// let names = uverbs::device_names("vfio-user:/a,address=10.0.0.1/24,mlx5_0");
+/// assert_eq!(names, ["vfio-user:/a,address=10.0.0.1/24", "mlx5_0"]);
 /// ```
 #[must_use]
 pub fn device_names(list: &str) -> Vec<&str> {
     #[cfg(feature = "softhca")]
-    return uverbs_softhca::names(list);
+    let parts = uverbs_softhca::names(list);
     #[cfg(not(feature = "softhca"))]
-    list.split(',').collect()
+    let parts: Vec<_> = list.split(',').collect();
+    let mut names: Vec<&str> = Vec::new();
+    let mut start = 0;
+    for part in parts {
+        let end = start + part.len();
+        match names.last_mut() {
+            Some(last)
+                if last.starts_with("vfio") && OPTIONS.iter().any(|o| part.starts_with(o)) =>
+            {
+                *last = &list[start - 1 - last.len()..end];
+            }
+            _ => names.push(part),
+        }
+        start = end + 1;
+    }
+    names
 }
+
+/// Options of functions without a kernel driver.
+const OPTIONS: [&str; 2] = ["address=", "neighbour="];
 
 /// Returns true if this machine lacks a device that can be opened.
 #[cfg(feature = "softhca")]
@@ -93,7 +113,9 @@ fn is_none(error: &Error) -> bool {
 /// - `softefa`, `softefa@127.0.0.2`, `softefa0` and `softefa1` are Elastic Fabric Adapters with the
 ///   same reach (feature `softefa`);
 /// - `vfio:0000:65:00.2`, or `vfio-user:/path` of a server, is a ConnectX function that this
-///   process drives without a kernel driver (feature `vfio`).
+///   process drives without a kernel driver (feature `vfio`);
+/// - `vfio-user:/path,address=10.0.0.1/24,neighbour=10.0.0.2@02:00:00:00:00:02` has IP addresses,
+///   and peers whose MAC addresses are known; both may be repeated or left out.
 ///
 /// `near:PLACE` is the device of [`near`](crate::near): `near:eth0`, `near:cpu:3`.
 ///

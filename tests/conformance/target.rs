@@ -9,7 +9,7 @@ use uverbs_core::doors::cm::CmDoor;
 use uverbs_core::doors::{DeviceSource, UverbsDoor};
 use uverbs_kernel_abi::driver_id::{RDMA_DRIVER_MLX5, RDMA_DRIVER_RXE};
 use uverbs_mlx5_vfio::transport::vfio_user::VfioUser;
-use uverbs_mlx5_vfio::{Function, Hca, Limits};
+use uverbs_mlx5_vfio::{Function, Hca, Interface, Limits};
 use uverbs_softhca::pci::PciOptions;
 use uverbs_softhca::vfio_user::Server;
 use uverbs_softhca::{LinkLayer, SoftHca};
@@ -31,16 +31,16 @@ const SOFT_KERNEL: Version = (6, 15);
 
 /// Starts of the names of cases and calls that a function without a kernel driver refuses by name
 /// (docs/VFIO.md), and what it lacks.
-const LACKS: [(&str, &str); 8] = [
+const LACKS: [(&str, &str); 5] = [
     ("DM", "no device memory over VFIO"),
     ("MR.DM_MR_REG", "no device memory over VFIO"),
     ("device memory", "no device memory over VFIO"),
     ("advice", "no paging on demand over VFIO"),
     ("regions: access flags 0x41", "no paging on demand over VFIO"),
-    ("address handles: GID of another family", "link-local RoCE peers alone over VFIO"),
-    ("attributes: INIT to RTR: GID of another family", "link-local RoCE peers alone over VFIO"),
-    ("attributes: INIT to RTR: a multicast GID", "link-local RoCE peers alone over VFIO"),
 ];
+
+/// Address of a function on Ethernet, as of the software HCA.
+const ADDRESS: &str = "10.86.0.1/16";
 
 impl Target {
     /// Lack of a function for which a case or call of this name is not asked.
@@ -92,7 +92,12 @@ impl Target {
         std::thread::spawn(move || server.serve_one(&listener));
         let transport = VfioUser::connect(&path).map_err(|error| says(&error))?;
         let function = Function::open(transport, Limits::default());
-        let hca = function.and_then(|function| Hca::new(function, "vfio-user"));
+        let mut interface = Interface::default();
+        if link == Link::Ethernet {
+            let address = ADDRESS.parse().map_err(|error| says(&error))?;
+            interface.address(address).map_err(|error| says(&error))?;
+        }
+        let hca = function.and_then(|function| Hca::at(function, "vfio-user", &interface));
         let source = Arc::new(hca.map_err(|error| says(&error))?);
         let facts = Facts { driver: Driver::Mlx5, kernel: SOFT_KERNEL, link, in_process: true };
         Ok(Self { source, facts, soft: None })

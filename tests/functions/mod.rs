@@ -79,6 +79,12 @@ impl Machine {
         self.folder.path().join(SOCKETS[at])
     }
 
+    /// A function with options behind its path.
+    #[allow(dead_code, reason = "not each program of tests has addresses")]
+    pub(crate) fn with_options(&self, at: usize, options: &str) -> Result<Device, uverbs::Error> {
+        uverbs::device(&format!("vfio-user:{}{options}", self.socket(at).display()))
+    }
+
     pub(crate) fn device(&self, at: usize) -> Device {
         device(&self.socket(at))
     }

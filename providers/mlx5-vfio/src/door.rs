@@ -28,18 +28,18 @@ use uverbs_core::memory::per_process::PerProcess;
 use uverbs_core::memory::process::Process;
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
 
-use crate::backend::{Firmware, config, host, subnet};
+use crate::backend::{ByLid, Firmware, Start, start};
 use crate::device::{Device, Limits};
 use crate::dma::Dma;
 use crate::error::Error;
 use crate::function::Function;
+use crate::interface::Interface;
 use crate::registers;
 use crate::tick::Tick;
 use crate::transport::vfio::Vfio;
 use crate::transport::vfio_user::VfioUser;
 use crate::uar::UarPages;
 use uverbs_front::backend::error::errno;
-use uverbs_front::cm::Manager;
 use uverbs_front::cm_door::CmFile;
 use uverbs_front::door::{Door, Runner};
 use uverbs_front::uar::UarSet;
@@ -60,6 +60,8 @@ struct Core {
     closes: AtomicBool,
     /// Looks of the thread that found no work.
     idle: AtomicU32,
+    /// `None` on Ethernet.
+    by_lid: Option<ByLid>,
 }
 
 impl Core {
@@ -114,8 +116,8 @@ impl Tick for Core {
         let busy = (0..SLICES).take_while(|_| self.step(&mut kernel, false)).count() > 0;
         let uverbs_front::Device { hca, config, .. } = &mut kernel.device;
         if let Some(state) = hca.take_port(&config.gids) {
-            if state.lid != 0 {
-                kernel.device.cm.set_subnet(subnet(state.lid));
+            if let Some(network) = self.by_lid.and_then(|by_lid| by_lid.network(state.lid)) {
+                kernel.device.cm.set_subnet(network);
             }
             kernel.set_port(state);
         }
@@ -180,6 +182,7 @@ static OPEN: PerProcess<BTreeMap<String, Arc<Mutex<Named>>>> = PerProcess::new()
 /// Function of a name. The lock is held while it is opened.
 #[derive(Debug, Default)]
 struct Named {
+    interface: Interface,
     shared: Weak<Shared>,
     /// There until the function is closed.
     life: Weak<()>,
@@ -205,19 +208,25 @@ impl Hca {
     ///
     /// The failed query of the port, or a failed command.
     pub fn new(function: Function, name: &str) -> Result<Self, Error> {
-        let (config, up) = config(&function)?;
+        Self::at(function, name, &Interface::default())
+    }
+
+    /// As [`Hca::new`], with IP addresses.
+    ///
+    /// # Errors
+    ///
+    /// As [`Hca::new`]; [`Error::Invalid`] for an address that the port can't have;
+    /// [`Error::Limit`] for more addresses than the port's GID table has room for.
+    pub fn at(function: Function, name: &str, interface: &Interface) -> Result<Self, Error> {
+        let Start { config, up, mut manager, neighbours, by_lid } = start(&function, interface)?;
         let mut record = DeviceRecord::new(name, RDMA_DRIVER_MLX5);
         record.node_guid = config.guid;
         record.node_type = 1;
         record.port_count = 1;
         let (dma, device) = (Arc::clone(function.dma()), Arc::clone(function.device()));
-        let mut manager = Manager::new(host(&config));
-        if config.lid != 0 {
-            manager.set_subnet(subnet(config.lid));
-        }
         manager.seed(seed());
         let pages = UarPages::new(&device, function.uar());
-        let firmware = Firmware::new(function, &config);
+        let firmware = Firmware::new(function, &config, neighbours);
         let mut front = uverbs_front::Device::new(config, manager, firmware);
         if !device.transport().coalesces() {
             front.uars = UarSet::of_device(Box::new(pages));
@@ -230,6 +239,7 @@ impl Hca {
             start: Instant::now(),
             closes: AtomicBool::new(false),
             idle: AtomicU32::new(0),
+            by_lid,
         });
         let ticks: Arc<dyn Tick> = core.clone();
         device.set_tick(Arc::downgrade(&ticks));
@@ -237,17 +247,28 @@ impl Hca {
         Ok(Self { shared: Arc::new(Shared { core, dma, record, process, life: Arc::default() }) })
     }
 
-    /// Opens the function `vfio:ADDRESS` or `vfio-user:PATH` as a device; `None` for other names.
-    /// A function that is open in this process is not opened again.
+    /// Opens the function `vfio:ADDRESS` or `vfio-user:PATH` as a device, with the options of an
+    /// [`Interface`] behind the name; `None` for other names. A function that is open in this
+    /// process is not opened again.
     #[must_use]
     pub fn named(name: &str) -> Option<Result<Self, Error>> {
-        let (kind, place) = name.split_once(':')?;
+        let kind = name.split_once(':')?.0;
         if !["vfio", "vfio-user"].contains(&kind) {
             return None;
         }
+        let (name, interface) = match Interface::of_name(name) {
+            Ok(parts) => parts,
+            Err(error) => return Some(Err(error)),
+        };
+        let place = &name[kind.len() + 1..];
         let named = Arc::clone(OPEN.lock().entry(name.to_owned()).or_default());
         let mut named = named.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(shared) = named.shared.upgrade() {
+            // Without options it is the function as it is.
+            if interface != Interface::default() && interface != named.interface {
+                let what = format!("{name}, open with other addresses or neighbours");
+                return Some(Err(Error::Invalid { what }));
+            }
             return Some(Ok(Self { shared }));
         }
         let until = Instant::now() + CLOSING;
@@ -260,10 +281,10 @@ impl Hca {
             _ => VfioUser::connect(Path::new(place))
                 .and_then(|transport| Function::open(transport, Limits::default())),
         };
-        let made = function.and_then(|function| Self::new(function, name));
+        let made = function.and_then(|function| Self::at(function, name, &interface));
         if let Ok(made) = &made {
             let life = Arc::downgrade(&made.shared.life);
-            *named = Named { shared: Arc::downgrade(&made.shared), life };
+            *named = Named { interface, shared: Arc::downgrade(&made.shared), life };
         }
         Some(made)
     }

@@ -70,6 +70,11 @@ pub enum Error {
         /// First failure.
         why: String,
     },
+    /// A value that the caller may not give.
+    Invalid {
+        /// The value, and the rule.
+        what: String,
+    },
     /// The device or the transport lacks a feature.
     Unsupported {
         /// Missing feature.
@@ -116,6 +121,7 @@ impl Error {
             Self::System { errno, .. } => *errno,
             Self::Unsupported { .. } => Errno::EOPNOTSUPP,
             Self::TimedOut { .. } => Errno::ETIMEDOUT,
+            Self::Invalid { .. } => Errno::EINVAL,
             Self::Limit { .. } => Errno::ENOMEM,
             Self::Busy { .. } => Errno::EBUSY,
             Self::Denied { .. } => Errno::EACCES,
@@ -154,6 +160,7 @@ impl fmt::Display for Error {
             }
             Self::Fatal { why } => write!(f, "the device failed earlier and must be closed: {why}"),
             Self::Unsupported { what } => write!(f, "unsupported: {what}"),
+            Self::Invalid { what } => write!(f, "invalid: {what}"),
             Self::Limit { what, value, limit } => {
                 write!(f, "{what} is {value}, must be at most {limit}")
             }

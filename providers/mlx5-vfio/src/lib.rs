@@ -16,6 +16,7 @@
 //! | `caps`, `port` | capabilities; port and its addresses |
 //! | `eq`, `event`, `worker`, `tick` | event queue, events, the driver's thread |
 //! | `function` | bring-up and teardown |
+//! | `interface` | IP addresses of a function |
 //! | `objects` | first objects by commands: domains, regions, completion queues, RC queue pairs |
 //! | `services` | queues of the driver: management datagrams |
 //! | `door`, `backend` | a function as an RDMA device: the front's objects by commands |
@@ -51,6 +52,7 @@ mod function;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod interface;
 mod memory;
 mod objects;
 mod pages;
@@ -72,6 +74,7 @@ pub use door::Hca;
 pub use error::Error;
 pub use event::Event;
 pub use function::{Function, Identity};
+pub use interface::{Address, Interface, Mac};
 pub use memory::Memory;
 pub use objects::cq::CompletionQueue;
 pub use objects::pd::ProtectionDomain;

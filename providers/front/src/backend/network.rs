@@ -21,6 +21,30 @@ pub fn sixteen(address: IpAddr) -> [u8; 16] {
     }
 }
 
+/// A network that a port reaches without a router, or a single host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Address of the port.
+    pub source: IpAddr,
+    /// An address in the network.
+    pub to: IpAddr,
+    /// Bits that all addresses of the network share.
+    pub prefix: u8,
+}
+
+impl Route {
+    /// True if the network has `ip`.
+    pub fn reaches(&self, ip: IpAddr) -> bool {
+        let bits = |ip: IpAddr| match ip {
+            IpAddr::V4(ip) => u128::from(ip.to_bits()) << 96,
+            IpAddr::V6(ip) => ip.to_bits(),
+        };
+        let apart = bits(self.to) ^ bits(ip);
+        let same = apart.leading_zeros() >= self.prefix.into();
+        self.to.is_ipv4() == ip.is_ipv4() && same
+    }
+}
+
 /// Network of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
@@ -83,6 +107,21 @@ impl Network {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_route_reaches_the_addresses_of_its_prefix() {
+        let reaches = |to: &str, prefix, ip: &str| {
+            let to = to.parse().unwrap();
+            Route { source: to, to, prefix }.reaches(ip.parse().unwrap())
+        };
+        assert!(reaches("10.0.0.1", 24, "10.0.0.255"));
+        assert!(!reaches("10.0.0.1", 24, "10.0.1.0"));
+        assert!(reaches("10.0.0.1", 0, "192.0.2.1"));
+        assert!(!reaches("10.0.0.1", 0, "2001:db8::1"));
+        assert!(reaches("2001:db8::1", 64, "2001:db8::2"));
+        assert!(!reaches("2001:db8::1", 128, "2001:db8::2"));
+        assert!(reaches("2001:db8::1", 128, "2001:db8::1"));
+    }
 
     #[test]
     fn a_link_local_gid_leads_to_the_address() {

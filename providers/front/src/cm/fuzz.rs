@@ -66,6 +66,7 @@ impl Hosts {
                 subnet: None,
                 mtu: 5,
                 is_routed: false,
+                routes: Vec::new(),
             })
         });
         let doors = [0, 1].map(|n: usize| managers[n].open().unwrap().0);

@@ -19,7 +19,7 @@ use super::ids::IdTable;
 use super::mad::{MAX_RETRIES, Mad, Message, RESPONSE_TIMEOUT};
 use super::queue::{Bell, EventQueue, Queued};
 use crate::backend::address::Address;
-use crate::backend::network::{Network, link_local};
+use crate::backend::network::{Network, Route, link_local};
 use crate::raw_socket;
 
 /// Event numbers of `enum rdma_cm_event_type`.
@@ -61,6 +61,8 @@ pub struct Host {
     pub mtu: u8,
     /// Addresses and routes are the kernel's: a device on the network.
     pub is_routed: bool,
+    /// Networks of an Ethernet port; empty if it reaches every address.
+    pub routes: Vec<Route>,
 }
 
 /// A message to send by queue pair 1.
@@ -221,6 +223,9 @@ impl Manager {
 
     /// Local source address of packets to `peer`.
     pub(super) fn source_for(&self, peer: IpAddr) -> Option<IpAddr> {
+        if !(self.host.routes.is_empty() || self.is_any(peer) || peer.is_multicast()) {
+            return self.host.routes.iter().find(|route| route.reaches(peer)).map(|to| to.source);
+        }
         let mut own = self.host.gids.iter().map(|&(_, gid)| ip(gid));
         let is_reached = |subnet: Network| {
             self.is_any(peer) || peer.is_multicast() || subnet.lid(&gid(peer)).is_some()

@@ -59,6 +59,7 @@ impl World {
                 subnet: None,
                 mtu: 5,
                 is_routed: false,
+                routes: Vec::new(),
             })
         });
         let doors = [0, 1].map(|n: usize| hosts[n].open().unwrap().0);

@@ -65,7 +65,8 @@ impl Rig {
         let talk = Arc::new(Mutex::new(talk));
         let limits = Config { max_pd: 4, max_uars: 64, first_uar: 8, ..Config::default() };
         let config = Config { gid_table_len: 1, memlock: 1 << 20, comp_vectors: 1, ..limits };
-        let host = Host { guid: 1, gids: Vec::new(), subnet: None, mtu: 3, is_routed: false };
+        let (gids, routes) = (Vec::new(), Vec::new());
+        let host = Host { guid: 1, gids, subnet: None, mtu: 3, is_routed: false, routes };
         let mut device = Device::new(config, Manager::new(host), Stub(Arc::clone(&talk)));
         if let Some(source) = source {
             device.uars = UarSet::of_device(source);

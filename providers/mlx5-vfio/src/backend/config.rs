@@ -1,17 +1,18 @@
 //! Limits and identity that the front tells programs, from capabilities and port.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use uverbs_mlx5_prm::cmd::caps::cmd_hca_cap as cap;
 
-use super::roce;
 use crate::error::Error;
 use crate::function::Function;
+use crate::interface::Interface;
 use crate::port::{LinkState, Port};
+use crate::services::neighbours::{Neighbours, mac_of};
 use uverbs_front::backend::config::{Config, Gid, GidType, Paging, PortState};
 use uverbs_front::backend::context::{LinkLayer, Mtu};
-use uverbs_front::backend::network::Network;
-use uverbs_front::cm::Host;
+use uverbs_front::backend::network::{Network, Route};
+use uverbs_front::cm::{Host, Manager};
 
 /// IEEE OUI of Mellanox.
 const VENDOR_ID: u32 = 0x02c9;
@@ -79,8 +80,8 @@ pub(super) fn port_state(port: &Port, set: &[Gid]) -> PortState {
 }
 
 /// Limits and port; true if the port is active.
-pub(crate) fn config(function: &Function) -> Result<(Config, bool), Error> {
-    let (caps, port, identity) = (function.caps(), function.port()?, function.identity());
+fn config(function: &Function, port: &Port, set: &[Gid]) -> Result<(Config, bool), Error> {
+    let (caps, identity) = (function.caps(), function.identity());
     let value = |field| caps.get(field) as u32;
     let byte = |field| caps.get(field) as u8;
     let log = |field| caps.get(field).min(MAX_LOG) as u8;
@@ -90,11 +91,11 @@ pub(crate) fn config(function: &Function) -> Result<(Config, bool), Error> {
     let max_sge = ((value(cap::MAX_WQE_SZ_SQ).min(COUNTED)).saturating_sub(SEGMENTS))
         .min(value(cap::MAX_WQE_SZ_RQ))
         / DATA_SEGMENT;
-    let (link, set) = match port.link {
-        LinkState::InfiniBand { .. } => (LinkLayer::InfiniBand, Vec::new()),
-        LinkState::Ethernet { mac, .. } => (LinkLayer::Ethernet, function.enable_roce(mac)?),
+    let link = match port.link {
+        LinkState::InfiniBand { .. } => LinkLayer::InfiniBand,
+        LinkState::Ethernet { .. } => LinkLayer::Ethernet,
     };
-    let PortState { up, lid, sm_lid, gids, pkeys, active_mtu } = port_state(&port, &set);
+    let PortState { up, lid, sm_lid, gids, pkeys, active_mtu } = port_state(port, set);
     let config = Config {
         guid: port.node_guid,
         vendor_id: VENDOR_ID,
@@ -155,24 +156,80 @@ pub(crate) fn config(function: &Function) -> Result<(Config, bool), Error> {
     Ok((config, up))
 }
 
-/// Identity for the connection manager, which uses RoCE version 2 only. Link-local addresses are
-/// last: a program that names none gets another if there is one.
-pub(crate) fn host(config: &Config) -> Host {
-    let gids = (0u8..).zip(&config.gids).filter(|(_, gid)| gid.kind == GidType::RoceV2);
-    let mut gids = gids.map(|(index, gid)| (index, gid.gid)).collect::<Vec<_>>();
-    gids.sort_by_key(|(_, gid)| roce::mac_of(gid).is_some());
-    Host {
-        guid: config.guid,
-        gids,
-        subnet: (!config.is_ethernet()).then(|| subnet(config.lid)),
-        mtu: config.active_mtu as u8,
-        is_routed: false,
+/// Address of an InfiniBand port by its LID, in a network of the connection manager's own: it has
+/// no IP over InfiniBand to take addresses from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ByLid(IpAddr);
+
+impl ByLid {
+    /// Network of an address that the user gave; without one 10.86.x.y, where x.y is the LID.
+    fn new(interface: &Interface, lid: u16) -> Result<Self, Error> {
+        let invalid = |what| Err(Error::Invalid { what });
+        if let Some((ip, _)) = interface.neighbours.first() {
+            return invalid(format!("a neighbour of an InfiniBand port: {ip}"));
+        }
+        match interface.addresses[..] {
+            [] => Ok(Self(Ipv4Addr::new(10, 86, 0, 0).into())),
+            [only] if lid == 0 || Network::of(only.ip).number() == lid => Ok(Self(only.ip)),
+            [other, ..] => {
+                let what = "an address of an InfiniBand port that does not end with its LID";
+                invalid(format!("{what}, {lid}: {other}"))
+            }
+        }
+    }
+
+    /// Network of the port; `None` without a LID.
+    pub(crate) fn network(self, lid: u16) -> Option<Network> {
+        let own = Ipv6Addr::from(Network::of(self.0).at(lid)).to_canonical();
+        (lid != 0).then(|| Network::of(own))
     }
 }
 
-/// Addresses of an InfiniBand port and its peers, in whose place others have IP over InfiniBand:
-/// 10.86.x.y, where x.y is the LID.
-pub(crate) fn subnet(lid: u16) -> Network {
-    let [high, low] = lid.to_be_bytes();
-    Network::of(Ipv4Addr::new(10, 86, high, low).into())
+/// Identity for the connection manager, which uses RoCE version 2 only. Link-local addresses are
+/// last: a program that names none gets another if there is one.
+fn host(config: &Config, routes: Vec<Route>) -> Host {
+    let gids = (0u8..).zip(&config.gids).filter(|(_, gid)| gid.kind == GidType::RoceV2);
+    let mut gids = gids.map(|(index, gid)| (index, gid.gid)).collect::<Vec<_>>();
+    gids.sort_by_key(|(_, gid)| mac_of(gid).is_some());
+    Host {
+        guid: config.guid,
+        gids,
+        subnet: None,
+        mtu: config.active_mtu as u8,
+        is_routed: false,
+        routes,
+    }
+}
+
+/// A function's port as the front and the connection manager begin with it.
+#[derive(Debug)]
+pub(crate) struct Start {
+    pub(crate) config: Config,
+    /// The port is active.
+    pub(crate) up: bool,
+    pub(crate) manager: Manager,
+    /// `None` on InfiniBand.
+    pub(crate) neighbours: Option<Neighbours>,
+    /// `None` on Ethernet.
+    pub(crate) by_lid: Option<ByLid>,
+}
+
+/// Reads limits and port, and sets the addresses of an Ethernet port.
+pub(crate) fn start(function: &Function, interface: &Interface) -> Result<Start, Error> {
+    let port = function.port()?;
+    let (set, neighbours, by_lid) = match port.link {
+        LinkState::InfiniBand { lid, .. } => (Vec::new(), None, Some(ByLid::new(interface, lid)?)),
+        LinkState::Ethernet { mac, .. } => {
+            let gids = function.enable_roce(mac, interface)?;
+            (gids, Some(Neighbours::new(mac, interface)), None)
+        }
+    };
+    let (config, up) = config(function, &port, &set)?;
+    let network = by_lid.and_then(|by_lid| by_lid.network(config.lid));
+    let routes = neighbours.as_ref().map(Neighbours::routes).unwrap_or_default();
+    let mut manager = Manager::new(host(&config, routes));
+    if let Some(network) = network {
+        manager.set_subnet(network);
+    }
+    Ok(Start { config, up, manager, neighbours, by_lid })
 }

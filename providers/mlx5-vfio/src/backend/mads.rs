@@ -5,7 +5,7 @@ use uverbs_front::backend::address::Address;
 use uverbs_front::backend::config::{Gid, GidType};
 use uverbs_front::backend::error::{HcaError, Noun};
 
-use super::{Firmware, roce};
+use super::Firmware;
 use crate::services::gsi::{Gsi, Path};
 
 /// Maximum restarts of a queue pair that failed.
@@ -76,7 +76,7 @@ impl Firmware {
     fn roce_path(&self, from: [u8; 16], gid: [u8; 16]) -> Option<Path> {
         let is_source = |own: &Gid| own.gid == from && own.kind == GidType::RoceV2;
         let sgid_index = u8::try_from(self.mads.gids.iter().position(is_source)?).ok()?;
-        Some(Path::Gid { gid, mac: roce::mac_of(&gid)?, sgid_index })
+        Some(Path::Gid { gid, mac: self.find(&gid).ok()?, sgid_index })
     }
 
     /// True if a datagram is on its way out.

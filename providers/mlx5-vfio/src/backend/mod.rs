@@ -49,6 +49,8 @@ use self::tables::Tables;
 use crate::area::Lent;
 use crate::error::Error;
 use crate::function::Function;
+use crate::interface::Mac;
+use crate::services::neighbours::Neighbours;
 use uverbs_front::backend::address::Address;
 use uverbs_front::backend::config::Config;
 use uverbs_front::backend::context::{
@@ -61,7 +63,7 @@ use uverbs_front::backend::region::Region;
 use uverbs_front::backend::steering::Steering;
 use uverbs_front::backend::{Backend, Mad};
 
-pub(crate) use self::config::{config, host, subnet};
+pub(crate) use self::config::{ByLid, Start, start};
 
 /// Bytes of an input or output with a number alone.
 const SHORT: usize = 16;
@@ -84,11 +86,13 @@ pub(crate) struct Firmware {
     tables: Tables,
     events: Events,
     mads: Mads,
+    /// `None` on InfiniBand.
+    neighbours: Option<Neighbours>,
 }
 
 impl Firmware {
-    /// `config` has the addresses of the port.
-    pub(crate) fn new(function: Function, config: &Config) -> Self {
+    /// `config` has the addresses of the port, `neighbours` its peers on Ethernet.
+    pub(crate) fn new(function: Function, config: &Config, neighbours: Option<Neighbours>) -> Self {
         let lid = (!config.is_ethernet()).then_some(config.lid);
         Self {
             mads: Mads::new(lid, config.gids.clone()),
@@ -103,6 +107,7 @@ impl Firmware {
             interfaces: Interfaces::default(),
             tables: Tables::default(),
             events: Events::default(),
+            neighbours,
         }
     }
 
@@ -112,6 +117,13 @@ impl Firmware {
             true => self.function.uar(),
             false => asked.0,
         }
+    }
+
+    /// MAC address of a peer on RoCE.
+    fn find(&self, gid: &[u8; 16]) -> Result<Mac, HcaError> {
+        let neighbours = self.neighbours.as_ref();
+        let neighbours = neighbours.ok_or_else(|| unsupported("RoCE on an InfiniBand port"))?;
+        neighbours.mac(gid).map_err(|errno| HcaError::System { errno })
     }
 
     /// Wakes the driver's thread.
@@ -306,8 +318,7 @@ impl Backend for Firmware {
     }
 
     fn mac(&self, gid: &[u8; 16]) -> Result<[u8; 6], HcaError> {
-        let other = unsupported("a RoCE peer by another than a link-local or multicast GID");
-        roce::mac_of(gid).or_else(|| roce::multicast_mac(gid)).ok_or(other)
+        self.find(gid)
     }
 
     fn next_mad(&mut self) -> Option<Mad> {

@@ -7,7 +7,7 @@ use uverbs_mlx5_prm::cmd::qp::{ads, create_qp_out, qpc, rst2init_qp_in};
 use uverbs_mlx5_prm::context::PmState;
 
 use super::qp::Qp;
-use super::{Firmware, SHORT, roce, unsupported};
+use super::{Firmware, SHORT, unsupported};
 use uverbs_front::backend::context::{Access, AddressVector, Mtu, QpAttrs, QpTransition, Service};
 use uverbs_front::backend::error::{HcaError, Noun};
 use uverbs_front::backend::number::Qpn;
@@ -108,10 +108,11 @@ impl Firmware {
         }
         let connects =
             to == QpTransition::InitToRtr && !matches!(service, Service::Ud | Service::Dci);
-        match roce::mac_of(&attrs.path.dgid) {
-            None if connects => Err(unsupported("a RoCE peer by another than a link-local GID")),
-            mac => Ok(Some(mac.unwrap_or_default())),
+        // Before, and for datagrams, no peer is in the context.
+        if !connects {
+            return Ok(Some([0; 6]));
         }
+        self.find(&attrs.path.dgid).map(Some)
     }
 }
 

@@ -25,7 +25,7 @@ fn device(fake: &Fake) -> (Firmware, Pages, u64) {
     let function = Function::open(fake.clone(), limits()).unwrap();
     let pages = function.dma().area(8192).unwrap();
     let at = pages.as_ptr().expose_provenance() as u64;
-    let firmware = Firmware::new(function, &Config::default());
+    let firmware = Firmware::new(function, &Config::default(), None);
     (firmware, pages, at)
 }
 

@@ -17,7 +17,7 @@ use crate::function::Function;
 /// A device with a region of 5,000 bytes at byte 7 of some pages.
 fn with_region(fake: &Fake, access: Access) -> (Firmware, Key, Pages) {
     let function = Function::open(fake.clone(), limits()).unwrap();
-    let mut firmware = Firmware::new(function, &Config::default());
+    let mut firmware = Firmware::new(function, &Config::default(), None);
     let pages = Pages::anonymous(16384).unwrap();
     let addr = pages.as_ptr().expose_provenance() as u64 + 7;
     let key = firmware.create_mkey(region(addr, access)).unwrap();
@@ -80,7 +80,7 @@ fn a_mapping_that_the_system_refuses_is_no_failure_of_the_device() {
 fn a_region_beyond_all_addresses_is_refused() {
     let fake = Fake::new();
     let mut firmware =
-        Firmware::new(Function::open(fake.clone(), limits()).unwrap(), &Config::default());
+        Firmware::new(Function::open(fake.clone(), limits()).unwrap(), &Config::default(), None);
     for addr in [u64::MAX - 5000, u64::MAX - 1] {
         assert!(firmware.create_mkey(region(addr, Access::empty())).is_err(), "{addr:#x}");
     }

@@ -1,0 +1,197 @@
+//! IP addresses of a function, which has no network interface to take them from.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use uverbs_front::backend::network::Route;
+
+use crate::error::Error;
+
+/// MAC address.
+pub type Mac = [u8; 6];
+
+/// An IP address with the length of its network's prefix: `10.0.0.1/24`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Address {
+    /// Address of the port.
+    pub ip: IpAddr,
+    /// Bits that all addresses of the network share.
+    pub prefix: u8,
+}
+
+/// IP addresses of a port, and MAC addresses of peers that need not be asked.
+///
+/// As text, behind the name of a function: `address=10.0.0.1/24`,
+/// `neighbour=10.0.0.2@02:00:00:00:00:02`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interface {
+    pub(crate) addresses: Vec<Address>,
+    pub(crate) neighbours: Vec<(IpAddr, Mac)>,
+}
+
+/// Bits of the network of link-local addresses (RFC 4291, 2.5.6).
+const LINK_LOCAL_PREFIX: u8 = 64;
+/// Options of a name.
+const ADDRESS: &str = "address=";
+const NEIGHBOUR: &str = "neighbour=";
+
+fn invalid(what: &str, text: &str) -> Error {
+    Error::Invalid { what: format!("{what}: {text}") }
+}
+
+/// True for an address of one host.
+fn is_of_host(ip: IpAddr) -> bool {
+    let is_broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
+    !(ip.is_unspecified() || ip.is_multicast() || ip.is_loopback() || is_broadcast)
+}
+
+impl FromStr for Address {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let (ip, prefix) = text.split_once('/').map_or((text, None), |(ip, len)| (ip, Some(len)));
+        let wrong = || invalid("an address of a function must be like 10.0.0.1/24", text);
+        let ip: IpAddr = ip.parse().map_err(|_| wrong())?;
+        let most = if ip.is_ipv4() { 32 } else { 128 };
+        let prefix = prefix.map_or(Ok(most), |len| len.parse().map_err(|_| wrong()))?;
+        match prefix <= most && is_of_host(ip) {
+            true => Ok(Self { ip, prefix }),
+            false => Err(wrong()),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.ip, self.prefix)
+    }
+}
+
+/// Parses a peer's IP and MAC address: `10.0.0.2@02:00:00:00:00:02`.
+fn neighbour(text: &str) -> Result<(IpAddr, Mac), Error> {
+    let wrong =
+        || invalid("a neighbour of a function must be like 10.0.0.2@02:00:00:00:00:02", text);
+    let (ip, mac) = text.split_once('@').ok_or_else(wrong)?;
+    let ip: IpAddr = ip.parse().map_err(|_| wrong())?;
+    let parts =
+        mac.split(':').map(|part| u8::from_str_radix(part, 16).ok().filter(|_| part.len() == 2));
+    let mac = parts.collect::<Option<Vec<_>>>().and_then(|mac| Mac::try_from(mac).ok());
+    let mac = mac.filter(|mac| mac[0] & 1 == 0 && *mac != [0; 6]);
+    match mac {
+        Some(mac) if is_of_host(ip) => Ok((ip, mac)),
+        _ => Err(wrong()),
+    }
+}
+
+impl Interface {
+    /// Adds an address of the port.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a second time, or an address that no host may have.
+    pub fn address(&mut self, address: Address) -> Result<(), Error> {
+        if self.addresses.iter().any(|known| known.ip == address.ip) {
+            return Err(invalid("an address of a function, a second time", &address.to_string()));
+        }
+        self.addresses.push(address);
+        Ok(())
+    }
+
+    /// Adds the MAC address of a peer.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a second MAC address of a peer.
+    pub fn neighbour(&mut self, ip: IpAddr, mac: Mac) -> Result<(), Error> {
+        if self.neighbours.iter().any(|(known, _)| *known == ip) {
+            return Err(invalid("a neighbour of a function, a second time", &ip.to_string()));
+        }
+        self.neighbours.push((ip, mac));
+        Ok(())
+    }
+
+    /// Networks that a port with the link-local address `own` reaches: its addresses', and the
+    /// neighbours that are in none of them.
+    pub(crate) fn routes(&self, own: IpAddr) -> Vec<Route> {
+        let networks = self.addresses.iter().map(|at| (at.ip, at.ip, at.prefix));
+        let networks = networks.chain([(own, own, LINK_LOCAL_PREFIX)]);
+        let mut routes: Vec<_> =
+            networks.map(|(source, to, prefix)| Route { source, to, prefix }).collect();
+        for &(to, _) in &self.neighbours {
+            let source = routes.iter().find(|route| route.to.is_ipv4() == to.is_ipv4());
+            if let Some(&Route { source, .. }) = source
+                && !routes.iter().any(|route| route.reaches(to))
+            {
+                routes.push(Route { source, to, prefix: if to.is_ipv4() { 32 } else { 128 } });
+            }
+        }
+        routes
+    }
+
+    /// Splits the options off the name of a function.
+    pub(crate) fn of_name(name: &str) -> Result<(&str, Self), Error> {
+        let mut interface = Self::default();
+        let mut parts = name.split(',');
+        let function = parts.next().unwrap_or_default();
+        for part in parts {
+            if let Some(text) = part.strip_prefix(ADDRESS) {
+                interface.address(text.parse()?)?;
+            } else if let Some(text) = part.strip_prefix(NEIGHBOUR) {
+                let (ip, mac) = neighbour(text)?;
+                interface.neighbour(ip, mac)?;
+            } else {
+                let known = "a function's option must be address= or neighbour=";
+                return Err(invalid(known, part));
+            }
+        }
+        Ok((function, interface))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_has_addresses_and_neighbours() {
+        let name = "vfio-user:/a,address=10.0.0.1/24,address=2001:db8::1/64,\
+                    neighbour=10.0.0.2@02:00:00:00:0a:02";
+        let (function, interface) = Interface::of_name(name).unwrap();
+        assert_eq!(function, "vfio-user:/a");
+        let shown: Vec<_> = interface.addresses.iter().map(Address::to_string).collect();
+        assert_eq!(shown, ["10.0.0.1/24", "2001:db8::1/64"]);
+        let known = ("10.0.0.2".parse().unwrap(), [2, 0, 0, 0, 10, 2]);
+        assert_eq!(interface.neighbours, [known]);
+        assert_eq!(Interface::of_name("vfio-user:/a").unwrap().1, Interface::default());
+    }
+
+    #[test]
+    fn wrong_options_are_refused_by_name() {
+        for wrong in [
+            "adress=10.0.0.1",
+            "address=",
+            "address=10.0.0.1/33",
+            "address=2001:db8::1/129",
+            "address=10.0.0/8",
+            "address=0.0.0.0/0",
+            "address=127.0.0.1/8",
+            "address=224.0.0.1/8",
+            "address=255.255.255.255/8",
+            "neighbour=10.0.0.2",
+            "neighbour=10.0.0.2@02:00:00:00:02",
+            "neighbour=10.0.0.2@01:00:00:00:00:02",
+            "neighbour=10.0.0.2@00:00:00:00:00:00",
+            "neighbour=10.0.0.2@02:00:00:00:00:+2",
+            "neighbour=10.0.0.2@2:0:0:0:0:2",
+            "neighbour=ff02::1@02:00:00:00:00:02",
+        ] {
+            let error = Interface::of_name(&format!("vfio-user:/a,{wrong}")).unwrap_err();
+            let value = wrong.split_once('=').unwrap().1;
+            assert!(error.to_string().contains(value), "{error}");
+        }
+        let twice = "vfio-user:/a,address=10.0.0.1/8,address=10.0.0.1/24";
+        assert!(Interface::of_name(twice).is_err());
+    }
+}

@@ -3,6 +3,7 @@
 
 mod counters;
 mod queues;
+mod refused;
 mod wires;
 
 use std::sync::Arc;

@@ -42,6 +42,56 @@ fn a_reset_lets_go_of_handles() {
     assert_eq!(handles(), 0);
 }
 
+/// A dropped handle stays while a send that names it is in flight, and goes with a later doorbell.
+#[test]
+fn a_dropped_handle_comes_back() {
+    let device = SoftEfa::builder().stepped().build().unwrap();
+    let mut one = Side::<Srd>::new(&device, &local(1));
+    let mut two = Side::<Srd>::new(&device, &local(2));
+    let (first, second) = (one.to(&two), one.to(&two));
+    let send = |one: &mut Side<Srd>, id, to: &_| {
+        let mut batch = one.qp.batch();
+        batch.send_inline_to(id, b"text", to).unwrap();
+        batch.ring();
+    };
+    // No receive is posted: both wait.
+    send(&mut one, 1, &first);
+    drop(first);
+    send(&mut one, 2, &second);
+    assert_eq!(device.address_handles(), 2, "in flight");
+    two.expect(7, 4);
+    two.expect(8, 4);
+    assert_eq!(one.done().id + one.done().id, 3);
+    assert_eq!(device.address_handles(), 2, "no doorbell since");
+    two.expect(9, 4);
+    send(&mut one, 3, &second);
+    assert_eq!(one.done().id, 3);
+    assert_eq!(device.address_handles(), 1);
+}
+
+/// A program with a handle for each message has few at the device, also with a long queue.
+#[test]
+fn handles_of_one_message_each_do_not_add_up() {
+    let device = SoftEfa::builder().stepped().build().unwrap();
+    let context = opened(&device);
+    let pd = context.alloc_pd().unwrap();
+    let cq = context.create_cq(4096).unwrap();
+    let qp = context.queue_pair(&pd, &cq).srd().max_send_wr(2048).max_recv_wr(1);
+    let mut qp = qp.max_inline_data(32).build().unwrap();
+    let at = qp.bring_up(&local(1)).unwrap();
+    let mut side = Side { qp, cq, pd, _context: context, at };
+    for id in 0..4096 {
+        side.expect(7, 4);
+        let to = side.qp.destination(&side.at).unwrap();
+        let mut batch = side.qp.batch();
+        batch.send_inline_to(id, b"text", &to).unwrap();
+        batch.ring();
+        let ids = [side.done().id, side.done().id];
+        assert!(ids.contains(&id) && ids.contains(&7));
+        assert!(device.address_handles() <= 256, "{id}: {}", device.address_handles());
+    }
+}
+
 /// Rings of a completion queue are polled in turn, however full the first one is.
 #[test]
 fn no_ring_waits_for_another_to_be_empty() {

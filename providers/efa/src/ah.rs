@@ -1,7 +1,7 @@
 //! Creation of address handles.
 //!
 //! The device goes by a handle's number until the work request completes, so the send queue keeps
-//! the handles of its slots.
+//! the handles of work requests in flight.
 //!
 //! # Safety
 //!

@@ -8,9 +8,10 @@
 
 use uverbs_core::order::doorbell_memory::DoorbellMemory;
 use uverbs_core::order::{fence, mmio};
-use uverbs_core::queues::token::Token;
+use uverbs_core::queues::slots::SlotTable;
+use uverbs_core::queues::token::{Token, is_before};
 use uverbs_core::queues::work::PostError;
-use uverbs_kernel_rings::Post;
+use uverbs_kernel_rings::{KeptAh, Post, dropped};
 use zerocopy::IntoBytes;
 
 use crate::Ah;
@@ -42,12 +43,28 @@ pub struct SendRing {
     parts: SendParts,
     /// The ring as the program builds it.
     built: Box<[u64]>,
-    /// Address handle of each slot's work request, kept until the slot has another one: the device
-    /// goes by its number until the work request completes.
-    handles: Box<[Option<Ah>]>,
+    /// Address handle of each slot's work request: the device goes by its number until the work
+    /// request completes. A free slot keeps it for the next work request, unless the program
+    /// dropped it.
+    handles: Box<[Option<KeptAh>]>,
+    drops: Drops,
     /// Index of the element that the device reads first after a reset.
     base: u32,
 }
+
+/// Search for dropped handles in free slots, in the order in which they come free.
+#[derive(Clone, Copy, Debug)]
+struct Drops {
+    /// Number of dropped handles when the search began.
+    seen: u32,
+    /// Turn of the next slot.
+    next: u32,
+    /// Turn behind the last slot that may keep a handle of that time.
+    end: u32,
+}
+
+/// Slots that a doorbell looks at.
+const MOST_LOOKS: u32 = 64;
 
 // SAFETY: the memory may be accessed from any thread; the owner is the only one to write.
 unsafe impl Send for SendRing {}
@@ -59,7 +76,8 @@ impl SendRing {
     pub(crate) unsafe fn new(parts: SendParts) -> Self {
         let words = parts.elements as usize * parts.blocks * BLOCK_WORDS;
         let handles = (0..parts.elements).map(|_| None).collect();
-        Self { parts, built: vec![0; words].into(), handles, base: 0 }
+        let drops = Drops { seen: dropped(), next: 0, end: 0 };
+        Self { parts, built: vec![0; words].into(), handles, drops, base: 0 }
     }
 
     pub(crate) fn direct(&self) -> Direct {
@@ -74,9 +92,41 @@ impl SendRing {
     #[inline(always)]
     fn keep(&mut self, slot: u32, ah: &Ah) {
         if let Some(kept) = self.handles.get_mut(slot as usize)
-            && !kept.as_ref().is_some_and(|kept| kept.is_same(ah))
+            && !kept.as_ref().is_some_and(|kept| kept.is_of(ah))
         {
-            *kept = Some(ah.clone());
+            *kept = Some(ah.keep());
+        }
+    }
+
+    /// Lets go of dropped handles in free slots. Slots that are in flight follow when they come
+    /// free. A search is not interrupted by further drops: another one follows it.
+    #[cold]
+    #[inline(never)]
+    fn let_go(&mut self, slots: &SlotTable, end: u32, seen: u32) {
+        let units = slots.units();
+        let free = slots.retired().wrapping_add(units);
+        let drops = &mut self.drops;
+        if seen != drops.seen && (drops.next == drops.end || !is_before(drops.next, free)) {
+            *drops = Drops { seen, next: end, end: end.wrapping_add(units) };
+        }
+        // Posts took the turns before, and their slots keep other handles now.
+        if is_before(drops.next, end) {
+            drops.next = end;
+        }
+        for _ in 0..MOST_LOOKS {
+            if !is_before(drops.next, drops.end) {
+                drops.next = drops.end;
+                return;
+            }
+            if !is_before(drops.next, free) {
+                return;
+            }
+            if let Some(kept) = self.handles.get_mut(slots.place(drops.next) as usize)
+                && kept.as_ref().is_some_and(KeptAh::is_dropped)
+            {
+                *kept = None;
+            }
+            drops.next = drops.next.wrapping_add(1);
         }
     }
 
@@ -164,6 +214,14 @@ unsafe impl uverbs_kernel_rings::SendRing for SendRing {
             self.parts.doorbell.write(at & 0xffff);
         }
         false
+    }
+
+    #[inline(always)]
+    fn tidy(&mut self, slots: &SlotTable, end: u32) {
+        let seen = dropped();
+        if seen != self.drops.seen || self.drops.next != self.drops.end {
+            self.let_go(slots, end, seen);
+        }
     }
 
     /// The device restarts at its first element, with the phase of a new queue.

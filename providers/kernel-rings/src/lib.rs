@@ -40,7 +40,7 @@ pub mod testing;
 mod tests;
 pub mod wc;
 
-pub use ah::Ah;
+pub use ah::{Ah, KeptAh, dropped};
 pub use context::Context;
 pub use cq::Cq;
 pub use doorbell::Doorbell;

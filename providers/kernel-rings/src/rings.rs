@@ -18,6 +18,7 @@ use uverbs_core::provider::{AhOps, Notify, View};
 use uverbs_core::queues::known::{Ended, Known};
 use uverbs_core::queues::placement::PlaceOp;
 use uverbs_core::queues::shared::QpShared;
+use uverbs_core::queues::slots::SlotTable;
 use uverbs_core::queues::token::Token;
 use uverbs_core::queues::work::{Data, Destination, PostError, Rekey, SendFlags, SendOp, Sge, Wr};
 
@@ -127,6 +128,13 @@ pub unsafe trait SendRing: Debug + Send {
 
     /// Refuses READs from now on.
     fn forbid_reads(&mut self) {}
+
+    /// Lets go of what slots without a work request keep. `end` is the index of the next post.
+    /// Called by the poster after each doorbell.
+    #[inline(always)]
+    fn tidy(&mut self, slots: &SlotTable, end: u32) {
+        let _ = (slots, end);
+    }
 
     /// Forgets what elements keep, after a reset. The next element has the index `pi`.
     fn reset(&mut self, pi: u32) {

@@ -372,7 +372,9 @@ unsafe impl<D: Driver> SendOps for Sq<D> {
             // SAFETY: as above.
             unsafe { self.shared.send.publish(at.pi) };
         }
-        if !self.ring.publish(first, at.pi) && self.refused.is_none() {
+        let needs_kick = self.ring.publish(first, at.pi);
+        self.ring.tidy(&self.shared.send, at.pi);
+        if !needs_kick && self.refused.is_none() {
             return;
         }
         self.kick(first);

@@ -227,6 +227,7 @@ unsafe impl uverbs_kernel_rings::SendRing for SendRing {
     /// The device restarts at its first element, with the phase of a new queue.
     fn reset(&mut self, pi: u32) {
         self.handles.fill(None);
+        self.drops = Drops { seen: dropped(), next: 0, end: 0 };
         self.base = pi;
     }
 }

@@ -83,7 +83,7 @@ impl Firmware {
             field.set(sqc, value);
         }
         let ring = sqc::WQ.of_mut(sqc);
-        wq::UAR_PAGE.set(ring, self.function.uar().into());
+        wq::UAR_PAGE.set(ring, self.uar(context.uar).into());
         let logs = (LOG_WQEBB, sq.log_wqebbs);
         let pages = self.fill_cyclic(context, &sq.region, logs, ring)?;
         let tis = self.make_tis(domain)?;

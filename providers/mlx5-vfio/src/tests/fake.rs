@@ -106,6 +106,8 @@ pub(crate) struct State {
     pub(crate) next_uar: Option<u32>,
     /// State and LID of the port.
     pub(crate) port: (u8, u16),
+    /// Input of the last command.
+    pub(crate) input: Vec<u8>,
     /// Memory keys that were created.
     keys: u32,
     beats: u32,
@@ -302,6 +304,7 @@ impl State {
         let opcode = CmdOpcode(cmd_in::OPCODE.get(&input) as u16);
         let op_mod = cmd_in::OP_MOD.get(&input) as u16;
         self.commands.push((slot, opcode, op_mod));
+        self.input.clone_from(&input);
         let twist = self.twists.pop_front().flatten();
         let mut output = vec![0; entry.outlen.get() as usize];
         let mut status_own = 0;

@@ -5,12 +5,15 @@ use uverbs_front::backend::Backend;
 use uverbs_front::backend::config::Config;
 use uverbs_front::backend::context::{QpContext, QpTransition, RqContext, Service, SqContext};
 use uverbs_front::backend::error::HcaError;
-use uverbs_front::backend::number::{Cqn, Pdn};
+use uverbs_front::backend::number::{Cqn, Pdn, UarNumber};
 use uverbs_front::backend::region::Region;
 use uverbs_front::backend::steering::{
     HashContext, HashFunction, QueueOptions, Selector, Spread, TirContext,
 };
+use uverbs_mlx5_prm::cmd::header::cmd_in;
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
+use uverbs_mlx5_prm::cmd::rq::wq;
+use uverbs_mlx5_prm::cmd::sq::{create_sq_in, sqc};
 
 use super::fake::{Fake, Twist, limits};
 use crate::backend::Firmware;
@@ -75,6 +78,20 @@ fn a_refused_send_queue_leaves_nothing() {
     assert!(firmware.create_qp(sends(at)).is_err());
     assert_eq!(fake.count(CmdOpcode::DESTROY_TIS), 1);
     assert_eq!(left(&fake), [before[0] + 1, before[1]]);
+}
+
+/// Its doorbells are in the program's page.
+#[test]
+fn a_send_queue_has_the_doorbells_that_the_program_has() {
+    let fake = Fake::new();
+    let (mut firmware, _pages, at) = device(&fake);
+    let uar = UarNumber(0x13);
+    firmware.create_qp(QpContext { uar, ..sends(at) }).unwrap();
+    let input = fake.state().input.clone();
+    assert_eq!(cmd_in::OPCODE.get(&input), u64::from(CmdOpcode::CREATE_SQ.0));
+    let ring = sqc::WQ.of(create_sq_in::CTX.of(&input));
+    assert_eq!(wq::UAR_PAGE.get32(ring), uar.0);
+    assert_eq!((wq::LOG_WQ_SZ.get(ring), wq::LOG_WQ_STRIDE.get(ring)), (6, 6));
 }
 
 /// The domain ends with the last TIS or TIR in it.

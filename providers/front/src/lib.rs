@@ -11,7 +11,7 @@
 //! | `kernel` | [`Kernel`]: commands, handles, errnos |
 //! | [`cm`] | the connection manager |
 //! | [`backend`] | the interface to the device |
-//! | [`uar`], [`guard`] | doorbell pages, and their write protection while a device sleeps |
+//! | [`uar`], [`watch`], [`guard`] | doorbell pages; write protection while a device sleeps |
 //! | [`raw_socket`] | sockets by raw system calls |
 //!
 //! Each row uses only the rows below it.
@@ -33,5 +33,6 @@ mod kernel;
 mod maps;
 pub mod raw_socket;
 pub mod uar;
+pub mod watch;
 
 pub use kernel::{Device, Kernel, device_attributes, port_attributes, probe};

@@ -7,7 +7,7 @@
 //! If the machine's pages are larger than a UAR, several UARs share a page and are allocated
 //! together, as in mlx5_ib (`uar_index2pfn`). Two stores into a register between two looks
 //! coalesce, so the HCA also reads the doorbell records. While the device's thread sleeps, a
-//! [`Guard`] makes stores into the clients' mappings wake it.
+//! [`Watch`] makes stores into the clients' mappings wake it.
 //!
 //! # Safety
 //!
@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
@@ -29,8 +29,8 @@ use uverbs_core::memory::pages::{Pages, page_size};
 use uverbs_core::memory::process::Process;
 
 use crate::backend::error::{HcaError, errno};
-use crate::guard::{self, Guard, Guarded};
-use crate::maps;
+use crate::guard;
+use crate::watch::{Watch, WatchedPage};
 
 /// Bytes of a UAR (`MLX5_ADAPTER_PAGE_SIZE`), independent of the machine's page size.
 pub(crate) const UAR_SIZE: usize = 4096;
@@ -72,16 +72,7 @@ pub(crate) struct UarPage {
     /// Mapping for the front's looks; `None` if the device sees the stores.
     map: Option<Pages>,
     process: Process,
-    guard: Option<Arc<Guard>>,
-    clients: Mutex<Clients>,
-}
-
-/// Mappings of a page by clients.
-#[derive(Debug, Default)]
-struct Clients {
-    guarded: Vec<Guarded>,
-    /// A mapping could not be registered: stores through it wake no thread.
-    unguarded: bool,
+    watched: Option<Arc<WatchedPage>>,
 }
 
 impl UarPage {
@@ -90,23 +81,22 @@ impl UarPage {
         file: Arc<OwnedFd>,
         offset: u64,
         len: usize,
-        guard: Option<Arc<Guard>>,
+        watch: Option<&Arc<Watch>>,
     ) -> Result<Self, Errno> {
         let end = offset.checked_add(len as u64).and_then(|end| i64::try_from(end).ok());
         ftruncate(&file, end.ok_or(Errno::ENOMEM)?)?;
-        let map = Some(map_page(&file, offset, len)?);
-        let process = Process::current();
-        Ok(Self { index, file, offset, len, map, process, guard, clients: Mutex::default() })
+        let map = map_page(&file, offset, len)?;
+        let own = Some(map.as_mut_ptr().addr());
+        let watched = watch.map(|watch| watch.page(&file, offset, len, own));
+        let (map, process) = (Some(map), Process::current());
+        Ok(Self { index, file, offset, len, map, process, watched })
     }
 
-    fn of_device(DeviceUar { index, file, offset }: DeviceUar, len: usize) -> Self {
-        let process = Process::current();
-        let (map, guard, clients) = (None, None, Mutex::default());
-        Self { index, file, offset, len, map, process, guard, clients }
-    }
-
-    fn clients(&self) -> MutexGuard<'_, Clients> {
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    fn of_device(page: DeviceUar, len: usize, watch: Option<&Arc<Watch>>) -> Self {
+        let DeviceUar { index, file, offset } = page;
+        let watched = watch.map(|watch| watch.page(&file, offset, len, None));
+        let (map, process) = (None, Process::current());
+        Self { index, file, offset, len, map, process, watched }
     }
 
     /// Index of the first UAR, as in CREATE_CQ, CREATE_QP and the HCA.
@@ -128,64 +118,12 @@ impl UarPage {
     /// mlx5_ib.
     pub(crate) fn map(self: &Arc<Self>) -> Result<Pages, Errno> {
         let map = map_page(&self.file, self.offset, self.len())?;
-        if self.map.is_none() {
-            return Ok(map.keeping(Arc::clone(self)));
+        if let Some(watched) = &self.watched {
+            watched.add(&map);
         }
-        if let Some(guard) = &self.guard {
-            let mut clients = self.clients();
-            match guard.register(map.as_mut_ptr().addr(), map.len()) {
-                Ok(guarded) => clients.guarded.push(guarded),
-                Err(_) => clients.unguarded = true,
-            }
-        }
-        Ok(map)
-    }
-
-    /// Makes client stores wake the device. False if a mapping could not be registered.
-    fn protect(&self) -> bool {
-        let Some(guard) = &self.guard else { return false };
-        let mut clients = self.clients();
-        let before = clients.guarded.len();
-        let mut failed = false;
-        clients.guarded.retain_mut(|one| match guard.protect(one) {
-            Ok(()) => true,
-            // The client unmapped or moved it.
-            Err(Errno::ENOENT) => false,
-            Err(_) => {
-                failed = true;
-                true
-            }
-        });
-        if clients.guarded.len() < before {
-            failed |= !self.guard_moved(guard, &mut clients.guarded);
-        }
-        !failed && !clients.unguarded
-    }
-
-    /// Guards mappings that clients have moved; false if one cannot be.
-    fn guard_moved(&self, guard: &Guard, guarded: &mut Vec<Guarded>) -> bool {
-        let own = self.map.as_ref().map(|map| map.as_mut_ptr().addr());
-        let mut all = true;
-        for at in maps::addresses(&self.file, self.offset, self.len() as u64) {
-            if Some(at) == own || guarded.iter().any(|one| one.address() == at) {
-                continue;
-            }
-            let found = guard.register(at, self.len()).and_then(|mut one| {
-                guard.protect(&mut one)?;
-                Ok(one)
-            });
-            match found {
-                Ok(one) => guarded.push(one),
-                Err(_) => all = false,
-            }
-        }
-        all
-    }
-
-    /// Lets stores pass.
-    fn release(&self) {
-        if let Some(guard) = &self.guard {
-            self.clients().guarded.iter_mut().for_each(|one| guard.release(one));
+        match self.map {
+            Some(_) => Ok(map),
+            None => Ok(map.keeping(Arc::clone(self))),
         }
     }
 
@@ -197,47 +135,55 @@ impl UarPage {
 
     /// Takes each doorbell since the last look: UAR, offset in it, and the 8 bytes as a big-endian
     /// number.
-    pub(crate) fn scan(&self, mut ring: impl FnMut(u32, u32, u64)) {
+    fn scan(&self, mut ring: impl FnMut(u32, u32, u64)) {
+        let Some(map) = &self.map else { return };
         for (start, uar) in self.uars() {
-            for offset in DOORBELLS {
-                let Some(word) = self.word(start + offset as usize) else { continue };
-                // Loaded before the swap, so that the cache line stays shared while no doorbell is
-                // rung.
-                if word.load(Ordering::Relaxed) != 0 {
-                    // Acquire pairs with the client's release of the WQE and of the doorbell record
-                    // before its store.
-                    let value = word.swap(0, Ordering::Acquire);
-                    if value != 0 {
-                        ring(uar, offset, u64::from_be(value));
-                    }
-                }
-            }
+            take_doorbells(map, start, |offset, value| ring(uar, offset, value));
         }
     }
 
     /// Bytes of the UAR at offset `start`.
     fn contents(&self, start: usize) -> Vec<u8> {
         let words = (start..start + UAR_SIZE).step_by(8);
-        let words = words.filter_map(|at| self.word(at));
+        let words = words.filter_map(|at| word(self.map.as_ref()?, at));
         words.flat_map(|word| word.load(Ordering::Acquire).to_ne_bytes()).collect()
     }
 
     /// Zeroes the page.
     fn clear(&self) {
-        for word in (0..self.len()).step_by(8).filter_map(|at| self.word(at)) {
+        let words = (0..self.len()).step_by(8);
+        for word in words.filter_map(|at| word(self.map.as_ref()?, at)) {
             word.store(0, Ordering::Relaxed);
         }
     }
+}
 
-    /// `offset` is a multiple of 8 below [`UarPage::len`].
-    fn word(&self, offset: usize) -> Option<&AtomicU64> {
-        let start = self.map.as_ref()?.as_mut_ptr();
-        // SAFETY: all callers' offsets are inside the mapping, which consists of whole UARs.
-        let word = unsafe { start.add(offset) }.cast::<u64>();
-        // SAFETY: the mapping starts at a page boundary and offsets are multiples of 8, so the word
-        // is aligned. It lives as long as `self.map`, and is accessed by atomics only on this side.
-        Some(unsafe { AtomicU64::from_ptr(word) })
+/// Takes each doorbell of the UAR at offset `start` of a mapping, which is accessed by this file
+/// alone: offset in the UAR, and the 8 bytes as a big-endian number.
+pub fn take_doorbells(map: &Pages, start: usize, mut ring: impl FnMut(u32, u64)) {
+    for offset in DOORBELLS {
+        let Some(word) = word(map, start + offset as usize) else { continue };
+        // Loaded before the swap, so that the cache line stays shared while no doorbell is rung.
+        if word.load(Ordering::Relaxed) != 0 {
+            // Acquire pairs with the client's release of the WQE and of the doorbell record before
+            // its store.
+            let value = word.swap(0, Ordering::Acquire);
+            if value != 0 {
+                ring(offset, u64::from_be(value));
+            }
+        }
     }
+}
+
+/// Word of 8 bytes at a multiple of 8.
+fn word(map: &Pages, offset: usize) -> Option<&AtomicU64> {
+    let inside = offset.checked_add(8).is_some_and(|end| end <= map.len());
+    if !inside || !offset.is_multiple_of(8) {
+        return None;
+    }
+    // SAFETY: the mapping starts at a page boundary, so the word is inside and aligned. It lives as
+    // long as `map`, and is accessed by atomics only on this side.
+    Some(unsafe { AtomicU64::from_ptr(map.as_mut_ptr().wrapping_add(offset).cast()) })
 }
 
 impl Drop for UarPage {
@@ -248,7 +194,9 @@ impl Drop for UarPage {
         if self.map.is_none() || !self.process.is_current() {
             return;
         }
-        self.release();
+        if let Some(watched) = &self.watched {
+            watched.release();
+        }
         let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
         let _ = fallocate(&self.file, hole, self.offset.cast_signed(), self.len() as i64);
     }
@@ -273,7 +221,7 @@ pub struct UarSet {
     /// Number of ranges of the file used so far.
     places: u64,
     pages: BTreeMap<u32, Weak<UarPage>>,
-    guard: Option<Arc<Guard>>,
+    watch: Option<Arc<Watch>>,
     /// The device's own pages, in place of the file's.
     source: Option<Box<dyn UarSource>>,
 }
@@ -292,28 +240,30 @@ pub(crate) fn uars_in_page() -> u32 {
 impl UarSet {
     /// Set with pages of `page` bytes: a multiple of a UAR and of the machine's page.
     fn of_pages(page: usize) -> Self {
-        Self { file: None, page, places: 0, pages: BTreeMap::new(), guard: None, source: None }
+        Self { file: None, page, places: 0, pages: BTreeMap::new(), watch: None, source: None }
     }
 
     /// Set whose client stores can wake the device.
-    pub fn guarded(guard: Arc<Guard>) -> Self {
-        Self { guard: Some(guard), ..Self::default() }
+    pub fn watched(watch: Arc<Watch>) -> Self {
+        Self { watch: Some(watch), ..Self::default() }
     }
 
-    /// Pages of a device that sees the stores itself.
-    pub fn of_device(source: Box<dyn UarSource>) -> Self {
-        Self { source: Some(source), ..Self::default() }
+    /// Pages of a device that sees the stores itself, or looks for them; `watch` then has the
+    /// clients' mappings.
+    pub fn of_device(source: Box<dyn UarSource>, watch: Option<Arc<Watch>>) -> Self {
+        Self { source: Some(source), watch, ..Self::default() }
     }
 
     /// Makes stores into any page wake the device; false if some cannot.
     pub fn protect(&self) -> bool {
-        let pages = self.pages.values().filter_map(Weak::upgrade);
-        pages.filter(|page| !page.protect()).count() == 0
+        self.watch.as_ref().is_some_and(|watch| watch.protect())
     }
 
     /// Lets stores pass.
     pub fn release(&self) {
-        self.pages.values().filter_map(Weak::upgrade).for_each(|page| page.release());
+        if let Some(watch) = &self.watch {
+            watch.release();
+        }
     }
 
     /// Allocates a page with the lowest free indexes from `start` on. The first is a multiple of
@@ -330,7 +280,8 @@ impl UarSet {
             return Err(Errno::ENOMEM);
         }
         if let Some(source) = &mut self.source {
-            let page = Arc::new(UarPage::of_device(source.alloc().map_err(errno)?, self.page));
+            let page = source.alloc().map_err(errno)?;
+            let page = Arc::new(UarPage::of_device(page, self.page, self.watch.as_ref()));
             self.pages.insert(page.index, Arc::downgrade(&page));
             return Ok(page);
         }
@@ -342,7 +293,7 @@ impl UarSet {
         };
         self.file = Some(Arc::clone(&file));
         let offset = self.places * self.page as u64;
-        let page = UarPage::new(index, file, offset, self.page, self.guard.clone())?;
+        let page = UarPage::new(index, file, offset, self.page, self.watch.as_ref())?;
         let page = Arc::new(page);
         self.places += 1;
         self.pages.insert(index, Arc::downgrade(&page));

@@ -229,7 +229,7 @@ impl Hca {
         let firmware = Firmware::new(function, &config, neighbours);
         let mut front = uverbs_front::Device::new(config, manager, firmware);
         if !device.transport().coalesces() {
-            front.uars = UarSet::of_device(Box::new(pages));
+            front.uars = UarSet::of_device(Box::new(pages), None);
         }
         let mut kernel = Kernel::new(front);
         kernel.set_link(up);

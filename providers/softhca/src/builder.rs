@@ -28,8 +28,8 @@ use crate::wire::{Address, Capture, Fabric, LidWire, UdpWire, Wire};
 use crate::wire_control::WireControl;
 use uverbs_front::Kernel;
 use uverbs_front::backend::context::{LinkLayer, Mtu};
-use uverbs_front::guard::Guard;
 use uverbs_front::uar::UarSet;
+use uverbs_front::watch::Watch;
 
 /// Number of the next device of this process. GUID and addresses are derived from it.
 static NUMBER: AtomicU16 = AtomicU16::new(1);
@@ -375,15 +375,15 @@ impl SoftHcaBuilder {
         if !self.stepped {
             device.cm.seed(random.hash_one("connections"));
         }
-        // Without a guard the thread polls the doorbell pages instead.
-        let guard = if self.stepped || !self.idle.protect { None } else { guard() };
-        device.uars = guard.clone().map_or_else(UarSet::default, UarSet::guarded);
-        let woken_by_stores = guard.is_some();
+        // Without a watch the thread polls the doorbell pages instead.
+        let watch = if self.stepped || !self.idle.protect { None } else { watch() };
+        device.uars = watch.clone().map_or_else(UarSet::default, UarSet::watched);
+        let woken_by_stores = watch.is_some();
         let shared =
             Handle::new(Shared::new(Kernel::new(device), sleeper.clone(), self.idle.helped));
         if let Some(sleeper) = sleeper {
             let (device, idle) = (shared.downgrade(), self.idle);
-            let thread = Thread { device, sleeper, guard, idle, wire_wakes, wire: descriptor };
+            let thread = Thread { device, sleeper, watch, idle, wire_wakes, wire: descriptor };
             run::spawn(&name, thread)?;
         }
         let process = Process::current();
@@ -391,8 +391,8 @@ impl SoftHcaBuilder {
     }
 }
 
-fn guard() -> Option<Arc<Guard>> {
-    Guard::new().ok().map(Arc::new)
+fn watch() -> Option<Arc<Watch>> {
+    Watch::new().ok().map(Arc::new)
 }
 
 /// Name of a device that is given none.

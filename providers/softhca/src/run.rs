@@ -4,7 +4,7 @@
 //!
 //! | event | mechanism |
 //! |---|---|
-//! | a doorbell | the store faults on the write-protected page ([`uverbs_front::guard`]) |
+//! | a doorbell | the store faults on the write-protected page ([`uverbs_front::watch`]) |
 //! | a command, a mapped page, a closed door | [`Shared::change`] |
 //! | a frame of another device | the wire's waker ([`crate::wire::Wire::set_waker`]), or file |
 //! | a timer, a frame that the wire delays | the length of the sleep |
@@ -28,7 +28,7 @@ use crate::hca::WATCHDOG;
 use crate::idle::Idle;
 use crate::model::Kernel;
 use crate::sleep::Sleeper;
-use uverbs_front::guard::Guard;
+use uverbs_front::watch::Watch;
 
 /// Slices between two tests for remaining handles.
 const BURST: usize = 256;
@@ -388,7 +388,7 @@ impl Helpers {
 pub(crate) struct Thread {
     pub(crate) device: Weak<Shared>,
     pub(crate) sleeper: Arc<Sleeper>,
-    pub(crate) guard: Option<Arc<Guard>>,
+    pub(crate) watch: Option<Arc<Watch>>,
     pub(crate) idle: Idle,
     /// The wire wakes the thread when a frame arrives.
     pub(crate) wire_wakes: bool,
@@ -420,7 +420,7 @@ impl Thread {
         let mut look = FIRST_LOOK;
         let mut busy_until = idle_since;
         let mut store_waits = false;
-        let may_sleep_early = self.guard.is_some() && self.idle.awake != Duration::MAX;
+        let may_sleep_early = self.watch.is_some() && self.idle.awake != Duration::MAX;
         let mut helpers = Helpers::default();
         let mut left = 0;
         while let Some(shared) = self.device.upgrade() {
@@ -485,7 +485,7 @@ impl Thread {
     fn sleep(&self, shared: Arc<Shared>, look: Duration) -> bool {
         self.sleeper.lie_down();
         let mut kernel = shared.lock();
-        let protect = self.guard.is_some() && !kernel.device.is_gone();
+        let protect = self.watch.is_some() && !kernel.device.is_gone();
         let guarded = protect && shared.protect(&mut kernel);
         kernel.device.hca.arm();
         // Finds stores made before the protection, and work that came before the sleep.
@@ -502,10 +502,10 @@ impl Thread {
         let longest = self.idle.longest.clamp(SHORTEST, LONGEST);
         let limit = if blind { look.min(longest) } else { longest };
         let limit = due.map_or(limit, |due| due.clamp(SHORTEST, limit));
-        let guard = self.guard.as_deref().map(AsFd::as_fd);
+        let stores = self.watch.as_deref().map(AsFd::as_fd);
         // Frames for a destroyed device are not read.
         let wire = self.wire.as_ref().filter(|_| !gone).map(AsFd::as_fd);
-        if !self.sleeper.wait(guard, wire, limit) {
+        if !self.sleeper.wait(stores, wire, limit) {
             return false;
         }
         // A client's store waits: let it pass first.

@@ -118,8 +118,10 @@ pub trait Backend: Send + fmt::Debug {
     /// Ethernet frames and multicast groups.
     fn steering(&mut self) -> &mut dyn Steering;
 
-    /// Passes on a store into a doorbell page that the processor made elsewhere.
-    fn doorbell(&mut self, uar: UarNumber, offset: u32, value: u64);
+    /// Passes on a store into a doorbell page of the front.
+    fn doorbell(&mut self, uar: UarNumber, offset: u32, value: u64) {
+        let _ = (uar, offset, value);
+    }
     /// Takes the oldest event.
     fn next_event(&mut self) -> Option<HcaEvent>;
 

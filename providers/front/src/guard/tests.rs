@@ -7,14 +7,15 @@ use uverbs_core::memory::pages::{Pages, page_size};
 
 use super::*;
 use crate::uar::{UarPage, UarSet};
+use crate::watch::Watch;
 use support::skip;
 
 /// Creates a set of guarded pages; `None` if the system refuses.
-fn guarded() -> Option<(Arc<Guard>, UarSet)> {
-    match Guard::new() {
+fn guarded() -> Option<(Arc<Watch>, UarSet)> {
+    match Watch::new() {
         Ok(guard) => {
             let guard = Arc::new(guard);
-            Some((Arc::clone(&guard), UarSet::guarded(guard)))
+            Some((Arc::clone(&guard), UarSet::watched(guard)))
         }
         Err(errno) => {
             skip(&format!("userfaultfd is {errno}"));
@@ -38,7 +39,7 @@ fn ring(map: &Pages) -> JoinHandle<()> {
 }
 
 /// Returns `true` if a store waits, or begins to wait soon.
-fn a_store_waits(guard: &Guard) -> bool {
+fn a_store_waits(guard: &Watch) -> bool {
     let mut fds = [PollFd::new(guard.as_fd(), PollFlags::POLLIN)];
     poll(&mut fds, PollTimeout::from(20_000u16)).is_ok_and(|ready| ready == 1)
 }
@@ -83,8 +84,11 @@ fn stores_before_the_protection_are_seen_and_later_pages_are_protected_too() {
     assert!(set.protect());
     assert_eq!(rung(&mut set), [(0x800, 1)]);
     let (_second, other) = page(&mut set);
-    // New pages are unprotected until the next `protect`.
-    ring(&other).join().unwrap();
+    // A new page is protected at once.
+    let thread = ring(&other);
+    assert!(a_store_waits(&guard));
+    set.release();
+    thread.join().unwrap();
     assert_eq!(rung(&mut set), [(0x800, 1)]);
     assert!(set.protect());
     let threads = [ring(&client), ring(&other)];
@@ -93,6 +97,21 @@ fn stores_before_the_protection_are_seen_and_later_pages_are_protected_too() {
     set.release();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     assert_eq!(rung(&mut set), [(0x800, 1), (0x800, 1)]);
+}
+
+#[test]
+fn after_the_end_no_store_waits() {
+    let Some((guard, mut set)) = guarded() else { return };
+    let (_page, client) = page(&mut set);
+    assert!(set.protect());
+    let thread = ring(&client);
+    assert!(a_store_waits(&guard));
+    guard.end();
+    thread.join().unwrap();
+    assert!(!set.protect());
+    let (_second, other) = page(&mut set);
+    ring(&client).join().unwrap();
+    ring(&other).join().unwrap();
 }
 
 #[test]
@@ -179,8 +198,8 @@ fn a_child_has_pages_of_its_own() {
         nix::unistd::ForkResult::Child => {
             // SAFETY: takes a number; kills a child that hangs.
             unsafe { libc::alarm(20) };
-            let works = Guard::new().is_ok_and(|guard| {
-                let mut own = UarSet::guarded(Arc::new(guard));
+            let works = Watch::new().is_ok_and(|guard| {
+                let mut own = UarSet::watched(Arc::new(guard));
                 let page =
                     own.alloc(0x10, 1 << 10).and_then(|page| page.map().map(|map| (page, map)));
                 let guarded = page.is_ok() && own.protect();

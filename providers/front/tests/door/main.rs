@@ -69,7 +69,7 @@ impl Rig {
         let host = Host { guid: 1, gids, subnet: None, mtu: 3, is_routed: false, routes };
         let mut device = Device::new(config, Manager::new(host), Stub(Arc::clone(&talk)));
         if let Some(source) = source {
-            device.uars = UarSet::of_device(source);
+            device.uars = UarSet::of_device(source, None);
         }
         let runner = Stepped(Arc::new(Mutex::new(Kernel::new(device))));
         // SAFETY: the device uses no memory, and the runner has one front.

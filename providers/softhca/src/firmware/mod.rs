@@ -126,6 +126,11 @@ impl Firmware {
         firmware
     }
 
+    /// Numbers of the allocated UARs.
+    pub(crate) fn uars(&self) -> impl Iterator<Item = u32> {
+        self.simple.uars()
+    }
+
     /// Resets to the state after power-on.
     pub(crate) fn reset(&mut self) {
         self.drop_objects();

@@ -231,6 +231,16 @@ impl PciHca {
         }
     }
 
+    /// Numbers of the UARs that the driver allocated.
+    pub(crate) fn uars(&self) -> impl Iterator<Item = u32> {
+        self.firmware.uars()
+    }
+
+    /// Carries out a doorbell that was stored into a UAR.
+    pub(crate) fn ring(&mut self, uar: u32, offset: u32, value: u64) {
+        self.doorbell(u64::from(uar) * PAGE + u64::from(offset), value);
+    }
+
     fn doorbell(&mut self, at: u64, value: u64) {
         let (page, offset) = (at / PAGE, (at % PAGE) as u32);
         self.trace.line(format_args!("doorbell uar={page:#x} +{offset:#x} {value:#018x}"));

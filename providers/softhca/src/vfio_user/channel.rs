@@ -5,14 +5,15 @@
 //! that arrive before the reply wait in a queue.
 
 use std::collections::VecDeque;
-use std::io::{self, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::message::{Header, flag};
@@ -174,14 +175,32 @@ impl Channel {
         }
     }
 
+    /// Sends a command that has neither body nor reply.
+    pub(super) fn tell(&self, command: u16) -> io::Result<()> {
+        let (size, flags) = (size_of::<Header>() as u32, flag::COMMAND | flag::NO_REPLY);
+        self.send(Header { id: 0, command, size, flags, error: 0 }.as_bytes())
+    }
+
     /// Sends all of `bytes`.
     pub(super) fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        self.send_with(bytes, None)
+    }
+
+    /// Sends all of `bytes`, and a descriptor with the first.
+    pub(super) fn send_with(&self, bytes: &[u8], file: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let until = Instant::now() + self.limit;
+        let fds = file.map(|file| [file.as_raw_fd()]);
+        let mut rights = fds.as_ref().map(|fds| ControlMessage::ScmRights(fds));
         let mut rest = bytes;
         while !rest.is_empty() {
-            match (&*self.socket).write(rest) {
-                Ok(bytes) => rest = &rest[bytes..],
-                Err(error) => self.wait(error, PollFlags::POLLOUT, until)?,
+            let (parts, to) = ([IoSlice::new(rest)], self.socket.as_raw_fd());
+            let flags = MsgFlags::MSG_NOSIGNAL;
+            match sendmsg::<()>(to, &parts, rights.as_slice(), flags, None) {
+                Ok(bytes) => {
+                    rest = &rest[bytes..];
+                    rights = None;
+                }
+                Err(error) => self.wait(error.into(), PollFlags::POLLOUT, until)?,
             }
         }
         Ok(())
@@ -244,10 +263,7 @@ fn broken(what: &'static str) -> io::Error {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{IoSlice, Read};
-    use std::os::fd::AsRawFd;
-
-    use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+    use std::io::{Read, Write};
 
     use super::*;
     use crate::vfio_user::message::MAX_MESSAGE;

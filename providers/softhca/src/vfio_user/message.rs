@@ -17,6 +17,10 @@ pub(super) mod command {
     pub(crate) const DMA_READ: u16 = 11;
     pub(crate) const DMA_WRITE: u16 = 12;
     pub(crate) const DEVICE_RESET: u16 = 13;
+    /// Commands of this project, without replies: the server asks a client to tell of the next store into
+    /// its doorbell pages, and the client asks the server to look at them.
+    pub(crate) const ARM: u16 = 0x8000;
+    pub(crate) const LOOK: u16 = 0x8001;
 }
 
 /// Flags of a header.
@@ -75,6 +79,21 @@ message! {
 message! {
     /// DEVICE_GET_REGION_INFO.
     RegionInfo { argsz: u32, flags: u32, index: u32, cap_offset: u32, size: u64, offset: u64, }
+}
+
+/// `VFIO_REGION_INFO_CAP_SPARSE_MMAP`.
+pub(super) const CAP_SPARSE_MMAP: u16 = 1;
+
+message! {
+    /// Capability of a region: one area that can be mapped.
+    SparseMmap {
+        id: u16, version: u16, next: u32, count: u32, reserved: u32, offset: u64, size: u64,
+    }
+}
+
+message! {
+    /// LOOK: a store was made, or the pages are armed.
+    Look { stored: u32, }
 }
 
 message! {

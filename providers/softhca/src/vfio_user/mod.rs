@@ -2,12 +2,14 @@
 //! into a guest, whose drivers bind to it.
 //!
 //! One thread serves one client at a time: it answers messages, and does the device's work between
-//! them. Each access of the guest to a register or doorbell is a message. No privileges are needed.
+//! them. Each access to a register is a message, and each of QEMU's guests to a doorbell; other
+//! clients may map the doorbells. No privileges are needed.
 //!
 //! Several functions, each with a thread, may share a wire ([`Server::on`]).
 
 mod bell;
 mod channel;
+mod doorbells;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod memory;

@@ -7,16 +7,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::TimeSpec;
 use zerocopy::IntoBytes;
 
 use super::Server;
 use super::bell::Bell;
 use super::channel::{Channel, Message};
+use super::doorbells::{self, Doorbells};
 use super::memory::GuestMemory;
 use super::message::{
-    DeviceInfo, DmaMap, DmaUnmap, Header, IrqInfo, IrqSet, MAX_TRANSFER, Region, RegionInfo,
-    UNMAP_ALL, Version, command, flag, split,
+    CAP_SPARSE_MMAP, DeviceInfo, DmaMap, DmaUnmap, Header, IrqInfo, IrqSet, Look, MAX_TRANSFER,
+    Region, RegionInfo, SparseMmap, UNMAP_ALL, Version, command, flag, split,
 };
 use super::signals::Signals;
 use crate::closer::Foreign;
@@ -41,6 +43,8 @@ mod index {
 const DEVICE_FLAGS: u32 = 0b11;
 /// `VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE`.
 const READ_WRITE: u32 = 0b11;
+/// `VFIO_REGION_INFO_FLAG_MMAP | VFIO_REGION_INFO_FLAG_CAPS`.
+const MAPS: u32 = 0b1100;
 /// `VFIO_IRQ_INFO_EVENTFD | VFIO_IRQ_INFO_NORESIZE`.
 const IRQ_FLAGS: u32 = 1 | 1 << 3;
 /// `VFIO_IRQ_SET_DATA_NONE`, `_DATA_EVENTFD`, `_ACTION_TRIGGER`.
@@ -57,6 +61,8 @@ pub(super) struct Session<'a> {
     bell: &'a Bell,
     signals: &'a Signals,
     start: Instant,
+    /// Pages that the client maps, if it asked for them.
+    doorbells: Option<Doorbells>,
 }
 
 impl<'a> Session<'a> {
@@ -65,7 +71,8 @@ impl<'a> Session<'a> {
         server.memory.serve(Arc::clone(&channel));
         let vectors = (0..VECTORS).map(|_| None).collect();
         let Server { hca, memory, bell, signals, start, .. } = server;
-        Ok(Self { hca, memory, channel, vectors, bell, signals, start: *start })
+        let (start, doorbells) = (*start, None);
+        Ok(Self { hca, memory, channel, vectors, bell, signals, start, doorbells })
     }
 
     /// Serves until the client leaves.
@@ -81,9 +88,8 @@ impl<'a> Session<'a> {
     /// As [`Session::message`]. A client that is killed resets the connection if a reply is unread
     /// (`net/unix/af_unix.c`, `unix_release_sock`): it has left.
     fn heard(&mut self) -> io::Result<bool> {
-        use io::ErrorKind::{BrokenPipe, ConnectionReset};
         match self.message() {
-            Err(error) if matches!(error.kind(), BrokenPipe | ConnectionReset) => Ok(false),
+            Err(error) if is_of_left(&error) => Ok(false),
             heard => heard,
         }
     }
@@ -91,11 +97,14 @@ impl<'a> Session<'a> {
     /// Does the device's work; true if there is more.
     pub(super) fn work(&mut self) -> bool {
         let mut busy = true;
-        for _ in 0..SLICES {
+        for slice in 0..SLICES {
             self.hca.advance(self.start.elapsed());
-            busy = self.hca.step();
+            busy = self.ring() | self.hca.step();
             if !busy {
                 break;
+            }
+            if let Some(doorbells) = self.doorbells.as_mut().filter(|_| slice == 0) {
+                doorbells.rest.saw_work(self.start.elapsed());
             }
         }
         for vector in self.hca.take_interrupts() {
@@ -106,19 +115,48 @@ impl<'a> Session<'a> {
         busy
     }
 
+    /// Takes the doorbells that the client stored. A store reaches the device before a later
+    /// message does. True if there was one.
+    fn ring(&mut self) -> bool {
+        let Some(doorbells) = &self.doorbells else { return false };
+        let mut rung = Vec::new();
+        for uar in self.hca.uars() {
+            doorbells.take(uar, |offset, word| rung.push((uar, offset, word)));
+        }
+        rung.iter().for_each(|&(uar, offset, word)| self.hca.ring(uar, offset, word));
+        !rung.is_empty()
+    }
+
+    /// Time until the next look, without a message.
+    fn pause(&mut self, busy: bool) -> io::Result<Duration> {
+        let now = self.start.elapsed();
+        let due = self.hca.next_deadline().map_or(IDLE, |when| when.saturating_sub(now));
+        if busy {
+            return Ok(Duration::ZERO);
+        }
+        let Some(doorbells) = &mut self.doorbells else { return Ok(due.min(IDLE)) };
+        let (nap, arms) = doorbells.rest.pause(now, IDLE);
+        if arms
+            && let Err(error) = self.channel.tell(command::ARM)
+            && !is_of_left(&error)
+        {
+            return Err(error);
+        }
+        if nap.is_zero() {
+            std::thread::yield_now();
+        }
+        Ok(due.min(nap))
+    }
+
     /// Waits for a message, a frame, or a deadline of the device; true if there is a message.
-    fn wait(&self, busy: bool) -> io::Result<bool> {
+    fn wait(&mut self, busy: bool) -> io::Result<bool> {
         if self.channel.is_ready() {
             return Ok(true);
         }
-        let now = self.start.elapsed();
-        let due = self.hca.next_deadline().map_or(IDLE, |when| when.saturating_sub(now));
-        let timeout = if busy { Duration::ZERO } else { due.min(IDLE) };
-        // In milliseconds; a deadline within one is polled for.
-        let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::ZERO);
+        let timeout = TimeSpec::from_duration(self.pause(busy)?);
         let mut fds =
             [self.channel.as_fd(), self.bell.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
-        match poll(&mut fds, timeout) {
+        match ppoll(&mut fds, Some(timeout), None) {
             Ok(_) => {
                 let [message, frame] = fds.map(|fd| fd.any().unwrap_or(true));
                 if frame {
@@ -138,6 +176,11 @@ impl<'a> Session<'a> {
             return Ok(false);
         };
         self.hca.advance(self.start.elapsed());
+        self.ring();
+        if let Some(doorbells) = self.doorbells.as_mut().filter(|_| header.command != command::LOOK)
+        {
+            doorbells.rest.saw_work(self.start.elapsed());
+        }
         let answer = self.answer(header.command, &body, &mut fds);
         if header.flags & flag::NO_REPLY != 0 {
             return Ok(true);
@@ -149,7 +192,11 @@ impl<'a> Session<'a> {
         let size = (size_of::<Header>() + body.len()) as u32;
         let mut reply = Header { size, flags, error, ..header }.as_bytes().to_vec();
         reply.extend_from_slice(&body);
-        self.channel.send(&reply)?;
+        let file = match (&self.doorbells, header.command, maps_pages(&body)) {
+            (Some(doorbells), command::DEVICE_GET_REGION_INFO, true) => Some(doorbells.as_fd()),
+            _ => None,
+        };
+        self.channel.send_with(&reply, file)?;
         Ok(true)
     }
 
@@ -162,11 +209,14 @@ impl<'a> Session<'a> {
         match number {
             command::VERSION => {
                 // QEMU accepts its own version only: 0.0.
-                let (version, _) = parse::<Version>(body)?;
-                match version.major {
-                    0 => Ok(Version { major: 0, minor: 0 }.as_bytes().to_vec()),
-                    _ => Err(Errno::EINVAL),
+                let (version, capabilities) = parse::<Version>(body)?;
+                if version.major != 0 {
+                    return Err(Errno::EINVAL);
                 }
+                if self.doorbells.is_none() && doorbells::are_asked_for(capabilities) {
+                    self.doorbells = Some(Doorbells::new().map_err(|error| refusal(&error))?);
+                }
+                Ok(Version { major: 0, minor: 0 }.as_bytes().to_vec())
             }
             command::DMA_MAP => self.dma_map(body, fds),
             command::DMA_UNMAP => {
@@ -187,13 +237,20 @@ impl<'a> Session<'a> {
             }
             .as_bytes()
             .to_vec()),
-            command::DEVICE_GET_REGION_INFO => region_info(body),
+            command::DEVICE_GET_REGION_INFO => region_info(body, self.doorbells.is_some()),
             command::DEVICE_GET_IRQ_INFO => irq_info(body),
             command::DEVICE_SET_IRQS => self.set_irqs(body, fds),
             command::REGION_READ => self.region_read(body),
             command::REGION_WRITE => self.region_write(body),
             command::DEVICE_RESET => {
                 self.hca.reset();
+                Ok(Vec::new())
+            }
+            command::LOOK => {
+                let (look, _) = parse::<Look>(body)?;
+                if let Some(doorbells) = &mut self.doorbells {
+                    doorbells.rest.was_told(self.start.elapsed(), look.stored != 0, IDLE);
+                }
                 Ok(Vec::new())
             }
             _ => Err(Errno::ENOTSUP),
@@ -281,6 +338,11 @@ fn refusal(error: &io::Error) -> Errno {
     }
 }
 
+/// True for errors of the socket of a client that has left.
+fn is_of_left(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
+}
+
 fn parse<T: zerocopy::FromBytes>(body: &[u8]) -> Result<(T, &[u8]), Errno> {
     split(body).ok_or(Errno::EINVAL)
 }
@@ -303,7 +365,8 @@ fn check_range(region: &Region) -> Result<(), Errno> {
     }
 }
 
-fn region_info(body: &[u8]) -> Result<Vec<u8>, Errno> {
+/// Describes a region; `maps`: with doorbell pages that the client may map.
+fn region_info(body: &[u8], maps: bool) -> Result<Vec<u8>, Errno> {
     let (asked, _) = parse::<RegionInfo>(body)?;
     if asked.index >= index::REGIONS {
         return Err(Errno::EINVAL);
@@ -312,7 +375,33 @@ fn region_info(body: &[u8]) -> Result<Vec<u8>, Errno> {
     let flags = if size == 0 { 0 } else { READ_WRITE };
     let argsz = size_of::<RegionInfo>() as u32;
     let info = RegionInfo { argsz, flags, index: asked.index, cap_offset: 0, size, offset: 0 };
-    Ok(info.as_bytes().to_vec())
+    if !maps || asked.index != index::BAR0 {
+        return Ok(info.as_bytes().to_vec());
+    }
+    let info =
+        RegionInfo { argsz: REGION_INFO_LEN, flags: flags | MAPS, cap_offset: argsz, ..info };
+    let area = SparseMmap {
+        id: CAP_SPARSE_MMAP,
+        version: 1,
+        count: 1,
+        offset: doorbells::START,
+        size: doorbells::END - doorbells::START,
+        ..SparseMmap::default()
+    };
+    Ok(match maps_pages(body) {
+        true => [info.as_bytes(), area.as_bytes()].concat(),
+        // Without room for the capability: its length is in `argsz`.
+        false => info.as_bytes().to_vec(),
+    })
+}
+
+/// Bytes of BAR 0's description with its capability.
+const REGION_INFO_LEN: u32 = (size_of::<RegionInfo>() + size_of::<SparseMmap>()) as u32;
+
+/// True if a DEVICE_GET_REGION_INFO is for BAR 0, with room for its capability.
+fn maps_pages(body: &[u8]) -> bool {
+    let asked = parse::<RegionInfo>(body).ok();
+    asked.is_some_and(|(asked, _)| asked.index == index::BAR0 && asked.argsz >= REGION_INFO_LEN)
 }
 
 fn irq_info(body: &[u8]) -> Result<Vec<u8>, Errno> {
@@ -331,6 +420,8 @@ fn irq_info(body: &[u8]) -> Result<Vec<u8>, Errno> {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+
+    use nix::poll::{PollTimeout, poll};
 
     use super::*;
     use crate::pci::PciOptions;

@@ -122,6 +122,11 @@ impl OwnedNumbers {
         Some(number)
     }
 
+    /// Numbers in use.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u32> {
+        self.owners.keys().copied()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.owners.is_empty()
     }

@@ -64,6 +64,12 @@ impl Simple {
         }
     }
 
+    /// Numbers of the allocated UARs.
+    pub(crate) fn uars(&self) -> impl Iterator<Item = u32> {
+        let log = self.log_uars_in_page;
+        self.uars.iter().flat_map(move |page| page << log..(page + 1) << log)
+    }
+
     /// Log2 of the UARs that are allocated together.
     pub(crate) fn log_uars_in_page(&self) -> u32 {
         self.log_uars_in_page

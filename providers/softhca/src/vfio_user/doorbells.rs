@@ -1,0 +1,180 @@
+//! UAR pages that a client maps, if it asks for them: it rings by stores, without messages.
+//!
+//! The server looks at the pages while it is awake, and for a while after the last work. Then it
+//! asks the client to arm them: to tell of the next store ([`command::LOOK`]). It goes on with rare
+//! looks, so that a client which can't tell is served, too.
+//!
+//! Event queues have no doorbell record, so that two stores into their registers could become one.
+//! A client rings these by messages; QEMU's guests don't know that, and so get no pages.
+//!
+//! [`command::LOOK`]: super::message::command::LOOK
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::unistd::ftruncate;
+use uverbs_core::memory::pages::Pages;
+use uverbs_front::uar::take_doorbells;
+
+use crate::board::bar::{FIRST_UAR, LAST_UAR, PAGE};
+
+/// Text by which a client asks for the pages in VERSION.
+const ASKS: &[u8] = b"\"uverbs_doorbells\":true";
+/// Offsets in BAR 0, and in the file, of the pages.
+pub(super) const START: u64 = FIRST_UAR as u64 * PAGE;
+pub(super) const END: u64 = (LAST_UAR as u64 + 1) * PAGE;
+
+/// Time after the last work in which the server looks without a pause.
+const AWAKE: Duration = Duration::from_micros(200);
+/// Maximum wait for a store that the client told of.
+const STORE: Duration = Duration::from_millis(20);
+/// First pause of a server that sleeps, and pause before a store that was told of.
+const NAP: Duration = Duration::from_micros(20);
+
+/// True if a client's capabilities ask for doorbell pages.
+pub(super) fn are_asked_for(capabilities: &[u8]) -> bool {
+    capabilities.windows(ASKS.len()).any(|text| text == ASKS)
+}
+
+/// Pages of one client.
+#[derive(Debug)]
+pub(super) struct Doorbells {
+    file: OwnedFd,
+    pages: Pages,
+    pub(super) rest: Rest,
+}
+
+impl Doorbells {
+    pub(super) fn new() -> io::Result<Self> {
+        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+        let file = memfd_create(c"softhca-uar", flags)?;
+        ftruncate(&file, END.cast_signed())?;
+        let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
+        fcntl(&file, FcntlArg::F_ADD_SEALS(seals))?;
+        let pages = Pages::shared(file.as_fd(), END as usize, 0);
+        let pages = pages.map_err(|errno| io::Error::from_raw_os_error(errno.raw()))?;
+        Ok(Self { file, pages, rest: Rest::default() })
+    }
+
+    /// Takes the doorbells in a UAR: offset in it, and word.
+    pub(super) fn take(&self, uar: u32, ring: impl FnMut(u32, u64)) {
+        take_doorbells(&self.pages, uar as usize * PAGE as usize, ring);
+    }
+}
+
+impl AsFd for Doorbells {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// Rest of a server whose client maps pages.
+#[derive(Debug, Default)]
+pub(super) struct Rest {
+    /// Time of the last work, or of a told store.
+    since: Duration,
+    /// A store was told of, and is not seen yet.
+    expects: bool,
+    /// The client was asked to tell of the next store.
+    armed: bool,
+    nap: Duration,
+}
+
+impl Rest {
+    /// Notes work.
+    pub(super) fn saw_work(&mut self, now: Duration) {
+        *self = Self { since: now, ..Self::default() };
+    }
+
+    /// Notes that the client told of a store, or that its pages are armed.
+    pub(super) fn was_told(&mut self, now: Duration, stored: bool, longest: Duration) {
+        if stored {
+            *self = Self { since: now, expects: true, ..Self::default() };
+        } else if self.armed {
+            self.nap = longest;
+        }
+    }
+
+    /// Pause until the next look, and whether the client must arm its pages first.
+    pub(super) fn pause(&mut self, now: Duration, longest: Duration) -> (Duration, bool) {
+        let idle = now.saturating_sub(self.since);
+        if idle < AWAKE {
+            return (Duration::ZERO, false);
+        }
+        if self.expects && idle < STORE {
+            return (NAP, false);
+        }
+        let arms = !std::mem::replace(&mut self.armed, true);
+        self.nap = if arms { NAP } else { (2 * self.nap).clamp(NAP, longest) };
+        (self.nap, arms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::uio::pwrite;
+
+    use super::*;
+
+    const LONGEST: Duration = Duration::from_millis(5);
+
+    fn after(micros: u64) -> Duration {
+        Duration::from_micros(micros)
+    }
+
+    #[test]
+    fn a_server_without_work_asks_once_and_sleeps_longer_and_longer() {
+        let mut rest = Rest::default();
+        rest.saw_work(after(1000));
+        assert_eq!(rest.pause(after(1199), LONGEST), (Duration::ZERO, false));
+        assert_eq!(rest.pause(after(1200), LONGEST), (NAP, true));
+        assert_eq!(rest.pause(after(1220), LONGEST), (2 * NAP, false));
+        let naps = (0..10).map(|_| rest.pause(after(2000), LONGEST));
+        assert_eq!(naps.last(), Some((LONGEST, false)));
+        // Armed pages need no looks.
+        rest.saw_work(after(9000));
+        assert_eq!(rest.pause(after(9300), LONGEST), (NAP, true));
+        rest.was_told(after(9310), false, LONGEST);
+        assert_eq!(rest.pause(after(9320), LONGEST), (LONGEST, false));
+    }
+
+    #[test]
+    fn a_told_store_is_waited_for() {
+        let mut rest = Rest::default();
+        assert_eq!(rest.pause(after(300), LONGEST), (NAP, true));
+        rest.was_told(after(400), true, LONGEST);
+        assert_eq!(rest.pause(after(500), LONGEST), (Duration::ZERO, false));
+        assert_eq!(rest.pause(after(700), LONGEST), (NAP, false));
+        // It never came.
+        assert_eq!(rest.pause(after(20_400), LONGEST), (NAP, true));
+        // An answer that is overtaken by work.
+        rest.saw_work(after(20_500));
+        rest.was_told(after(20_600), false, LONGEST);
+        assert_eq!(rest.pause(after(20_900), LONGEST), (NAP, true));
+    }
+
+    #[test]
+    fn a_client_asks_by_its_capabilities() {
+        assert!(are_asked_for(b"{\"capabilities\":{\"uverbs_doorbells\":true}}\0"));
+        assert!(!are_asked_for(b"{\"capabilities\":{\"max_msg_fds\":8}}\0"));
+        assert!(!are_asked_for(b""));
+    }
+
+    #[test]
+    fn a_store_is_taken_once() {
+        let doorbells = Doorbells::new().unwrap();
+        for uar in [FIRST_UAR, LAST_UAR] {
+            let at = u64::from(uar) * PAGE + 0x800;
+            pwrite(doorbells.as_fd(), &7u64.to_be_bytes(), at.cast_signed()).unwrap();
+            let mut taken = Vec::new();
+            doorbells.take(uar, |offset, word| taken.push((offset, word)));
+            doorbells.take(uar, |offset, word| taken.push((offset, word)));
+            assert_eq!(taken, [(0x800, 7)]);
+        }
+        // Beyond the file.
+        doorbells.take(LAST_UAR + 1, |_, _| panic!());
+    }
+}

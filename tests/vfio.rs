@@ -7,6 +7,7 @@ mod functions;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::time::Duration;
 
 use common::{LIMIT, Side, impatient, local, pair_on, pattern};
 use functions::{Machine, SOCKETS, device, role};
@@ -27,6 +28,11 @@ use uverbs_softhca::LinkLayer;
 
 /// Socket of a client's function, set for its process.
 const CLIENT: &str = "UVERBS_TEST_VFIO_CLIENT";
+/// Folder of the sockets, set for the process that posts.
+const POSTER: &str = "UVERBS_TEST_VFIO_POSTER";
+/// Pause in which a server goes to sleep, and number of posts after one.
+const REST: Duration = Duration::from_millis(30);
+const ROUNDS: u8 = 20;
 
 #[test]
 fn server() {
@@ -338,6 +344,64 @@ fn what_a_child_drops_stays_the_parents() {
     talk(&mut one, &mut other, 4096, 4);
 }
 
+/// The process that posts without a poll, while the server sleeps and while it does not.
+#[test]
+fn poster() {
+    let Some(folder) = std::env::var_os(POSTER).map(PathBuf::from) else { return };
+    let [a, b] = SOCKETS.map(|name| device(&folder.join(name)));
+    let (mut one, mut other) = pair_on(&a, &b, &local(), |builder| builder);
+    let wakes = || sum_of_switches("uverbs-bells");
+    let is_watched = wakes().is_some();
+    let before = wakes();
+    for seed in 0..ROUNDS {
+        std::thread::sleep(REST);
+        // Two stores, one after the other. The other side alone polls.
+        for id in [1, 2] {
+            other.expect(id, 64);
+            let frame = one.filled(64, seed);
+            let mut batch = one.qp.batch();
+            batch.send(id, frame).unwrap();
+            batch.ring();
+        }
+        for id in [1, 2] {
+            let received = other.done();
+            assert_eq!((received.id, received.result), (id, Ok(Completed::Recv)));
+        }
+        for _ in 0..2 {
+            assert_eq!(one.done().result, Ok(Completed::Send));
+        }
+    }
+    if is_watched {
+        let count = wakes().zip(before).map_or(0, |(after, before)| after - before);
+        assert!(count >= u64::from(ROUNDS) / 2, "{count} wakes by stores");
+    } else {
+        println!("userfaultfd is refused: the server looks");
+    }
+}
+
+/// Times that threads of a name went to sleep; `None` if there is no such thread.
+fn sum_of_switches(name: &str) -> Option<u64> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+    let named = tasks.filter(|task| {
+        std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim() == name)
+    });
+    let switches = named.map(|task| {
+        let status = std::fs::read_to_string(task.join("status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.unwrap().trim().parse::<u64>().unwrap()
+    });
+    switches.reduce(|all, one| all + one)
+}
+
+/// A post reaches a server that sleeps, by the store alone.
+#[test]
+fn posts_without_polls_arrive() {
+    let machine = Machine::of(LinkLayer::InfiniBand);
+    let socket = machine.socket(0);
+    let status = role("poster", POSTER, socket.parent().unwrap()).status().unwrap();
+    assert!(status.success());
+}
+
 /// The process that is killed: it connects, and polls for messages.
 #[test]
 fn client() {
@@ -417,7 +481,13 @@ fn a_stopped_server_is_a_failed_device() {
     let (mut one, mut other) = pair_on(&a, &b, &local(), |builder| builder);
     talk(&mut one, &mut other, 64, 1);
     let process = Pid::from_raw(machine.process.id().cast_signed());
+    std::thread::sleep(REST);
     kill(process, Signal::SIGSTOP).unwrap();
+    // The server asked for news of the next store, which is made without it.
+    let frame = one.filled(64, 1);
+    let mut batch = one.qp.batch();
+    batch.send(1, frame).unwrap();
+    batch.ring();
     // A look at the health each second, and ten seconds for the answer.
     let event = one.context.async_event(2 * LIMIT).unwrap().expect("an event");
     assert_eq!(event.kind, AsyncEventKind::DeviceFatal);

@@ -1,9 +1,8 @@
 //! A function as an RDMA device: its door answers what `/dev/infiniband/uverbsN` answers.
 //!
 //! The front keeps handles and states; the function's commands do the work ([`crate::backend`]).
-//! One lock serializes them. A program's doorbells are stores into pages of this process; whoever
-//! has the lock passes them on: a command, a program that polls and finds nothing, or the driver's
-//! thread, which looks again after at most [`LONGEST_NAP`].
+//! One lock serializes them. A program's doorbells are stores into the device's pages. Events wait
+//! for the driver's thread.
 //!
 //! # Safety
 //!
@@ -15,7 +14,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -44,9 +43,10 @@ use uverbs_front::cm_door::CmFile;
 use uverbs_front::door::{Door, Runner};
 use uverbs_front::uar::UarSet;
 
-/// Pause of the driver's thread after work, and the longest after idle looks, each twice the last.
-const FIRST_NAP: Duration = Duration::from_micros(20);
-const LONGEST_NAP: Duration = Duration::from_millis(1);
+/// Pause of a thread that finds the front in use.
+const NAP: Duration = Duration::from_micros(20);
+/// Time between two looks at a socket of events that is full.
+const LOOK: Duration = Duration::from_millis(1);
 /// Slices of work in one turn of the thread.
 const SLICES: usize = 64;
 
@@ -58,8 +58,6 @@ struct Core {
     start: Instant,
     /// The function is being closed.
     closes: AtomicBool,
-    /// Looks of the thread that found no work.
-    idle: AtomicU32,
     /// `None` on Ethernet.
     by_lid: Option<ByLid>,
 }
@@ -77,13 +75,6 @@ impl Core {
         }
     }
 
-    /// Runs a slice of work; true if there was some.
-    fn step(&self, kernel: &mut Kernel, helps: bool) -> bool {
-        let busy = kernel.step(self.start.elapsed(), helps);
-        kernel.flush_events();
-        busy
-    }
-
     /// Changes the front on the driver's thread, unless the function is being closed: whoever
     /// closes it has the lock, and waits for this thread.
     fn tell(&self, change: impl Fn(&mut Kernel)) {
@@ -92,14 +83,7 @@ impl Core {
                 change(&mut kernel);
                 return kernel.flush_events();
             }
-            std::thread::sleep(FIRST_NAP);
-        }
-    }
-
-    /// Runs slices on a program's thread, unless another thread works.
-    fn help(&self) {
-        if let Some(mut kernel) = self.try_lock() {
-            self.step(&mut kernel, true);
+            std::thread::sleep(NAP);
         }
     }
 }
@@ -112,8 +96,9 @@ impl fmt::Debug for Core {
 
 impl Tick for Core {
     fn tick(&self) -> Option<Duration> {
-        let Some(mut kernel) = self.try_lock() else { return Some(FIRST_NAP) };
-        let busy = (0..SLICES).take_while(|_| self.step(&mut kernel, false)).count() > 0;
+        let Some(mut kernel) = self.try_lock() else { return Some(NAP) };
+        let _ = (0..SLICES).find(|_| !kernel.step(self.start.elapsed(), false));
+        kernel.flush_events();
         let uverbs_front::Device { hca, config, .. } = &mut kernel.device;
         if let Some(state) = hca.take_port(&config.gids) {
             if let Some(network) = self.by_lid.and_then(|by_lid| by_lid.network(state.lid)) {
@@ -121,15 +106,8 @@ impl Tick for Core {
             }
             kernel.set_port(state);
         }
-        let timer = kernel.next_deadline().map(|at| at.saturating_sub(self.start.elapsed()));
-        // Without a context there are no doorbells.
-        if kernel.contexts().next().is_none() {
-            return timer;
-        }
-        let idle = if busy { 0 } else { self.idle.load(Ordering::Relaxed).saturating_add(1) };
-        self.idle.store(idle, Ordering::Relaxed);
-        let nap = FIRST_NAP.saturating_mul(1 << idle.min(8)).min(LONGEST_NAP);
-        Some(timer.map_or(nap, |timer| timer.min(nap)))
+        let due = kernel.next_deadline().map(|at| at.saturating_sub(self.start.elapsed()));
+        due.into_iter().chain(kernel.needs_looks().then_some(LOOK)).min()
     }
 
     fn failed(&self) {
@@ -147,6 +125,7 @@ struct Shared {
     dma: Arc<Dma>,
     record: DeviceRecord,
     process: Process,
+    is_software: bool,
     /// Dropped after the function is closed.
     life: Arc<()>,
 }
@@ -227,10 +206,10 @@ impl Hca {
         manager.seed(seed());
         let pages = UarPages::new(&device, function.uar());
         let firmware = Firmware::new(function, &config, neighbours);
+        let watch = device.transport().watch();
+        let is_software = device.transport().is_software();
         let mut front = uverbs_front::Device::new(config, manager, firmware);
-        if !device.transport().coalesces() {
-            front.uars = UarSet::of_device(Box::new(pages), None);
-        }
+        front.uars = UarSet::of_device(Box::new(pages), watch);
         let mut kernel = Kernel::new(front);
         kernel.set_link(up);
         kernel.device.set_began(began(&device)?);
@@ -238,13 +217,13 @@ impl Hca {
             kernel: Mutex::new(kernel),
             start: Instant::now(),
             closes: AtomicBool::new(false),
-            idle: AtomicU32::new(0),
             by_lid,
         });
         let ticks: Arc<dyn Tick> = core.clone();
         device.set_tick(Arc::downgrade(&ticks));
         let process = Process::current();
-        Ok(Self { shared: Arc::new(Shared { core, dma, record, process, life: Arc::default() }) })
+        let life = Arc::default();
+        Ok(Self { shared: Arc::new(Shared { core, dma, record, process, is_software, life }) })
     }
 
     /// Opens the function `vfio:ADDRESS` or `vfio-user:PATH` as a device, with the options of an
@@ -273,7 +252,7 @@ impl Hca {
         }
         let until = Instant::now() + CLOSING;
         while named.life.strong_count() != 0 && Instant::now() < until {
-            std::thread::sleep(FIRST_NAP);
+            std::thread::sleep(NAP);
         }
         let function = match kind {
             "vfio" => Vfio::open(&sysfs::root(), place)
@@ -362,10 +341,8 @@ impl Runner for Opener {
 
     fn change<T>(&self, act: impl FnOnce(&mut Kernel) -> T) -> T {
         let mut kernel = self.0.core.lock();
-        let idle = kernel.contexts().next().is_none();
         let done = act(&mut kernel);
-        // Without a context the thread does not look for doorbells.
-        if idle && kernel.contexts().next().is_some() {
+        if kernel.needs_looks() {
             kernel.device.hca.wake();
         }
         done
@@ -383,17 +360,9 @@ impl Runner for Opener {
         false
     }
 
-    fn progress(&self) {
-        self.0.core.help();
-        std::thread::yield_now();
-    }
-
+    // The server's processes and a poller may share a processor.
     fn wants_progress(&self) -> bool {
-        true
-    }
-
-    fn will_sleep(&self) {
-        self.0.core.help();
+        self.0.is_software
     }
 
     fn send_off(&self) {
@@ -405,9 +374,9 @@ impl Runner for Opener {
                 // The driver's thread asks for timers.
                 return kernel.device.hca.wake();
             }
-            core.step(&mut kernel, true);
+            kernel.step(core.start.elapsed(), true);
             drop(kernel);
-            std::thread::sleep(FIRST_NAP);
+            std::thread::sleep(NAP);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Work of the driver's thread beyond events: doorbells, and the front's part of events.
+//! Work of the driver's thread beyond events: the front's part of them, and its timers.
 
 use std::fmt;
 use std::time::Duration;

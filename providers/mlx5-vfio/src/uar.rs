@@ -61,10 +61,12 @@ impl UarPages {
 
     fn make(&mut self, device: &Device) -> Result<DeviceUar, Error> {
         let index = device.alloc_uar()?;
-        if !self.used.insert(index) {
+        if self.used.contains(&index) {
             return Err(device.fail(Error::answer("the number of a UAR page", index)));
         }
-        let (file, offset) = device.transport().bar_file(place(index), page_size() as u64)?;
+        let part = device.transport().bar_file(place(index), page_size() as u64);
+        let (file, offset) = part.inspect_err(|_| _ = device.free_uar(index))?;
+        self.used.insert(index);
         Ok(DeviceUar { index, file, offset })
     }
 }
@@ -74,7 +76,9 @@ fn refusal(error: &Error) -> HcaError {
     match *error {
         Error::Refused { .. } => HcaError::Limit { what: "UAR pages", limit: 0 },
         Error::System { errno, .. } => HcaError::System { errno },
-        Error::Unsupported { .. } => HcaError::Unsupported { what: "mapped doorbells" },
+        Error::Unsupported { .. } | Error::Range { .. } => {
+            HcaError::Unsupported { what: "mapped doorbells" }
+        }
         _ => HcaError::Dead,
     }
 }

@@ -20,8 +20,7 @@ const VENDOR_ID: u32 = 0x02c9;
 /// function.
 const WIDTH_4X: u8 = 2;
 const SPEED_EDR: u8 = 32;
-/// First number of the front's doorbell pages, and maximum of these and of the device's.
-const FIRST_UAR: u32 = 1;
+/// Maximum doorbell pages, which the device numbers.
 const MAX_UARS: u32 = 1 << 12;
 /// Bytes of control, address and data segments.
 const SEGMENTS: u32 = 32;
@@ -87,7 +86,7 @@ fn config(function: &Function, port: &Port, set: &[Gid]) -> Result<(Config, bool
     let log = |field| caps.get(field).min(MAX_LOG) as u8;
     // Queue pairs have log2 in three bits.
     let few = |field| caps.power(field).min(1 << 7) as u8;
-    let coalesces = function.device().transport().coalesces();
+    let is_memory = function.device().transport().is_software();
     let max_sge = ((value(cap::MAX_WQE_SZ_SQ).min(COUNTED)).saturating_sub(SEGMENTS))
         .min(value(cap::MAX_WQE_SZ_RQ))
         / DATA_SEGMENT;
@@ -140,11 +139,10 @@ fn config(function: &Function, port: &Port, set: &[Gid]) -> Result<(Config, bool
         log_max_dci_streams: log(cap::LOG_MAX_DCI_STREAM_CHANNELS),
         local_ca_ack_delay: byte(cap::LOCAL_CA_ACK_DELAY),
         comp_vectors: 1,
-        first_uar: FIRST_UAR,
         max_uars: MAX_UARS,
         max_blue_flame: MAX_UARS,
         // VFIO maps a BAR without write combining.
-        bf_reg_size: if coalesces { BF_REG_SIZE } else { 0 },
+        bf_reg_size: if is_memory { BF_REG_SIZE } else { 0 },
         clock_khz: caps.get(cap::DEVICE_FREQUENCY_KHZ),
         // Its version; the firmware answers the options of each queue pair.
         ece: value(cap::ECE_SUPPORT) << ECE_VERSION_SHIFT,

@@ -33,7 +33,6 @@ mod srq;
 mod tables;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use uverbs_mlx5_prm::cmd::Field;
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
@@ -111,11 +110,11 @@ impl Firmware {
         }
     }
 
-    /// UAR of a queue: the driver's own if the front has none, or passes doorbells on.
+    /// UAR of a queue: the driver's own if the queue has none.
     fn uar(&self, asked: UarNumber) -> u32 {
-        match asked == UarNumber::default() || self.function.device().transport().coalesces() {
-            true => self.function.uar(),
-            false => asked.0,
+        match asked {
+            UarNumber(0) => self.function.uar(),
+            UarNumber(number) => number,
         }
     }
 
@@ -307,12 +306,6 @@ impl Backend for Firmware {
         self
     }
 
-    fn doorbell(&mut self, _: UarNumber, offset: u32, value: u64) {
-        // The words name their queue, so that all of them may come from one page. A failed device
-        // needs no doorbells.
-        let _ = self.function.ring_soon(offset.into(), value);
-    }
-
     fn next_event(&mut self) -> Option<HcaEvent> {
         self.take_event()
     }
@@ -333,9 +326,8 @@ impl Backend for Firmware {
         self.send_mads();
     }
 
-    fn step(&mut self, _: Duration) -> bool {
+    fn needs_looks(&self) -> bool {
         // Its failure shows in the next command, or the next look at the health.
-        let _ = self.function.device().transport().flush();
-        false
+        self.function.device().transport().flush() == Ok(false)
     }
 }

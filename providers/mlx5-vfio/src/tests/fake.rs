@@ -102,6 +102,8 @@ pub(crate) struct State {
     /// Numbers of the allocated UARs, and the file in which programs ring.
     pub(crate) uars: BTreeSet<u32>,
     bar: Option<Arc<OwnedFd>>,
+    /// Doorbells that the driver rang.
+    pub(crate) rings: usize,
     /// Number that the next ALLOC_UAR returns.
     pub(crate) next_uar: Option<u32>,
     /// State and LID of the port.
@@ -459,6 +461,7 @@ impl Transport for Fake {
     }
 
     fn ring(&self, offset: u64, _: u64) -> Result<(), Error> {
+        self.state().rings += 1;
         check(BAR0, offset, 8, BAR_LEN)
     }
 

@@ -102,6 +102,7 @@ fn a_doorbell_reaches_the_device_by_itself() {
             assert_eq!(fake.state().take_doorbell(queue.uar, offset as u64), number);
         }
     }
+    assert_eq!(fake.state().rings, 0, "the driver rings for no program");
     let [first, second] = queues;
     // The mapping is the last user of its page.
     drop(contexts);

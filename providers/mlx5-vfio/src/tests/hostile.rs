@@ -247,7 +247,7 @@ fn a_server_reaches_the_bytes_of_a_region_alone() {
     assert!(memory[..100].iter().chain(&memory[5100..]).all(|byte| *byte == 0));
 }
 
-/// A server that reads no messages does not stop a program that polls. Its doorbells come in order.
+/// A server that reads no messages stops no doorbell of the driver; they come in order.
 #[test]
 fn doorbells_never_wait() {
     const COUNT: u64 = 2000;
@@ -276,6 +276,30 @@ fn doorbells_never_wait() {
         server.write_all(&[&header, &reply[..]].concat()).unwrap();
         assert_eq!(reads.join().unwrap(), Ok(0));
     });
+}
+
+/// A server that offers no doorbell pages is driven, but programs can't ring. It may ask to have
+/// the pages armed that no one mapped.
+#[test]
+fn a_server_without_doorbell_pages_is_told_by_name() {
+    let (client, mut server) = UnixStream::pair().unwrap();
+    let connects = std::thread::spawn(move || VfioUser::on(client, LIMIT).unwrap());
+    answer(&mut server, 5);
+    let device = connects.join().unwrap();
+    let refused = device.bar_file(0x1_0000, 0x1000).map(drop);
+    assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
+    assert!(device.watch().is_none());
+    let arm = |len: u32| {
+        let size = (16 + len).to_ne_bytes();
+        [&[0, 0, 0, 0x80], &size[..], &[1 << 4, 0, 0, 0], &[0; 4], &vec![0; len as usize]].concat()
+    };
+    server.write_all(&arm(0)).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| answer(&mut server, 1));
+        assert_eq!(device.bar_read(4), Ok(0));
+    });
+    server.write_all(&arm(4)).unwrap();
+    assert!(device.bar_read(4).is_err(), "a command of an invalid length");
 }
 
 /// Makes `process_vm_readv` of this thread fail with EPERM, as a sandbox does (seccomp(2)).

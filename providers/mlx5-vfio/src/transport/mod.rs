@@ -15,6 +15,8 @@ use std::ops::{Range, RangeInclusive};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use uverbs_front::watch::Watch;
+
 use crate::error::Error;
 use crate::memory::Memory;
 
@@ -77,19 +79,25 @@ pub trait Transport: Send + Sync + fmt::Debug {
         self.ring(offset, value)
     }
 
-    /// Writes the doorbells that [`Transport::ring_soon`] kept, as far as that takes no wait.
+    /// Writes the doorbells that [`Transport::ring_soon`] kept, as far as that takes no wait. False
+    /// if some are left.
     ///
     /// # Errors
     ///
     /// The transport's error.
-    fn flush(&self) -> Result<(), Error> {
-        Ok(())
+    fn flush(&self) -> Result<bool, Error> {
+        Ok(true)
     }
 
-    /// True if the device finds work by the doorbell records, so that two doorbells of a register
-    /// may reach it as one. A ConnectX acts on each.
-    fn coalesces(&self) -> bool {
+    /// True if the device is a process of this machine: its doorbell pages are memory, and it may
+    /// need a poller's processor.
+    fn is_software(&self) -> bool {
         false
+    }
+
+    /// Watch over the doorbell pages that programs map, if the device sleeps until a store.
+    fn watch(&self) -> Option<Arc<Watch>> {
+        None
     }
 
     /// File by which programs map `len` bytes of doorbells at `at` of BAR 0, and their offset in

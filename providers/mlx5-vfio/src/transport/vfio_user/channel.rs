@@ -15,7 +15,7 @@ use uverbs_core::memory::process::Process;
 use uverbs_core::thread;
 
 use super::message::{Header, flag};
-use super::reader::{Line, SHORTEST};
+use super::reader::{Line, Reply, SHORTEST};
 use crate::error::Error;
 
 /// A connection.
@@ -54,20 +54,20 @@ impl Channel {
 
     /// Uses a connected socket.
     pub(super) fn new(socket: UnixStream, limit: Duration) -> Result<Self, Error> {
-        let line = Arc::new(Line::new(socket, limit));
+        let line = Arc::new(Line::new(socket, limit)?);
         let reads = Arc::clone(&line);
         let started = thread::start("uverbs-vfio", move || reads.run());
         started.map_err(Error::system("starting a thread"))?;
         Ok(Self { line, id: 0, process: Process::current() })
     }
 
-    /// Sends a request with descriptors, and returns the body of the reply.
+    /// Sends a request with descriptors, and returns the reply.
     pub(super) fn request(
         &mut self,
         (command, what): (u16, &'static str),
         body: &[u8],
         fds: &[BorrowedFd<'_>],
-    ) -> Result<Vec<u8>, Error> {
+    ) -> Result<Reply, Error> {
         self.id = self.id.wrapping_add(1);
         let answer = self.line.request((self.id, command), (body, fds));
         let answer = answer.map_err(|failure| self.line.end(what, failure))?;

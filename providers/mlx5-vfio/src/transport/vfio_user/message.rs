@@ -17,6 +17,10 @@ pub(super) mod command {
     pub(crate) const DMA_READ: u16 = 11;
     pub(crate) const DMA_WRITE: u16 = 12;
     pub(crate) const DEVICE_RESET: u16 = 13;
+    /// Commands of `uverbs softhca serve`, without replies: the server asks the client to tell of the next
+    /// store into its doorbell pages, and the client asks the server to look at them.
+    pub(crate) const ARM: u16 = 0x8000;
+    pub(crate) const LOOK: u16 = 0x8001;
 }
 
 /// Flags of a header.
@@ -27,6 +31,9 @@ pub(super) mod flag {
     pub(crate) const NO_REPLY: u32 = 1 << 4;
     pub(crate) const ERROR: u32 = 1 << 5;
 }
+
+/// Client's capabilities in VERSION: it maps doorbell pages.
+pub(super) const CAPABILITIES: &[u8] = b"{\"capabilities\":{\"uverbs_doorbells\":true}}\0";
 
 /// Maximum bytes of a transfer by the server (the default of `max_data_xfer_size`).
 pub(super) const MAX_TRANSFER: u64 = 1 << 20;
@@ -39,6 +46,12 @@ pub(super) const EVENTFD_TRIGGER: u32 = 1 << 2 | 1 << 5;
 /// `VFIO_DEVICE_FLAGS_RESET`, `VFIO_DEVICE_FLAGS_PCI`.
 pub(super) const DEVICE_RESETS: u32 = 1;
 pub(super) const DEVICE_IS_PCI: u32 = 1 << 1;
+
+/// `VFIO_REGION_INFO_FLAG_MMAP`, `VFIO_REGION_INFO_FLAG_CAPS`.
+pub(super) const REGION_MAPS: u32 = 1 << 2;
+pub(super) const REGION_HAS_CAPS: u32 = 1 << 3;
+/// `VFIO_REGION_INFO_CAP_SPARSE_MMAP`.
+pub(super) const CAP_SPARSE_MMAP: u16 = 1;
 
 macro_rules! message {
     ($(#[$meta:meta])* $name:ident { $($field:ident: $ty:ty,)* }) => {
@@ -85,6 +98,26 @@ message! {
 message! {
     /// DEVICE_GET_REGION_INFO.
     RegionInfo { argsz: u32, flags: u32, index: u32, cap_offset: u32, size: u64, offset: u64, }
+}
+
+message! {
+    /// Head of a region's capability; `next` is an offset in the message.
+    CapHeader { id: u16, version: u16, next: u32, }
+}
+
+message! {
+    /// Areas that can be mapped; the areas follow.
+    SparseMmap { id: u16, version: u16, next: u32, count: u32, reserved: u32, }
+}
+
+message! {
+    /// An area.
+    Area { offset: u64, size: u64, }
+}
+
+message! {
+    /// LOOK: a store was made, or the pages are armed.
+    Look { stored: u32, }
 }
 
 message! {

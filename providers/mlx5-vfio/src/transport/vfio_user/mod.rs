@@ -1,32 +1,39 @@
 //! A PCI function that a vfio-user server has, such as `uverbs softhca serve`. The socket needs no
 //! privileges.
 //!
-//! Each access of a register or doorbell is a message. The memory of the function is a sealed memfd
-//! that the server maps; other memory of the process the server reads and writes by messages, which
-//! a thread answers (QEMU `docs/interop/vfio-user.rst`).
+//! Each access of a register is a message. Doorbell pages are a file that the server offers for
+//! mapping. The memory of the function is a sealed memfd that the server maps; other memory of the
+//! process the server reads and writes by messages, which a thread answers (QEMU
+//! `docs/interop/vfio-user.rst`).
 
+mod bells;
 mod channel;
+mod mapped;
 mod message;
 mod reader;
+mod rights;
 mod served;
 
 use std::collections::VecDeque;
 use std::ops::{Range, RangeInclusive};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use uverbs_core::Errno;
+use uverbs_front::watch::Watch;
 use zerocopy::{FromBytes, IntoBytes};
 
 use self::channel::Channel;
+use self::mapped::{MAX_AREAS, Mapped};
 use self::message::{
-    DEVICE_IS_PCI, DEVICE_RESETS, DMA_READ_ONLY, DMA_READ_WRITE, DeviceInfo, DmaMap, DmaUnmap,
-    EVENTFD_TRIGGER, Header, IrqInfo, IrqSet, Region, RegionInfo, Version, command, flag,
+    Area, CAPABILITIES, DEVICE_IS_PCI, DEVICE_RESETS, DMA_READ_ONLY, DMA_READ_WRITE, DeviceInfo,
+    DmaMap, DmaUnmap, EVENTFD_TRIGGER, Header, IrqInfo, IrqSet, Region, RegionInfo, SparseMmap,
+    Version, command, flag,
 };
-use self::reader::Line;
+use self::reader::{Line, Reply};
 use super::{BAR0, CONFIG, Transport, check};
 use crate::error::Error;
 use crate::memory::Memory;
@@ -48,8 +55,10 @@ pub struct VfioUser {
     name: String,
     channel: Mutex<Channel>,
     line: Arc<Line>,
-    /// Doorbells that wait: offset and word.
+    /// Doorbells of the driver that wait: offset and word.
     unsent: Mutex<VecDeque<(u64, u64)>>,
+    /// Doorbell pages, if the server offers them.
+    mapped: Option<Mapped>,
     bar_len: u64,
     config_len: u64,
     resets: bool,
@@ -88,9 +97,9 @@ impl VfioUser {
 
     fn greet(name: String, mut channel: Channel) -> Result<Self, Error> {
         let version = Version { major: 0, minor: 0 };
-        let answer = channel.request(
+        let (answer, _) = channel.request(
             (command::VERSION, VERSION),
-            &[version.as_bytes(), b"{}\0"].concat(),
+            &[version.as_bytes(), CAPABILITIES].concat(),
             &[],
         )?;
         if parse::<Version>(&answer)?.0.major != 0 {
@@ -99,30 +108,41 @@ impl VfioUser {
         let argsz = size_of::<DeviceInfo>() as u32;
         let info = DeviceInfo { argsz, ..DeviceInfo::default() };
         let request = (command::DEVICE_GET_INFO, "DEVICE_GET_INFO");
-        let info = parse::<DeviceInfo>(&channel.request(request, info.as_bytes(), &[])?)?.0;
+        let info = parse::<DeviceInfo>(&channel.request(request, info.as_bytes(), &[])?.0)?.0;
         if info.flags & DEVICE_IS_PCI == 0 {
             return Err(Error::Unsupported { what: "a vfio-user device that is not PCI".into() });
         }
-        let bar_len = region_len(&mut channel, BAR0_INDEX)?;
-        let config_len = region_len(&mut channel, CONFIG_INDEX)?;
+        let (bar, file) = region(&mut channel, BAR0_INDEX)?;
+        let bar_len = parse::<RegionInfo>(&bar)?.0.size;
+        let mapped = Mapped::of(&bar, file)?;
+        let config_len = parse::<RegionInfo>(&region(&mut channel, CONFIG_INDEX)?.0)?.0.size;
         let argsz = size_of::<IrqInfo>() as u32;
         let irq = IrqInfo { argsz, index: MSIX_INDEX, ..IrqInfo::default() };
         let request = (command::DEVICE_GET_IRQ_INFO, "DEVICE_GET_IRQ_INFO");
-        let irq = parse::<IrqInfo>(&channel.request(request, irq.as_bytes(), &[])?)?.0;
+        let irq = parse::<IrqInfo>(&channel.request(request, irq.as_bytes(), &[])?.0)?.0;
         if irq.count == 0 {
             return Err(Error::Unsupported { what: "a PCI function without MSI-X".into() });
         }
         let resets = info.flags & DEVICE_RESETS != 0;
-        let (line, unsent) = (Arc::clone(&channel.line), Mutex::default());
-        Ok(Self { name, channel: Mutex::new(channel), line, unsent, bar_len, config_len, resets })
+        let line = Arc::clone(&channel.line);
+        // Without userfaultfd the server looks at the pages now and then.
+        if mapped.is_some()
+            && let Ok(watch) = Watch::new().map(Arc::new)
+        {
+            bells::start(Arc::clone(&line), Arc::clone(&watch))?;
+            let _ = line.watch.set(watch);
+        }
+        let channel = Mutex::new(channel);
+        let unsent = Mutex::default();
+        Ok(Self { name, channel, line, unsent, mapped, bar_len, config_len, resets })
     }
 
     fn unsent(&self) -> MutexGuard<'_, VecDeque<(u64, u64)>> {
         self.unsent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends doorbells in their order, until one would have to wait.
-    fn try_unsent(&self, unsent: &mut VecDeque<(u64, u64)>) -> Result<(), Error> {
+    /// Sends doorbells in their order, until one would have to wait. False if some are left.
+    fn try_unsent(&self, unsent: &mut VecDeque<(u64, u64)>) -> Result<bool, Error> {
         while let Some((offset, value)) = unsent.front() {
             let body = written(BAR0_INDEX, *offset, &value.to_be_bytes());
             let header = Header::new(0, command::REGION_WRITE, flag::NO_REPLY, &body);
@@ -132,7 +152,7 @@ impl VfioUser {
             }
             unsent.pop_front();
         }
-        Ok(())
+        Ok(unsent.is_empty())
     }
 
     fn request(
@@ -148,7 +168,7 @@ impl VfioUser {
             let body = written(BAR0_INDEX, offset, &value.to_be_bytes());
             channel.post((command::REGION_WRITE, "REGION_WRITE"), &body)?;
         }
-        channel.request(request, body, fds)
+        channel.request(request, body, fds).map(|(body, _)| body)
     }
 
     fn read(&self, index: u32, offset: u64, bytes: &mut [u8]) -> Result<(), Error> {
@@ -173,8 +193,7 @@ impl VfioUser {
 }
 
 impl Transport for VfioUser {
-    // True of softhca's server.
-    fn coalesces(&self) -> bool {
+    fn is_software(&self) -> bool {
         true
     }
 
@@ -225,11 +244,20 @@ impl Transport for VfioUser {
         let mut unsent = self.unsent();
         unsent.retain(|(at, word)| (*at, *word as u32) != (offset, value as u32));
         unsent.push_back((offset, value));
-        self.try_unsent(&mut unsent)
+        self.try_unsent(&mut unsent).map(drop)
     }
 
-    fn flush(&self) -> Result<(), Error> {
+    fn flush(&self) -> Result<bool, Error> {
         self.try_unsent(&mut self.unsent())
+    }
+
+    fn bar_file(&self, at: u64, len: u64) -> Result<(Arc<OwnedFd>, u64), Error> {
+        let missing = || Error::Unsupported { what: "a server without mapped doorbells".into() };
+        self.mapped.as_ref().ok_or_else(missing)?.part(at, len)
+    }
+
+    fn watch(&self) -> Option<Arc<Watch>> {
+        self.line.watch.get().map(Arc::clone)
     }
 
     fn map(&self, iova: u64, memory: &Memory) -> Result<(), Error> {
@@ -287,11 +315,13 @@ impl Transport for VfioUser {
     }
 }
 
-fn region_len(channel: &mut Channel, index: u32) -> Result<u64, Error> {
-    let argsz = size_of::<RegionInfo>() as u32;
+/// Asks for a region's description, with its areas and their file.
+fn region(channel: &mut Channel, index: u32) -> Result<Reply, Error> {
+    let areas = size_of::<SparseMmap>() + MAX_AREAS * size_of::<Area>();
+    let argsz = (size_of::<RegionInfo>() + areas) as u32;
     let asked = RegionInfo { argsz, index, ..RegionInfo::default() };
     let request = (command::DEVICE_GET_REGION_INFO, "DEVICE_GET_REGION_INFO");
-    Ok(parse::<RegionInfo>(&channel.request(request, asked.as_bytes(), &[])?)?.0.size)
+    channel.request(request, asked.as_bytes(), &[])
 }
 
 /// Body of a REGION_WRITE.

@@ -2,16 +2,19 @@
 //! commands of the server, which it carries out.
 
 use std::io::{self, IoSlice, Read};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{ControlMessage, MsgFlags, send, sendmsg};
 use uverbs_core::Errno;
+use uverbs_front::watch::Watch;
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::message::{Header, MAX_TRANSFER, Transfer, command, flag};
+use super::message::{Header, Look, MAX_TRANSFER, Transfer, command, flag};
+use super::rights;
 use super::served::Served;
 use crate::error::Error;
 
@@ -36,16 +39,23 @@ pub(super) struct Line {
     sending: Mutex<()>,
     inbox: Mutex<Inbox>,
     changed: Condvar,
+    /// Readable after the connection was closed.
+    pub(super) ended: EventFd,
     pub(super) served: Served,
+    /// Doorbell pages that the program mapped, if a store into them can be noticed.
+    pub(super) watch: OnceLock<Arc<Watch>>,
     pub(super) limit: Duration,
 }
+
+/// Body of a reply, and a descriptor that came with it.
+pub(super) type Reply = (Vec<u8>, Option<OwnedFd>);
 
 #[derive(Debug, Default)]
 struct Inbox {
     /// Number and command of the request that waits for its reply.
     expected: Option<(u16, u16)>,
-    /// Body of the reply, or the server's error.
-    reply: Option<Result<Vec<u8>, Errno>>,
+    /// The reply, or the server's error.
+    reply: Option<Result<Reply, Errno>>,
     /// The first failure, until a request took it.
     failure: Option<Failure>,
     closed: bool,
@@ -54,9 +64,12 @@ struct Inbox {
 }
 
 impl Line {
-    pub(super) fn new(socket: UnixStream, limit: Duration) -> Self {
+    pub(super) fn new(socket: UnixStream, limit: Duration) -> Result<Self, Error> {
         let (sending, inbox, changed) = (Mutex::new(()), Mutex::default(), Condvar::new());
-        Self { socket, sending, inbox, changed, served: Served::default(), limit }
+        let flags = EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC;
+        let ended = EventFd::from_flags(flags).map_err(Error::nix("eventfd"))?;
+        let (served, watch) = (Served::default(), OnceLock::new());
+        Ok(Self { socket, sending, inbox, changed, ended, served, watch, limit })
     }
 
     fn inbox(&self) -> MutexGuard<'_, Inbox> {
@@ -67,6 +80,8 @@ impl Line {
     pub(super) fn close(&self) {
         self.inbox().closed = true;
         self.changed.notify_all();
+        // Fails if the counter is full, which is readable, too.
+        let _ = self.ended.write(1);
         // Fails if the server closed it first.
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
     }
@@ -122,7 +137,7 @@ impl Line {
         &self,
         (id, number): (u16, u16),
         (body, fds): (&[u8], &[BorrowedFd<'_>]),
-    ) -> Result<Result<Vec<u8>, Errno>, Failure> {
+    ) -> Result<Result<Reply, Errno>, Failure> {
         let until = Instant::now() + self.limit;
         self.inbox().expected = Some((id, number));
         let header = Header::new(id, number, flag::COMMAND, body);
@@ -210,12 +225,16 @@ impl Line {
     }
 
     fn receive(&self) -> Result<(), Failure> {
-        let mut header = Header::new_zeroed();
-        self.fill(header.as_mut_bytes(), None)?;
+        let (mut header, mut file) = (Header::new_zeroed(), None);
+        self.fill(header.as_mut_bytes(), None, Some(&mut file))?;
         let until = Some(Instant::now() + self.limit);
         let is_reply = header.flags & flag::TYPE == flag::REPLY;
-        let is_transfer = header.flags & flag::TYPE == flag::COMMAND
-            && matches!(header.command, command::DMA_READ | command::DMA_WRITE);
+        let is_command = header.flags & flag::TYPE == flag::COMMAND;
+        if is_command && header.command == command::ARM {
+            return self.arm(&header);
+        }
+        let is_transfer =
+            is_command && matches!(header.command, command::DMA_READ | command::DMA_WRITE);
         if !is_reply && !is_transfer {
             return Err(Failure::Protocol("a message that is no reply"));
         }
@@ -226,19 +245,40 @@ impl Line {
         let body = (header.size as usize).checked_sub(size_of::<Header>());
         let body = body.filter(|body| *body <= most);
         let mut body = vec![0; body.ok_or(Failure::Protocol("a reply of an invalid length"))?];
-        self.fill(&mut body, until)?;
+        self.fill(&mut body, until, None)?;
         if !is_reply {
             return self.serve(&header, &body);
         }
         let mut inbox = self.inbox();
         inbox.expected = None;
         inbox.reply = Some(match header.flags & flag::ERROR {
-            0 => Ok(body),
+            0 => Ok((body, file)),
             _ => Err(i32::try_from(header.error).map_or(Errno::EIO, Errno::from_raw)),
         });
         drop(inbox);
         self.changed.notify_all();
         Ok(())
+    }
+
+    /// Protects the doorbell pages, and tells the server so. Without protection the server looks
+    /// at them now and then.
+    fn arm(&self, header: &Header) -> Result<(), Failure> {
+        if header.size as usize != size_of::<Header>() {
+            return Err(Failure::Protocol("a command of an invalid length"));
+        }
+        if self.watch.get().is_some_and(|watch| watch.protect()) {
+            self.look(false);
+        }
+        Ok(())
+    }
+
+    /// Has the server look at the doorbell pages: into which a store is made, or which are
+    /// protected. Never waits: a server that has other messages to read looks anyway.
+    pub(super) fn look(&self, stored: bool) {
+        let look = Look { stored: stored.into() };
+        let header = Header::new(0, command::LOOK, flag::NO_REPLY, look.as_bytes());
+        // The end of the connection is seen by this side's next receive.
+        let _ = self.try_send(&header, look.as_bytes());
     }
 
     /// Carries out a command of the server.
@@ -255,13 +295,23 @@ impl Line {
         self.send((&reply, &body, &[]), Instant::now() + self.limit)
     }
 
-    /// Fills `rest`; without a time limit, waits for its first byte for ever.
-    fn fill(&self, mut rest: &mut [u8], mut until: Option<Instant>) -> Result<(), Failure> {
+    /// Fills `rest`, and takes a descriptor that comes with it; without a time limit, waits for the
+    /// first byte for ever.
+    fn fill(
+        &self,
+        mut rest: &mut [u8],
+        mut until: Option<Instant>,
+        mut file: Option<&mut Option<OwnedFd>>,
+    ) -> Result<(), Failure> {
         let mut socket = &self.socket;
         while !rest.is_empty() {
             let left = until.map(left).transpose()?;
             socket.set_read_timeout(left).map_err(Failure::System)?;
-            match socket.read(rest) {
+            let read = match &mut file {
+                Some(file) => rights::receive(socket, rest, file),
+                None => socket.read(rest),
+            };
+            match read {
                 Ok(0) => return Err(Failure::System(io::ErrorKind::UnexpectedEof.into())),
                 Ok(bytes) => {
                     rest = &mut rest[bytes..];

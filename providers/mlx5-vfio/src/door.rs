@@ -172,8 +172,8 @@ const SENDING: Duration = Duration::from_millis(200);
 /// Longest wait for a function that is being closed.
 const CLOSING: Duration = Duration::from_secs(10);
 
-/// Time of day at which the device's clock was 0, in nanoseconds since 1970. The front's page of the
-/// clock is for one that counts nanoseconds.
+/// Time of day at which the device's clock was 0, in nanoseconds since 1970. The front's page of
+/// the clock is for one that counts nanoseconds.
 fn began(device: &Device) -> Result<u64, Error> {
     let clock = Duration::from_nanos(registers::clock(device.transport())?);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

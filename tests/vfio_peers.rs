@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use common::{LIMIT, Side, done, local, pattern};
 use functions::{Machine, device, role};
@@ -238,6 +239,61 @@ fn addresses_reach_known_neighbours() {
         batch.ring();
         assert_eq!(other.done().result, Ok(Completed::Recv));
     }
+}
+
+/// Peers ask each other for their MAC addresses.
+#[test]
+fn unknown_neighbours_are_asked() {
+    for ip in [["10.0.0.1", "10.0.0.2"], ["2001:db8::1", "2001:db8::2"]] {
+        let machine = Machine::of(LinkLayer::Ethernet);
+        let [a, b] =
+            [0, 1].map(|at| machine.with_options(at, &format!(",address={}/24", ip[at])).unwrap());
+        let index = |device: &Device, ip| gid_index(&device.open().unwrap(), ip);
+        let side = |device, ip| {
+            let local = Local { gid_index: Some(index(device, ip)), ..local() };
+            Side::new(device, &local, |builder| builder)
+        };
+        let (mut one, mut other) = (side(&a, ip[0]), side(&b, ip[1]));
+        one.qp.connect(&other.endpoint).unwrap();
+        other.qp.connect(&one.endpoint).unwrap();
+        other.expect(7, 5);
+        let frame = one.filled(5, 1);
+        let mut batch = one.qp.batch();
+        batch.send(1, frame).unwrap();
+        batch.ring();
+        assert_eq!(other.done().result, Ok(Completed::Recv));
+        let listener = listen(&a);
+        let to = listener.local_addr().unwrap().unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| serve_one(&a, &listener));
+            let mut end = End::on(&b);
+            let mut connection =
+                resolve(&b, to).connect(end.queue_pair(), &Param::default()).unwrap();
+            assert_eq!(end.send(&mut connection).result, Ok(Completed::Send));
+            connection.disconnect(LIMIT).unwrap();
+        });
+    }
+}
+
+/// As Linux's `rdma_addr_find_l2_eth_by_grh`, which waits for a second.
+#[test]
+fn a_silent_neighbour_is_a_time_out() {
+    let machine = Machine::of(LinkLayer::Ethernet);
+    let device = machine.with_options(0, ",address=10.0.0.1/24").unwrap();
+    let index = gid_index(&device.open().unwrap(), "10.0.0.1");
+    let local = Local { gid_index: Some(index), ..local() };
+    let mut side = Side::new(&device, &local, |builder| builder);
+    let mut peer = side.endpoint;
+    peer.gid = Some(uverbs::Gid::from("10.0.0.77".parse::<IpAddr>().unwrap()));
+    let start = Instant::now();
+    let error = side.qp.connect(&peer).unwrap_err();
+    assert_eq!(error.errno(), Some(Errno::ETIMEDOUT));
+    assert!(start.elapsed() < Duration::from_secs(4));
+    let to = "10.0.0.77:1".parse().unwrap();
+    let error = Connector::new(to).resolve_on(EventChannel::of(&device).unwrap()).unwrap_err();
+    assert!(start.elapsed() < Duration::from_secs(8), "{error}");
+    let uverbs::Error::Connection(error) = error else { panic!("{error}") };
+    assert!(error.to_string().contains("timed out"), "{error}");
 }
 
 #[test]

@@ -17,6 +17,7 @@ use std::any::Any;
 use std::fmt;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use uverbs_core::Errno;
@@ -29,6 +30,10 @@ use crate::backend::Backend;
 use crate::kernel::Kernel;
 use crate::kernel::mr;
 use crate::kernel::user::fd_identity;
+
+/// Longest wait for the MAC address of a peer, and between two looks. The device gives up earlier.
+const ASKING: Duration = Duration::from_secs(3);
+const LOOK: Duration = Duration::from_micros(100);
 
 /// Converts nix's errno to the doors', whose interface does not contain nix.
 fn outward(errno: nix::errno::Errno) -> Errno {
@@ -150,10 +155,23 @@ unsafe impl<R: Runner> UverbsDoor for Door<R> {
                 !device.is_gone() && device.over_memlock(bytes).is_none()
             })
         });
-        let (answer, sends_now) = self.runner.change(|kernel| {
-            let answer = kernel.ioctl(self.file, command);
-            (answer, kernel.takes_lone_send())
-        });
+        let until = Instant::now() + ASKING;
+        let (answer, sends_now) = loop {
+            let (answer, sends_now) = self.runner.change(|kernel| {
+                let answer = kernel.ioctl(self.file, command);
+                (answer, kernel.takes_lone_send())
+            });
+            // The command changed nothing yet. Others use the device meanwhile.
+            match answer {
+                Err(nix::errno::Errno::EINPROGRESS) if Instant::now() < until => {
+                    std::thread::sleep(LOOK);
+                }
+                Err(nix::errno::Errno::EINPROGRESS) => {
+                    break (Err(nix::errno::Errno::ETIMEDOUT), sends_now);
+                }
+                answer => break (answer, sends_now),
+            }
+        };
         if sends_now {
             self.runner.finish();
         }

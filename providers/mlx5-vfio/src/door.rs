@@ -107,7 +107,8 @@ impl Tick for Core {
             kernel.set_port(state);
         }
         let due = kernel.next_deadline().map(|at| at.saturating_sub(self.start.elapsed()));
-        due.into_iter().chain(kernel.needs_looks().then_some(LOOK)).min()
+        let asks = kernel.device.hca.is_asking().then_some(ASKING);
+        due.into_iter().chain(asks).chain(kernel.needs_looks().then_some(LOOK)).min()
     }
 
     fn failed(&self) {
@@ -167,6 +168,8 @@ struct Named {
     life: Weak<()>,
 }
 
+/// Longest pause of the thread while a peer is asked for its MAC address.
+const ASKING: Duration = Duration::from_millis(10);
 /// Longest wait for management datagrams to leave, before the program may end.
 const SENDING: Duration = Duration::from_millis(200);
 /// Longest wait for a function that is being closed.
@@ -205,7 +208,10 @@ impl Hca {
         let (dma, device) = (Arc::clone(function.dma()), Arc::clone(function.device()));
         manager.seed(seed());
         let pages = UarPages::new(&device, function.uar());
-        let firmware = Firmware::new(function, &config, neighbours);
+        let mut firmware = Firmware::new(function, &config, neighbours);
+        if !interface.addresses.is_empty() {
+            firmware.start_stations();
+        }
         let watch = device.transport().watch();
         let is_software = device.transport().is_software();
         let mut front = uverbs_front::Device::new(config, manager, firmware);

@@ -69,14 +69,19 @@ impl fmt::Display for Address {
     }
 }
 
+/// Parses two hexadecimal digits.
+fn octet(text: &str) -> Option<u8> {
+    let is_digits = text.len() == 2 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+    u8::from_str_radix(text, 16).ok().filter(|_| is_digits)
+}
+
 /// Parses a peer's IP and MAC address: `10.0.0.2@02:00:00:00:00:02`.
 fn neighbour(text: &str) -> Result<(IpAddr, Mac), Error> {
     let wrong =
         || invalid("a neighbour of a function must be like 10.0.0.2@02:00:00:00:00:02", text);
     let (ip, mac) = text.split_once('@').ok_or_else(wrong)?;
     let ip: IpAddr = ip.parse().map_err(|_| wrong())?;
-    let parts =
-        mac.split(':').map(|part| u8::from_str_radix(part, 16).ok().filter(|_| part.len() == 2));
+    let parts = mac.split(':').map(octet);
     let mac = parts.collect::<Option<Vec<_>>>().and_then(|mac| Mac::try_from(mac).ok());
     let mac = mac.filter(|mac| mac[0] & 1 == 0 && *mac != [0; 6]);
     match mac {

@@ -133,8 +133,9 @@ pub trait Backend: Send + fmt::Debug {
     ///
     /// # Errors
     ///
-    /// [`HcaError::Unsupported`] if the device has no address for this GID.
-    fn mac(&self, gid: &[u8; 16]) -> Result<[u8; 6], HcaError>;
+    /// [`HcaError::System`] with the errno of Linux; `EINPROGRESS` while the device asks the peer,
+    /// which ends within seconds. The caller asks again then.
+    fn mac(&mut self, gid: &[u8; 16]) -> Result<[u8; 6], HcaError>;
     /// Takes a management datagram that arrived for queue pair 1.
     fn next_mad(&mut self) -> Option<Mad> {
         None

@@ -185,12 +185,17 @@ impl Manager {
             local.set_ip(source);
         }
         self.check_route(local.ip(), to.ip())?;
+        let asks = self.host.asks;
         let id = self.of(file, number)?;
-        (id.local, id.peer, id.state) = (Some(local), Some(to), State::AddressResolved);
+        let state = if asks { State::AddressQuery } else { State::AddressResolved };
+        (id.local, id.peer, id.state) = (Some(local), Some(to), state);
         let lid = 0;
         id.connection.here = Address { gid: gid(local.ip()), lid };
         id.connection.there = Address { gid: gid(to.ip()), lid };
-        self.tell(number, event::ADDR_RESOLVED, 0, Param::None);
+        match asks {
+            true => self.ask(number),
+            false => self.tell(number, event::ADDR_RESOLVED, 0, Param::None),
+        }
         Ok(())
     }
 

@@ -66,6 +66,7 @@ impl Hosts {
                 subnet: None,
                 mtu: 5,
                 is_routed: false,
+                asks: false,
                 routes: Vec::new(),
             })
         });

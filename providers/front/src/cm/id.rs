@@ -33,6 +33,7 @@ impl Service {
 pub(super) enum State {
     Idle,
     Bound,
+    AddressQuery,
     AddressResolved,
     RouteResolved,
     Listening,

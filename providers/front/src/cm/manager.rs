@@ -61,6 +61,8 @@ pub struct Host {
     pub mtu: u8,
     /// Addresses and routes are the kernel's: a device on the network.
     pub is_routed: bool,
+    /// The device may have to ask a peer for its MAC address.
+    pub asks: bool,
     /// Networks of an Ethernet port; empty if it reaches every address.
     pub routes: Vec<Route>,
 }
@@ -93,6 +95,8 @@ pub struct Manager {
     random: u64,
     pub(super) now: Duration,
     outgoing: Vec<Outgoing>,
+    /// Ids whose peers are asked for their MAC addresses.
+    asked: Vec<IdNumber>,
     pub(super) gone: bool,
 }
 
@@ -113,6 +117,7 @@ impl Manager {
             random,
             now: Duration::ZERO,
             outgoing: Vec::new(),
+            asked: Vec::new(),
             gone: false,
         }
     }
@@ -232,6 +237,36 @@ impl Manager {
         };
         let is_reached = self.host.subnet.is_none_or(is_reached);
         own.find(|own| is_reached && own.is_ipv4() == peer.is_ipv4())
+    }
+
+    /// Begins to ask for an id's peer, until the device knows it, or gives up.
+    pub(super) fn ask(&mut self, number: IdNumber) {
+        self.asked.push(number);
+    }
+
+    /// Ids whose peers are asked for, with the peers' GIDs.
+    pub(crate) fn asked(&self) -> Vec<(IdNumber, [u8; 16])> {
+        let gid = |number| self.ids.get(number).map_or([0; 16], |id| id.connection.there.gid);
+        self.asked.iter().map(|&number| (number, gid(number))).collect()
+    }
+
+    /// Takes the device's answer about an id's peer (`cma.c:addr_handler`).
+    pub(crate) fn answered(&mut self, number: IdNumber, answer: Result<(), Errno>) {
+        if answer == Err(Errno::EINPROGRESS) {
+            return;
+        }
+        self.asked.retain(|asked| *asked != number);
+        if let Some(id) = self.ids.get_mut(number)
+            && id.state == State::AddressQuery
+        {
+            let (state, what, status) = match answer {
+                Ok(()) => (State::AddressResolved, event::ADDR_RESOLVED, 0),
+                Err(errno) => (State::Bound, event::ADDR_ERROR, -errno.raw()),
+            };
+            id.state = state;
+            self.tell(number, what, status, Param::None);
+        }
+        self.ids.settle();
     }
 
     /// Moves an InfiniBand port to another network.

@@ -59,6 +59,7 @@ impl World {
                 subnet: None,
                 mtu: 5,
                 is_routed: false,
+                asks: false,
                 routes: Vec::new(),
             })
         });

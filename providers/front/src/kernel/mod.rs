@@ -47,7 +47,7 @@ use self::state::file::File;
 use self::state::objects::{Object, Objects};
 use crate::backend::Backend;
 use crate::backend::config::PortState;
-use crate::backend::error::HcaEvent;
+use crate::backend::error::{HcaError, HcaEvent, errno};
 use crate::backend::number::UarNumber;
 
 /// The device and its open files.
@@ -204,6 +204,7 @@ impl<H: Backend + 'static> Kernel<H> {
         command: CmCommand<'_>,
     ) -> Result<(), uverbs_core::Errno> {
         let result = self.device.cm.command(file, command);
+        self.find_peers();
         self.send_mads();
         result
     }
@@ -216,6 +217,7 @@ impl<H: Backend + 'static> Kernel<H> {
 
     /// Runs the connection manager's part of a slice. True if anything was done.
     fn manage(&mut self, now: Duration) -> bool {
+        self.find_peers();
         let Device { hca, cm, .. } = &mut self.device;
         let mut busy = cm.advance(now);
         // First: a message may come from a successor at the address.
@@ -229,6 +231,16 @@ impl<H: Backend + 'static> Kernel<H> {
         }
         self.send_mads();
         busy
+    }
+
+    /// Asks the device for the peers of new ids.
+    fn find_peers(&mut self) {
+        let Device { hca, cm, gone, .. } = &mut self.device;
+        if !*gone {
+            for (number, gid) in cm.asked() {
+                cm.answered(number, found(hca.mac(&gid)));
+            }
+        }
     }
 
     /// Sends the connection manager's messages before the call that caused them returns: the
@@ -351,6 +363,11 @@ impl<H: Backend + 'static> Kernel<H> {
         }
         self.report_fatal();
     }
+}
+
+/// Errno of a device that looks for a peer.
+fn found(mac: Result<[u8; 6], HcaError>) -> Result<(), uverbs_core::Errno> {
+    mac.map(drop).map_err(|error| uverbs_core::Errno::from_raw(errno(error) as i32))
 }
 
 /// A device as its handlers see it.

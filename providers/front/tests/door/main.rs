@@ -66,7 +66,8 @@ impl Rig {
         let limits = Config { max_pd: 4, max_uars: 64, first_uar: 8, ..Config::default() };
         let config = Config { gid_table_len: 1, memlock: 1 << 20, comp_vectors: 1, ..limits };
         let (gids, routes) = (Vec::new(), Vec::new());
-        let host = Host { guid: 1, gids, subnet: None, mtu: 3, is_routed: false, routes };
+        let (is_routed, asks, subnet) = (false, false, None);
+        let host = Host { guid: 1, gids, subnet, mtu: 3, is_routed, asks, routes };
         let mut device = Device::new(config, Manager::new(host), Stub(Arc::clone(&talk)));
         if let Some(source) = source {
             device.uars = UarSet::of_device(source, None);

@@ -110,7 +110,7 @@ impl Backend for Stub {
     fn next_event(&mut self) -> Option<HcaEvent> {
         self.0.lock().unwrap().event.take()
     }
-    fn mac(&self, _: &[u8; 16]) -> Result<[u8; 6], HcaError> {
+    fn mac(&mut self, _: &[u8; 16]) -> Result<[u8; 6], HcaError> {
         self.refused()
     }
 }

@@ -195,6 +195,7 @@ fn host(config: &Config, routes: Vec<Route>) -> Host {
         subnet: None,
         mtu: config.active_mtu as u8,
         is_routed: false,
+        asks: config.is_ethernet(),
         routes,
     }
 }

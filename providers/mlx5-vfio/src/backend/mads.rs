@@ -1,13 +1,16 @@
 //! Management datagrams of the port, by a queue pair 1 of the driver.
 
+use uverbs_core::Errno;
 use uverbs_front::backend::Mad;
 use uverbs_front::backend::address::Address;
 use uverbs_front::backend::config::{Gid, GidType};
 use uverbs_front::backend::error::{HcaError, Noun};
 
-use super::Firmware;
+use super::{Firmware, unsupported};
 use crate::services::gsi::{Gsi, Path};
 
+/// Maximum datagrams that wait for MAC addresses.
+const UNRESOLVED: usize = 256;
 /// Maximum restarts of a queue pair that failed.
 const RESTARTS: u8 = 16;
 
@@ -20,11 +23,13 @@ pub(super) struct Mads {
     /// `None` on Ethernet.
     pub(super) lid: Option<u16>,
     pub(super) gids: Vec<Gid>,
+    /// Datagrams to peers that are asked for their MAC addresses.
+    unresolved: Vec<(Address, Address, Vec<u8>)>,
 }
 
 impl Mads {
     pub(super) fn new(lid: Option<u16>, gids: Vec<Gid>) -> Self {
-        Self { gsi: None, restarts: 0, lid, gids }
+        Self { gsi: None, restarts: 0, lid, gids, unresolved: Vec::new() }
     }
 }
 
@@ -64,19 +69,36 @@ impl Firmware {
 
     pub(super) fn put_mad(&mut self, src: Address, dst: Address, bytes: &[u8]) {
         let path = match self.mads.lid {
-            Some(_) => Some(Path::Lid(dst.lid)),
+            Some(_) => Ok(Path::Lid(dst.lid)),
             None => self.roce_path(src.gid, dst.gid),
         };
-        if let (Some(gsi), Some(path)) = (&mut self.mads.gsi, path) {
-            gsi.send(path, bytes);
+        match path {
+            Ok(path) => self.mads.gsi.iter_mut().for_each(|gsi| gsi.send(path, bytes)),
+            Err(HcaError::System { errno: Errno::EINPROGRESS }) => {
+                if self.mads.unresolved.len() < UNRESOLVED {
+                    self.mads.unresolved.push((src, dst, bytes.to_vec()));
+                }
+            }
+            // Its sender repeats it, and gives up.
+            Err(_) => {}
         }
     }
 
-    /// Path to a peer on RoCE version 2; `None` without its MAC address.
-    fn roce_path(&self, from: [u8; 16], gid: [u8; 16]) -> Option<Path> {
+    /// Sends datagrams whose destinations were asked for, as far as they answered.
+    pub(super) fn retry_mads(&mut self) {
+        for (src, dst, bytes) in std::mem::take(&mut self.mads.unresolved) {
+            self.put_mad(src, dst, &bytes);
+        }
+        self.send_mads();
+    }
+
+    /// Path to a peer on RoCE version 2.
+    fn roce_path(&mut self, from: [u8; 16], gid: [u8; 16]) -> Result<Path, HcaError> {
         let is_source = |own: &Gid| own.gid == from && own.kind == GidType::RoceV2;
-        let sgid_index = u8::try_from(self.mads.gids.iter().position(is_source)?).ok()?;
-        Some(Path::Gid { gid, mac: self.find(&gid).ok()?, sgid_index })
+        let at = self.mads.gids.iter().position(is_source).and_then(|at| u8::try_from(at).ok());
+        let sgid_index =
+            at.ok_or_else(|| unsupported("a source that is no address of the port"))?;
+        Ok(Path::Gid { gid, mac: self.find(&gid)?, sgid_index })
     }
 
     /// True if a datagram is on its way out.

@@ -9,7 +9,7 @@
 //! | `frames` | steering and multicast groups |
 //! | `config`, `roce` | limits and port, from capabilities; GIDs |
 //! | `event` | events of the device |
-//! | `mads` | management datagrams |
+//! | `mads`, `stations` | management datagrams; MAC addresses of peers |
 //!
 //! The front frees memory of an object after the firmware answered its destruction. A refused
 //! destruction reaches the program, which keeps the memory. When the program's file is closed,
@@ -30,9 +30,11 @@ mod qp;
 mod raw;
 mod roce;
 mod srq;
+mod stations;
 mod tables;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use uverbs_mlx5_prm::cmd::Field;
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
@@ -44,11 +46,11 @@ use self::interfaces::Interfaces;
 use self::mads::Mads;
 use self::qp::Qp;
 use self::srq::Srq;
+use self::stations::Stations;
 use self::tables::Tables;
 use crate::area::Lent;
 use crate::error::Error;
 use crate::function::Function;
-use crate::interface::Mac;
 use crate::services::neighbours::Neighbours;
 use uverbs_front::backend::address::Address;
 use uverbs_front::backend::config::Config;
@@ -87,6 +89,7 @@ pub(crate) struct Firmware {
     mads: Mads,
     /// `None` on InfiniBand.
     neighbours: Option<Neighbours>,
+    stations: Stations,
 }
 
 impl Firmware {
@@ -107,6 +110,7 @@ impl Firmware {
             tables: Tables::default(),
             events: Events::default(),
             neighbours,
+            stations: Stations::default(),
         }
     }
 
@@ -118,13 +122,6 @@ impl Firmware {
         }
     }
 
-    /// MAC address of a peer on RoCE.
-    fn find(&self, gid: &[u8; 16]) -> Result<Mac, HcaError> {
-        let neighbours = self.neighbours.as_ref();
-        let neighbours = neighbours.ok_or_else(|| unsupported("RoCE on an InfiniBand port"))?;
-        neighbours.mac(gid).map_err(|errno| HcaError::System { errno })
-    }
-
     /// Wakes the driver's thread.
     pub(crate) fn wake(&self) {
         self.function.device().wake();
@@ -133,6 +130,7 @@ impl Firmware {
     /// Closes the function.
     pub(crate) fn close(&mut self) {
         self.end_mads();
+        self.end_stations();
         let _ = self.function.shut();
     }
 
@@ -310,7 +308,7 @@ impl Backend for Firmware {
         self.take_event()
     }
 
-    fn mac(&self, gid: &[u8; 16]) -> Result<[u8; 6], HcaError> {
+    fn mac(&mut self, gid: &[u8; 16]) -> Result<[u8; 6], HcaError> {
         self.find(gid)
     }
 
@@ -329,5 +327,9 @@ impl Backend for Firmware {
     fn needs_looks(&self) -> bool {
         // Its failure shows in the next command, or the next look at the health.
         self.function.device().transport().flush() == Ok(false)
+    }
+
+    fn step(&mut self, _: Duration) -> bool {
+        self.hear_stations()
     }
 }

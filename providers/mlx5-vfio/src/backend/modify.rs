@@ -98,7 +98,7 @@ impl Firmware {
 
     /// MAC address of the peer on RoCE, zeros before there is a peer; `None` on InfiniBand.
     fn peer(
-        &self,
+        &mut self,
         service: Service,
         to: QpTransition,
         attrs: &QpAttrs,

@@ -100,7 +100,9 @@ impl Firmware {
         let mut input = vec![0; create_flow_table_in::SIZE];
         TABLE_TYPE.set(&mut input, kind);
         let table = FLOW_TABLE_CONTEXT.of_mut(&mut input);
-        flow_table_context::LEVEL.set(table, context.level.into());
+        // Level 0 has the driver's own table.
+        let own = u8::from(context.direction == Direction::Receive);
+        flow_table_context::LEVEL.set(table, (context.level + own).into());
         flow_table_context::LOG_SIZE.set(table, context.log_size.into());
         if let Miss::Table(next) = context.miss {
             let (next, _) = self.table(next)?;
@@ -119,6 +121,11 @@ impl Firmware {
         direction: Direction,
         table: Option<u32>,
     ) -> Result<(), Wrong> {
+        if let (Direction::Receive, Some(frames)) = (direction, &self.stations.frames) {
+            let next = table.map(|table| self.table(table)).transpose()?.map(|(number, _)| number);
+            let set = frames.set_next(&self.function, next);
+            return set.map_err(|error| Wrong::Device(self.refusal(&error, (Noun::Qp, 0))));
+        }
         let mut input = vec![0; set_flow_table_root_in::SIZE];
         set_flow_table_root_in::TABLE_TYPE.set(&mut input, kind(direction));
         let op_mod = match table {

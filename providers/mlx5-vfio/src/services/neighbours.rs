@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
+use std::time::{Duration, Instant};
 
 use uverbs_core::Errno;
 use uverbs_front::backend::network::Route;
 
+use super::arp::{self, Heard};
 use crate::interface::{Interface, Mac};
 
 /// First half of a link-local address.
@@ -49,14 +51,35 @@ pub(crate) struct Neighbours {
     own: Vec<IpAddr>,
     routes: Vec<Route>,
     fixed: BTreeMap<IpAddr, Mac>,
+    /// Peers are asked, and frames heard.
+    pub(crate) asks: bool,
+    cache: BTreeMap<IpAddr, Entry>,
+    /// Frames to send.
+    outgoing: Vec<Vec<u8>>,
 }
+
+/// A peer that was asked.
+#[derive(Clone, Copy, Debug)]
+enum Entry {
+    Known { mac: Mac, until: Instant },
+    Asked { again: Instant, until: Instant },
+}
+
+/// Maximum peers in the cache, and frames that wait.
+const MOST: usize = 1024;
+/// Time that an answer is valid (Linux `net/core/neighbour.c`, BASE_REACHABLE_TIME).
+const REACHABLE: Duration = Duration::from_secs(30);
+/// Time that a peer has to answer (Linux `rdma_addr_find_l2_eth_by_grh`), and between questions.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+const AGAIN: Duration = Duration::from_millis(250);
 
 impl Neighbours {
     pub(crate) fn new(mac: Mac, interface: &Interface) -> Self {
         let local = Ipv6Addr::from(link_local(mac)).into();
         let own = interface.addresses.iter().map(|at| at.ip).chain([local]).collect();
         let fixed = interface.neighbours.iter().copied().collect();
-        Self { mac, own, routes: interface.routes(local), fixed }
+        let (asks, cache, outgoing) = (false, BTreeMap::new(), Vec::new());
+        Self { mac, own, routes: interface.routes(local), fixed, asks, cache, outgoing }
     }
 
     /// Networks that the port reaches.
@@ -68,8 +91,9 @@ impl Neighbours {
     ///
     /// # Errors
     ///
-    /// `ENETUNREACH` outside of the port's networks; `EHOSTUNREACH` of an unknown peer.
-    pub(crate) fn mac(&self, gid: &[u8; 16]) -> Result<Mac, Errno> {
+    /// `ENETUNREACH` outside of the port's networks; `EHOSTUNREACH` of a peer that can't be asked;
+    /// `EINPROGRESS` while it is asked, then `ETIMEDOUT`, once.
+    pub(crate) fn mac(&mut self, gid: &[u8; 16], now: Instant) -> Result<Mac, Errno> {
         let ip = Ipv6Addr::from(*gid).to_canonical();
         if self.own.contains(&ip) {
             return Ok(self.mac);
@@ -78,9 +102,103 @@ impl Neighbours {
         if let Some(mac) = known.or_else(|| multicast_mac(ip)).or_else(|| mac_of(gid)) {
             return Ok(mac);
         }
-        match self.routes.iter().any(|route| route.reaches(ip)) {
-            true => Err(Errno::EHOSTUNREACH),
-            false => Err(Errno::ENETUNREACH),
+        if !self.routes.iter().any(|route| route.reaches(ip)) {
+            return Err(Errno::ENETUNREACH);
+        }
+        if !self.asks {
+            return Err(Errno::EHOSTUNREACH);
+        }
+        match self.cache.get(&ip) {
+            Some(&Entry::Known { mac, until }) if now < until => Ok(mac),
+            Some(&Entry::Asked { until, .. }) if now < until => Err(Errno::EINPROGRESS),
+            Some(Entry::Asked { .. }) => {
+                self.cache.remove(&ip);
+                Err(Errno::ETIMEDOUT)
+            }
+            _ => {
+                self.make_room();
+                if self.cache.len() >= MOST {
+                    return Err(Errno::ENOBUFS);
+                }
+                let entry = Entry::Asked { again: now + AGAIN, until: now + PATIENCE };
+                self.cache.insert(ip, entry);
+                self.ask(ip);
+                Err(Errno::EINPROGRESS)
+            }
+        }
+    }
+
+    /// Forgets answers if the cache is full: they can be asked for again.
+    fn make_room(&mut self) {
+        if self.cache.len() >= MOST {
+            self.cache.retain(|_, entry| matches!(entry, Entry::Asked { .. }));
+        }
+    }
+
+    fn ask(&mut self, ip: IpAddr) {
+        let Some(route) = self.routes.iter().find(|route| route.reaches(ip)) else { return };
+        self.put(arp::ask(self.mac, route.source, ip));
+    }
+
+    fn put(&mut self, frame: Option<Vec<u8>>) {
+        if self.outgoing.len() < MOST {
+            self.outgoing.extend(frame);
+        }
+    }
+
+    /// Takes the frames to send.
+    pub(crate) fn take_outgoing(&mut self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.outgoing)
+    }
+
+    /// Asks again where an answer is due.
+    pub(crate) fn advance(&mut self, now: Instant) {
+        let mut due = Vec::new();
+        // The end of such a question was not fetched.
+        let is_old = |until: Instant| now >= until + PATIENCE;
+        self.cache
+            .retain(|_, entry| !matches!(entry, Entry::Asked { until, .. } if is_old(*until)));
+        for (ip, entry) in &mut self.cache {
+            if let Entry::Asked { again, until } = entry
+                && *again <= now
+                && now < *until
+            {
+                *again = now + AGAIN;
+                due.push(*ip);
+            }
+        }
+        due.into_iter().for_each(|ip| self.ask(ip));
+    }
+
+    /// True while a peer is asked.
+    pub(crate) fn waits(&self) -> bool {
+        self.cache.values().any(|entry| matches!(entry, Entry::Asked { .. }))
+    }
+
+    /// Learns from a frame, and answers it. A station that was not asked is believed as far as it
+    /// asks for an address of this port (RFC 826; RFC 4861, 7.2.3).
+    pub(crate) fn hear(&mut self, frame: &[u8], now: Instant) {
+        match arp::parse(frame) {
+            Some(Heard::Asked { ip, mac, target }) if self.own.contains(&target) => {
+                self.put(arp::tell(self.mac, target, mac, ip));
+                self.make_room();
+                if let Some(ip) = ip
+                    && self.routes.iter().any(|route| route.reaches(ip))
+                    && (self.cache.len() < MOST || self.cache.contains_key(&ip))
+                {
+                    self.learn(ip, mac, now);
+                }
+            }
+            Some(Heard::Told { ip, mac }) if self.cache.contains_key(&ip) => {
+                self.learn(ip, mac, now);
+            }
+            _ => {}
+        }
+    }
+
+    fn learn(&mut self, ip: IpAddr, mac: Mac, now: Instant) {
+        if !self.own.contains(&ip) {
+            self.cache.insert(ip, Entry::Known { mac, until: now + REACHABLE });
         }
     }
 }
@@ -107,10 +225,11 @@ mod tests {
         let name = "vfio-user:/a,address=10.0.0.1/24,neighbour=10.0.0.2@02:00:00:00:00:02,\
                     neighbour=192.0.2.1@02:00:00:00:00:03";
         let (_, interface) = Interface::of_name(name).unwrap();
-        let neighbours = Neighbours::new(MAC, &interface);
-        let mac = |ip: &str| {
+        let mut neighbours = Neighbours::new(MAC, &interface);
+        let now = Instant::now();
+        let mut mac = |ip: &str| {
             let ip: IpAddr = ip.parse().unwrap();
-            neighbours.mac(&uverbs_front::backend::network::sixteen(ip))
+            neighbours.mac(&uverbs_front::backend::network::sixteen(ip), now)
         };
         assert_eq!(mac("10.0.0.1"), Ok(MAC), "itself");
         assert_eq!(mac("10.0.0.2"), Ok([2, 0, 0, 0, 0, 2]));
@@ -121,5 +240,50 @@ mod tests {
         assert_eq!(mac("224.129.2.3"), Ok([1, 0, 0x5e, 1, 2, 3]));
         assert_eq!(mac("ff0e::1:203"), Ok([0x33, 0x33, 0, 1, 2, 3]));
         assert_eq!(mac("fe80::ca:5ff:fe00:102"), Ok([2, 0xca, 5, 0, 1, 2]));
+    }
+
+    #[test]
+    fn a_peer_is_asked_until_it_answers_or_time_is_over() {
+        let (_, interface) = Interface::of_name("vfio-user:/a,address=10.0.0.1/24").unwrap();
+        let mut here = Neighbours::new(MAC, &interface);
+        here.asks = true;
+        let now = Instant::now();
+        let [own, peer]: [IpAddr; 2] = ["10.0.0.1", "10.0.0.2"].map(|ip| ip.parse().unwrap());
+        let gid = uverbs_front::backend::network::sixteen(peer);
+        assert_eq!(here.mac(&gid, now), Err(Errno::EINPROGRESS));
+        let asked = arp::ask(MAC, own, peer).unwrap();
+        assert_eq!(here.take_outgoing(), std::slice::from_ref(&asked));
+        here.advance(now + AGAIN);
+        assert_eq!(here.take_outgoing(), [asked], "again");
+        assert_eq!(here.mac(&gid, now + PATIENCE), Err(Errno::ETIMEDOUT));
+        // An answer without a question changes nothing.
+        let mac = [2, 0, 0, 0, 0, 2];
+        let told = arp::tell(mac, peer, MAC, Some(own)).unwrap();
+        here.hear(&told, now);
+        assert_eq!(here.mac(&gid, now), Err(Errno::EINPROGRESS));
+        here.hear(&told, now);
+        assert_eq!(here.mac(&gid, now), Ok(mac));
+        assert_eq!(here.mac(&gid, now + REACHABLE), Err(Errno::EINPROGRESS));
+        here.take_outgoing();
+        // A question is answered, and tells who asks.
+        here.hear(&arp::ask(mac, peer, own).unwrap(), now);
+        assert_eq!(here.take_outgoing(), [arp::tell(MAC, own, mac, Some(peer)).unwrap()]);
+        assert_eq!(here.mac(&gid, now), Ok(mac));
+    }
+
+    #[test]
+    fn the_cache_is_bounded() {
+        let (_, interface) = Interface::of_name("vfio-user:/a,address=10.0.0.1/8").unwrap();
+        let mut here = Neighbours::new(MAC, &interface);
+        here.asks = true;
+        let now = Instant::now();
+        let own = "10.0.0.1".parse().unwrap();
+        for number in 0..3 * MOST as u32 {
+            let ip = IpAddr::V4((0x0a01_0000 + number).into());
+            here.hear(&arp::ask([2; 6], ip, own).unwrap(), now);
+            let other = IpAddr::V4((0x0a02_0000 + number).into());
+            let _ = here.mac(&uverbs_front::backend::network::sixteen(other), now);
+            assert!(here.cache.len() <= MOST && here.outgoing.len() <= MOST);
+        }
     }
 }

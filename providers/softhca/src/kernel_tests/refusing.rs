@@ -114,7 +114,7 @@ impl Backend for Refusing {
     fn resolve(&self, gid: [u8; 16]) -> [u8; 16] {
         self.hca.resolve(gid)
     }
-    fn mac(&self, gid: &[u8; 16]) -> Result<[u8; 6], HcaError> {
+    fn mac(&mut self, gid: &[u8; 16]) -> Result<[u8; 6], HcaError> {
         self.hca.mac(gid)
     }
     fn next_mad(&mut self) -> Option<Mad> {

@@ -104,6 +104,7 @@ fn host(profile: &Profile, has_network: bool) -> Host {
         subnet: None,
         mtu: profile.hca.active_mtu as u8,
         is_routed: false,
+        asks: false,
         routes: Vec::new(),
     }
 }

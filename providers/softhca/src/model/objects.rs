@@ -139,7 +139,7 @@ impl Backend for Hca {
         self.resolve(gid)
     }
 
-    fn mac(&self, gid: &[u8; 16]) -> Result<[u8; 6], HcaError> {
+    fn mac(&mut self, gid: &[u8; 16]) -> Result<[u8; 6], HcaError> {
         Ok(mac(gid))
     }
 

@@ -1,0 +1,103 @@
+//! MAC addresses of peers: asked for, and told, by raw queues of the driver.
+
+use std::time::Instant;
+
+use uverbs_front::backend::error::HcaError;
+
+use super::{Firmware, unsupported};
+use crate::interface::Mac;
+use crate::services::frames::Frames;
+use crate::services::neighbours::Neighbours;
+
+/// Maximum frames that are heard in one turn.
+const FRAMES_PER_TURN: usize = 64;
+/// Maximum restarts of queues that failed.
+const RESTARTS: u8 = 16;
+
+/// Raw queues, while the port has addresses for which peers may ask.
+#[derive(Debug, Default)]
+pub(super) struct Stations {
+    pub(super) frames: Option<Frames>,
+    restarts: u8,
+}
+
+impl Firmware {
+    /// Begins to hear and to answer. Firmware that refuses leaves the neighbours that are given.
+    pub(crate) fn start_stations(&mut self) {
+        let Some(neighbours) = &mut self.neighbours else { return };
+        self.stations.frames = Frames::create(&self.function).ok();
+        neighbours.asks = self.stations.frames.is_some();
+    }
+
+    /// True while a peer is asked.
+    pub(crate) fn is_asking(&self) -> bool {
+        self.neighbours.as_ref().is_some_and(Neighbours::waits)
+    }
+
+    pub(super) fn end_stations(&mut self) {
+        if let Some(frames) = self.stations.frames.take() {
+            frames.destroy(&self.function);
+        }
+    }
+
+    /// MAC address of a peer on RoCE.
+    pub(super) fn find(&mut self, gid: &[u8; 16]) -> Result<Mac, HcaError> {
+        let neighbours = self.neighbours.as_mut();
+        let neighbours = neighbours.ok_or_else(|| unsupported("RoCE on an InfiniBand port"))?;
+        let found = neighbours.mac(gid, Instant::now());
+        self.tell_stations();
+        found.map_err(|errno| HcaError::System { errno })
+    }
+
+    /// Sends what waits.
+    fn tell_stations(&mut self) {
+        let (Some(neighbours), Some(frames)) = (&mut self.neighbours, &mut self.stations.frames)
+        else {
+            return;
+        };
+        for frame in neighbours.take_outgoing() {
+            // A failure shows when frames are heard.
+            let _ = frames.send(&self.function, &frame);
+        }
+    }
+
+    /// Hears frames, and answers them. True if there were any.
+    pub(super) fn hear_stations(&mut self) -> bool {
+        let now = Instant::now();
+        let mut heard = false;
+        let mut failed = false;
+        let (Some(neighbours), Some(frames)) = (&mut self.neighbours, &mut self.stations.frames)
+        else {
+            return false;
+        };
+        for _ in 0..FRAMES_PER_TURN {
+            match frames.next(&self.function) {
+                Ok(None) => break,
+                Ok(Some(frame)) => {
+                    heard = true;
+                    neighbours.hear(&frame, now);
+                }
+                Err(_) => {
+                    failed = true;
+                    break;
+                }
+            }
+        }
+        neighbours.advance(now);
+        if failed {
+            self.restart_stations();
+        }
+        self.tell_stations();
+        self.retry_mads();
+        heard
+    }
+
+    fn restart_stations(&mut self) {
+        self.end_stations();
+        self.stations.restarts += 1;
+        match self.stations.restarts < RESTARTS && self.function.failure().is_none() {
+            true => self.start_stations(),
+            false => self.neighbours.iter_mut().for_each(|neighbours| neighbours.asks = false),
+        }
+    }
+}

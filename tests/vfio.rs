@@ -457,18 +457,24 @@ fn a_killed_client_leaves_a_clean_function() {
     talk(&mut one, &mut other, 4096, 3);
 }
 
-/// A server that is gone is a device that is gone: one event, and EIO.
+/// A server that is gone is a device that is gone: one event, EIO, and no thread waits on.
 #[test]
 fn a_killed_server_is_a_removed_device() {
     let mut machine = Machine::of(LinkLayer::InfiniBand);
     let (a, b) = (machine.device(0), machine.device(1));
     let (mut one, mut other) = pair_on(&a, &b, &local(), |builder| builder);
     talk(&mut one, &mut other, 64, 1);
+    let context = one.context.clone();
+    let start = Instant::now();
+    let waits = std::thread::spawn(move || (one.cq.wait(2 * LIMIT).map(drop), one));
     machine.process.kill().unwrap();
     machine.process.wait().unwrap();
-    let event = one.context.async_event(LIMIT).unwrap().expect("an event");
+    let event = context.async_event(LIMIT).unwrap().expect("an event");
     assert_eq!(event.kind, AsyncEventKind::DeviceFatal);
-    let error: Error = one.context.create_cq(4).unwrap_err();
+    let (woken, one) = waits.join().unwrap();
+    assert!(woken.is_err() && start.elapsed() < LIMIT, "{woken:?}");
+    assert!(!matches!(context.async_event(Duration::from_millis(100)), Ok(Some(_))), "told once");
+    let error: Error = context.create_cq(4).unwrap_err();
     assert_eq!(error.errno(), Some(Errno::EIO));
     drop((one, other));
 }

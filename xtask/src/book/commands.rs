@@ -26,8 +26,11 @@ const EXCEPTIONS: [(&str, &str); 4] = [
 ];
 
 /// Words in commands, and what is typed for them: programs that are built already.
-const BUILT: [(&str, &str); 2] =
-    [("cargo run --release -- ", "uverbs "), ("cargo run --example ", "")];
+const BUILT: [(&str, &str); 3] = [
+    ("cargo run --release -- ", "uverbs "),
+    ("cargo run --example ", ""),
+    ("cargo run -p uverbs-mlx5-vfio --example ", ""),
+];
 
 /// Limit of a block in seconds. Some commands poll, and other steps take processors from them.
 const LIMIT: u64 = 300;

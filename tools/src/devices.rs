@@ -11,6 +11,7 @@ use crate::base::output;
 use crate::base::select;
 use crate::base::sysfs;
 use crate::base::table::Table;
+use crate::vfio::access;
 
 /// List the RDMA devices.
 ///
@@ -20,7 +21,8 @@ use crate::base::table::Table;
 /// with the reason on stderr if not. `*` marks the device that commands use without -d. A field
 /// that the kernel doesn't tell is `-`.
 ///
-/// ConnectX functions that are bound to vfio-pci, for `uverbs vfio`, have a third table.
+/// ConnectX functions that are bound to vfio-pci have a third table, also with what this user lacks
+/// to open them.
 ///
 /// Where there is no RDMA device, a line on stderr says so, and the embedded software HCA is
 /// listed, on which the other commands then work.
@@ -49,6 +51,11 @@ struct Function {
     part: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     iommu_group: Option<u32>,
+    /// True if this user can open it, and no process has it.
+    usable: bool,
+    /// Reason that it can't be opened.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -85,13 +92,31 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     let (devices, embedded) = select::all()?;
     let mut rows: Vec<_> = devices.iter().map(|device| row(device, embedded)).collect();
     mark_default(&mut rows);
-    let functions = PciFunction::bound(&sysfs::root()).into_iter().map(|function| Function {
-        part: format!("15b3:{:04x}", function.part),
-        iommu_group: function.group,
-        pci_address: function.address,
-    });
-    let listing = Listing { devices: rows, functions: functions.collect() };
+    let listing = Listing { devices: rows, functions: functions() };
     if args.json { output::json(&listing) } else { output::print(&listing.tables(output::width())) }
+}
+
+/// Functions that are bound to vfio-pci, with a message on stderr for what this user lacks.
+fn functions() -> Vec<Function> {
+    let functions = PciFunction::bound(&sysfs::root()).into_iter().map(|function| {
+        let why = access::refusal(&function);
+        if let Some(why) = &why {
+            output::complain(&format!("vfio:{}: {why}", function.address));
+        }
+        Function {
+            part: format!("15b3:{:04x}", function.part),
+            iommu_group: function.group,
+            pci_address: function.address,
+            usable: why.is_none(),
+            why,
+        }
+    });
+    let functions: Vec<_> = functions.collect();
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    if let Some(warning) = access::warning(&status).filter(|_| !functions.is_empty()) {
+        output::complain(&warning);
+    }
+    functions
 }
 
 /// Marks the first device with an active port, else the first usable one, as [`uverbs::choose`].
@@ -208,10 +233,12 @@ impl Listing {
         if self.functions.is_empty() {
             return format!("{names}\n{places}");
         }
-        let mut functions = Table::new(&["function", "part", "IOMMU group"], &[2]);
+        let mut functions = Table::new(&["function", "part", "IOMMU group", ""], &[2]);
         for function in &self.functions {
             let group = dash(function.iommu_group.map(|group| group.to_string()));
-            functions.row([format!("vfio:{}", function.pci_address), function.part.clone(), group]);
+            let usable = if function.usable { "usable" } else { "not usable" };
+            let name = format!("vfio:{}", function.pci_address);
+            functions.row([name, function.part.clone(), group, usable.to_owned()]);
         }
         format!("{names}\n{places}\n{}", functions.text(indent, gap, &[]))
     }

@@ -182,7 +182,7 @@ fn is_on_udp(name: &str) -> bool {
 }
 
 /// Returns true for a PCI function without a kernel driver.
-fn is_function(name: &str) -> bool {
+pub(crate) fn is_function(name: &str) -> bool {
     ["vfio:", "vfio-user:"].iter().any(|prefix| name.starts_with(prefix))
 }
 

@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use crate::base::error::Error;
 use crate::base::output;
+use crate::base::select;
 use crate::base::units::parse_timeout;
+use crate::vfio::access;
 
 /// Library that C programs link to.
 const LIBRARY: &str = "libibverbs.so.1";
@@ -62,8 +64,8 @@ const PLACES: [&str; 2] = ["../lib/uverbs", "../c-abi"];
     succeeded, else 1.")]
 pub(crate) struct Args {
     /// Device that the program sees: softhca, softhca@ADDRESS[=NAME] with ,udp ,shm or ,ib behind
-    /// it, or one of the machine's; several separated by commas [default: all of the machine's, or
-    /// softhca]
+    /// it, vfio-user:PATH, or one of the machine's; several separated by commas [default: all of
+    /// the machine's, or softhca]
     #[arg(short, long, visible_alias = "ib-dev", value_name = "NAME")]
     device: Option<String>,
 
@@ -121,8 +123,23 @@ fn prepare(
         }
         None => std::env::var(DEVICE).unwrap_or_default(),
     };
+    check_functions(&shown, !args.pair.is_empty())?;
     let libraries = preloads(folder, args.preload_sockets, &shown)?;
     command.env(PRELOAD, with_others(&libraries, std::env::var_os(PRELOAD)));
+    Ok(())
+}
+
+/// Refuses functions that the program can't have: a C program has the errno alone.
+fn check_functions(devices: &str, is_pair: bool) -> Result<(), Error> {
+    for name in uverbs::device_names(devices) {
+        let why = match select::is_function(name) && is_pair {
+            true => Some("a function has one owner, and both sides would open it".to_owned()),
+            false => access::refusal_of(name),
+        };
+        if let Some(why) = why {
+            return Err(Error::Argument { option: "--device", value: name.to_owned(), why });
+        }
+    }
     Ok(())
 }
 
@@ -226,6 +243,22 @@ mod tests {
         assert_eq!(on_the_network("mlx5_0,softhca"), "mlx5_0,softhca@loopback");
         assert_eq!(on_the_network("softhca0,softhca@10.0.0.1"), "softhca0,softhca@10.0.0.1");
         assert_eq!(on_the_network("softhca@lo,udp,softhca"), "softhca@lo,udp,softhca@loopback");
+    }
+
+    #[test]
+    fn a_function_that_can_t_be_had_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("hca.sock");
+        let name = format!("vfio-user:{}", socket.display());
+        let refused = |devices: &str, is_pair| {
+            check_functions(devices, is_pair).map_err(|error| error.to_string())
+        };
+        assert!(refused(&name, false).unwrap_err().contains("uverbs softhca serve"));
+        let _server = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        assert_eq!(refused(&format!("softhca0,{name}"), false), Ok(()));
+        assert!(refused(&name, true).unwrap_err().contains("one owner"));
+        assert_eq!(refused("softhca", true), Ok(()));
+        assert!(refused("vfio:0000:ff:1f.7", false).unwrap_err().contains("no PCI function"));
     }
 
     #[test]

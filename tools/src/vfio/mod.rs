@@ -1,5 +1,6 @@
 //! `uverbs vfio`: ConnectX functions without a kernel driver.
 
+pub(crate) mod access;
 mod bind;
 mod probe;
 

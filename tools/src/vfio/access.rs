@@ -1,0 +1,93 @@
+//! Reasons that this user can't open a function: access to its node, its owner, locked memory.
+
+use std::fs::File;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use nix::libc;
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
+use uverbs_mlx5_vfio::Error;
+use uverbs_mlx5_vfio::discovery::{PciFunction, VFIO_PCI};
+
+use crate::base::sysfs;
+
+/// Locked memory that is enough for the driver's own queues and the firmware's first pages.
+const LOCKED: u64 = 64 << 20;
+
+/// Opens the function's node and closes it, which leaves the function as it is. Returns the reason
+/// if this user can't.
+pub(crate) fn refusal(function: &PciFunction) -> Option<String> {
+    let Some(node) = node(function) else { return Some("no IOMMU group".to_owned()) };
+    let opened = File::options().read(true).write(true).open(&node);
+    opened.err().map(|error| match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => Error::Denied { path: node }.to_string(),
+        Some(libc::EBUSY) => Error::Busy { path: node }.to_string(),
+        _ => format!("{}: {error}", node.display()),
+    })
+}
+
+/// Why this user can't open the function of a name; `None` for names of other devices, too.
+pub(crate) fn refusal_of(name: &str) -> Option<String> {
+    if let Some(socket) = name.strip_prefix("vfio-user:") {
+        // Connecting takes a server's turn.
+        return socket_refusal(Path::new(socket));
+    }
+    let function = PciFunction::at(&sysfs::root(), name.strip_prefix("vfio:")?);
+    let Some(function) = function else {
+        return Some("no PCI function of Mellanox here".to_owned());
+    };
+    match function.driver.as_deref() {
+        Some(VFIO_PCI) => refusal(&function),
+        _ => Some("not bound to vfio-pci (uverbs vfio bind)".to_owned()),
+    }
+}
+
+fn socket_refusal(path: &Path) -> Option<String> {
+    match path.metadata() {
+        Ok(found) if found.file_type().is_socket() => None,
+        Ok(_) => Some("no socket: a vfio-user server makes it (uverbs softhca serve)".to_owned()),
+        Err(error) => Some(format!("{error}: a vfio-user server makes it (uverbs softhca serve)")),
+    }
+}
+
+/// Node of the function, if the kernel has such nodes, or of its group.
+fn node(function: &PciFunction) -> Option<PathBuf> {
+    let own = function.cdev.as_ref().map(|name| Path::new("/dev/vfio/devices").join(name));
+    let group = || Some(Path::new("/dev/vfio").join(function.group?.to_string()));
+    own.or_else(group)
+}
+
+/// Warning about a limit of locked memory that a function would reach soon. `status` is
+/// `/proc/self/status`.
+pub(crate) fn warning(status: &str) -> Option<String> {
+    let (limit, _) = getrlimit(Resource::RLIMIT_MEMLOCK).ok()?;
+    is_short(limit, status).then(|| {
+        format!(
+            "locked memory is limited to {} KiB (ulimit -l), and a function has all its memory \
+             locked: raise the limit, for example in /etc/security/limits.conf",
+            limit / 1024
+        )
+    })
+}
+
+/// True for a limit that counts and is small. CAP_IPC_LOCK, bit 14 of the capabilities, lifts it.
+fn is_short(limit: u64, status: &str) -> bool {
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let capabilities = line.and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
+    let lifted = capabilities.is_some_and(|set| set >> 14 & 1 != 0);
+    !lifted && limit != RLIM_INFINITY && limit < LOCKED
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_limit_counts_without_the_capability() {
+        let status = "Name:\tx\nCapEff:\t0000000000004000\n";
+        assert!(is_short(8 << 20, "CapEff:\t0000000000000000\n"));
+        assert!(is_short(8 << 20, ""));
+        assert!(!is_short(8 << 20, status));
+        assert!(!is_short(RLIM_INFINITY, "") && !is_short(LOCKED, ""));
+    }
+}

@@ -31,6 +31,11 @@ pub(super) const END: u64 = (LAST_UAR as u64 + 1) * PAGE;
 const AWAKE: Duration = Duration::from_micros(200);
 /// Maximum wait for a store that the client told of.
 const STORE: Duration = Duration::from_millis(20);
+/// Threshold of a slow yield: other threads want the processor. A thread that sleeps instead runs
+/// as soon as it is woken.
+const LATE_YIELD: Duration = Duration::from_micros(100);
+/// Time after a slow yield in which the server sleeps instead of yielding.
+const CROWDED: Duration = Duration::from_millis(10);
 /// First pause of a server that sleeps, and pause before a store that was told of.
 const NAP: Duration = Duration::from_micros(20);
 
@@ -81,30 +86,40 @@ pub(super) struct Rest {
     /// The client was asked to tell of the next store.
     armed: bool,
     nap: Duration,
+    /// End of the time in which the server does not yield.
+    crowded: Duration,
 }
 
 impl Rest {
     /// Notes work.
     pub(super) fn saw_work(&mut self, now: Duration) {
-        *self = Self { since: now, ..Self::default() };
+        *self = Self { since: now, crowded: self.crowded, ..Self::default() };
     }
 
     /// Notes that the client told of a store, or that its pages are armed.
     pub(super) fn was_told(&mut self, now: Duration, stored: bool, longest: Duration) {
         if stored {
-            *self = Self { since: now, expects: true, ..Self::default() };
+            self.saw_work(now);
+            self.expects = true;
         } else if self.armed {
             self.nap = longest;
+        }
+    }
+
+    /// Notes how long a yield took.
+    pub(super) fn yielded(&mut self, before: Duration, now: Duration) {
+        if now.saturating_sub(before) >= LATE_YIELD {
+            self.crowded = now + CROWDED;
         }
     }
 
     /// Pause until the next look, and whether the client must arm its pages first.
     pub(super) fn pause(&mut self, now: Duration, longest: Duration) -> (Duration, bool) {
         let idle = now.saturating_sub(self.since);
-        if idle < AWAKE {
+        if idle < AWAKE && now >= self.crowded {
             return (Duration::ZERO, false);
         }
-        if self.expects && idle < STORE {
+        if idle < AWAKE || self.expects && idle < STORE {
             return (NAP, false);
         }
         let arms = !std::mem::replace(&mut self.armed, true);
@@ -154,6 +169,19 @@ mod tests {
         rest.saw_work(after(20_500));
         rest.was_told(after(20_600), false, LONGEST);
         assert_eq!(rest.pause(after(20_900), LONGEST), (NAP, true));
+    }
+
+    #[test]
+    fn a_server_on_a_crowded_processor_naps_at_once() {
+        let mut rest = Rest::default();
+        rest.saw_work(after(1000));
+        rest.yielded(after(1001), after(1100));
+        assert_eq!(rest.pause(after(1100), LONGEST), (Duration::ZERO, false));
+        rest.yielded(after(1100), after(1200));
+        rest.saw_work(after(1250));
+        assert_eq!(rest.pause(after(1251), LONGEST), (NAP, false));
+        rest.saw_work(after(11_200));
+        assert_eq!(rest.pause(after(11_201), LONGEST), (Duration::ZERO, false));
     }
 
     #[test]

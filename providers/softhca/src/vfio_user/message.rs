@@ -17,8 +17,8 @@ pub(super) mod command {
     pub(crate) const DMA_READ: u16 = 11;
     pub(crate) const DMA_WRITE: u16 = 12;
     pub(crate) const DEVICE_RESET: u16 = 13;
-    /// Commands of this project, without replies: the server asks a client to tell of the next store into
-    /// its doorbell pages, and the client asks the server to look at them.
+    /// Commands of this project, without replies: the server asks a client to tell of the next
+    /// store into its doorbell pages, and the client asks the server to look at them.
     pub(crate) const ARM: u16 = 0x8000;
     pub(crate) const LOOK: u16 = 0x8001;
 }

@@ -7,7 +7,7 @@ mod functions;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{LIMIT, Side, impatient, local, pair_on, pattern};
 use functions::{Machine, SOCKETS, device, role};

@@ -286,7 +286,7 @@ fn too_many_regions_are_refused_by_the_server() {
     let at = Box::leak(vec![7u8; 64].into_boxed_slice()).as_mut_ptr();
     let mut regions = Vec::new();
     let refused: Error = loop {
-        assert!(regions.len() < 5000);
+        assert!(regions.len() < 70_000);
         // SAFETY: the memory is leaked, and reached by raw pointer alone.
         match unsafe { other.pd.register(at, 64, AccessFlags::REMOTE_READ) } {
             Ok(region) => regions.push(region),
@@ -488,9 +488,9 @@ fn a_stopped_server_is_a_failed_device() {
     talk(&mut one, &mut other, 64, 1);
     let process = Pid::from_raw(machine.process.id().cast_signed());
     std::thread::sleep(REST);
+    let frame = one.filled(64, 1);
     kill(process, Signal::SIGSTOP).unwrap();
     // The server asked for news of the next store, which is made without it.
-    let frame = one.filled(64, 1);
     let mut batch = one.qp.batch();
     batch.send(1, frame).unwrap();
     batch.ring();

@@ -44,9 +44,14 @@ pub(crate) struct State {
     bytes: usize,
 }
 
-/// Address ranges of the device in use: length by start.
+/// Address ranges of the device in use.
 #[derive(Debug, Default)]
-pub(crate) struct Taken(BTreeMap<u64, u64>);
+pub(crate) struct Taken {
+    /// Length by start.
+    used: BTreeMap<u64, u64>,
+    /// End of the range taken last.
+    last: u64,
+}
 
 #[derive(Debug)]
 struct Chunk {
@@ -213,19 +218,32 @@ impl State {
 }
 
 impl Taken {
-    /// Takes the lowest free `len` bytes in one of `ranges`. Addresses are multiples of [`CHUNK`],
-    /// and never 0.
+    /// Takes `len` free bytes in one of `ranges`: the next behind the range taken last, so that
+    /// thousands of ranges are not looked at for each. Addresses are multiples of [`CHUNK`], and
+    /// never 0.
     pub(crate) fn take(&mut self, ranges: &[RangeInclusive<u64>], len: u64) -> Result<u64, Error> {
-        let unit = CHUNK as u64;
-        let mut from = unit;
-        let mut used = self.0.iter().map(|(start, len)| (*start, start.saturating_add(*len)));
+        let lowest = CHUNK as u64;
+        let found = self.find(ranges, len, self.last.max(lowest));
+        let start = found.or_else(|| self.find(ranges, len, lowest)).ok_or_else(|| {
+            let limit = ranges.last().map_or(0, |last| *last.end());
+            Error::Limit { what: "bytes at one DMA address", value: len, limit }
+        })?;
+        self.used.insert(start, len);
+        self.last = start + (len - 1);
+        Ok(start)
+    }
+
+    /// Lowest free `len` bytes from `from` on.
+    fn find(&self, ranges: &[RangeInclusive<u64>], len: u64, mut from: u64) -> Option<u64> {
+        let before = self.used.range(..=from).next_back().map_or(from, |(start, _)| *start);
+        let used = self.used.range(before..);
+        let mut used = used.map(|(start, len)| (*start, start.saturating_add(*len)));
         let mut next = used.next();
         let mut allowed = ranges.iter();
         let mut range = allowed.next();
         while let Some(within) = range {
-            let start = from.max(*within.start()).checked_next_multiple_of(unit);
-            let Some(end) = start.and_then(|start| start.checked_add(len - 1)) else { break };
-            let start = end - (len - 1);
+            let start = from.max(*within.start()).checked_next_multiple_of(CHUNK as u64)?;
+            let end = start.checked_add(len - 1)?;
             if end > *within.end() {
                 range = allowed.next();
                 continue;
@@ -235,19 +253,15 @@ impl Taken {
                     from = start.max(to);
                     next = used.next();
                 }
-                _ => {
-                    self.0.insert(start, len);
-                    return Ok(start);
-                }
+                _ => return Some(start),
             }
         }
-        let limit = ranges.last().map_or(0, |last| *last.end());
-        Err(Error::Limit { what: "bytes at one DMA address", value: len, limit })
+        None
     }
 
     /// Makes a range free again.
     pub(crate) fn give_back(&mut self, start: u64) {
-        self.0.remove(&start);
+        self.used.remove(&start);
     }
 }
 

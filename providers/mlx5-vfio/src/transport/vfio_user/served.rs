@@ -45,7 +45,11 @@ impl Served {
 
     /// Removes the ranges that start within `len` bytes. Afterwards no access to one is under way.
     pub(super) fn remove(&self, iova: u64, len: u64) {
-        self.ranges().retain(|at, _| at.checked_sub(iova).is_none_or(|inside| inside >= len));
+        let mut ranges = self.ranges();
+        let within = ranges.range(iova..iova.saturating_add(len));
+        for at in within.map(|(at, _)| *at).collect::<Vec<_>>() {
+            ranges.remove(&at);
+        }
     }
 
     /// Removes all ranges.

@@ -191,7 +191,7 @@ fn programs_that_check_themselves() {
     functions.checks("tags", &[], 200);
     let Some(functions) = Functions::start("checks", "eth") else { return };
     functions.checks("held", &[], 40);
-    functions.checks("process", &["2", "0"], 150);
+    functions.checks("process", &["3", "0"], 150);
 }
 
 /// As on a software HCA in process.

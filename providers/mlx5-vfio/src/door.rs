@@ -97,7 +97,7 @@ impl fmt::Debug for Core {
 impl Tick for Core {
     fn tick(&self) -> Option<Duration> {
         let Some(mut kernel) = self.try_lock() else { return Some(NAP) };
-        let _ = (0..SLICES).find(|_| !kernel.step(self.start.elapsed(), false));
+        let is_done = (0..SLICES).any(|_| !kernel.step(self.start.elapsed(), false));
         kernel.flush_events();
         let uverbs_front::Device { hca, config, .. } = &mut kernel.device;
         if let Some(state) = hca.take_port(&config.gids) {
@@ -108,7 +108,10 @@ impl Tick for Core {
         }
         let due = kernel.next_deadline().map(|at| at.saturating_sub(self.start.elapsed()));
         let asks = kernel.device.hca.is_asking().then_some(ASKING);
-        due.into_iter().chain(asks).chain(kernel.needs_looks().then_some(LOOK)).min()
+        let looks = kernel.needs_looks().then_some(LOOK);
+        // Others use the front between two turns of much work.
+        let more = (!is_done).then_some(NAP);
+        due.into_iter().chain(asks).chain(looks).chain(more).min()
     }
 
     fn failed(&self) {

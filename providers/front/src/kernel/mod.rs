@@ -50,6 +50,9 @@ use crate::backend::config::PortState;
 use crate::backend::error::{HcaError, HcaEvent, errno};
 use crate::backend::number::UarNumber;
 
+/// Datagrams of one slice; the rest waits for the next.
+const MADS_PER_SLICE: usize = 64;
+
 /// The device and its open files.
 #[derive(Debug)]
 pub struct Kernel<H> {
@@ -225,7 +228,8 @@ impl<H: Backend + 'static> Kernel<H> {
             busy = true;
             cm.peer_left(peer);
         }
-        while let Some(mad) = hca.next_mad() {
+        for _ in 0..MADS_PER_SLICE {
+            let Some(mad) = hca.next_mad() else { break };
             busy = true;
             cm.receive(mad.from, mad.to, &mad.bytes);
         }

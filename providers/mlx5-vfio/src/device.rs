@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use nix::sys::eventfd::EventFd;
@@ -43,6 +44,12 @@ impl Default for Limits {
     }
 }
 
+/// Events of the driver's thread.
+pub(crate) trait Pump: Send + Sync + std::fmt::Debug {
+    /// Handles the events that came; none while one is being handled.
+    fn pump(&self, device: &Device) -> Result<(), Error>;
+}
+
 /// A function with its memory.
 #[derive(Debug)]
 pub(crate) struct Device {
@@ -57,6 +64,8 @@ pub(crate) struct Device {
     tick: OnceLock<Weak<dyn Tick>>,
     /// Wakes the driver's thread.
     waker: OnceLock<Arc<EventFd>>,
+    /// The driver's thread, and its events.
+    driver: OnceLock<(ThreadId, Weak<dyn Pump>)>,
     pub(crate) pages: PageSupply,
     pub(crate) events: Events,
 }
@@ -73,6 +82,7 @@ impl Device {
             process: std::process::id(),
             tick: OnceLock::new(),
             waker: OnceLock::new(),
+            driver: OnceLock::new(),
             pages: PageSupply::default(),
             events: Events::default(),
         }
@@ -118,6 +128,21 @@ impl Device {
     /// Notes what wakes the driver's thread. Called once.
     pub(crate) fn set_waker(&self, waker: Arc<EventFd>) {
         let _ = self.waker.set(waker);
+    }
+
+    /// Makes the caller the driver's thread, which pumps `pump` while it waits. Called once.
+    pub(crate) fn set_driver(&self, pump: Weak<dyn Pump>) {
+        let _ = self.driver.set((std::thread::current().id(), pump));
+    }
+
+    /// Reads events if the driver's thread waits for a command, which may need pages first.
+    pub(crate) fn pump_waiting(&self) -> Result<(), Error> {
+        match self.driver.get() {
+            Some((id, pump)) if *id == std::thread::current().id() => {
+                pump.upgrade().map_or(Ok(()), |pump| pump.pump(self))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Wakes the driver's thread, so that it asks for its work.

@@ -17,7 +17,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
 
-use crate::device::Device;
+use crate::device::{Device, Pump};
 use crate::eq::EventQueue;
 use crate::error::Error;
 use crate::registers::{self, Health};
@@ -47,7 +47,7 @@ impl Worker {
     /// Starts the thread. `interrupt` is signaled at an event.
     pub(crate) fn start(
         device: Arc<Device>,
-        mut eq: EventQueue,
+        eq: EventQueue,
         interrupt: EventFd,
     ) -> Result<Self, Error> {
         let stop = Arc::new(event()?);
@@ -65,7 +65,11 @@ impl Worker {
         uverbs_core::thread::start("uverbs-mlx5", move || {
             // Watched as long as they are open.
             let _watched = (interrupt, stopped, waker);
-            if let Err(error) = serve(&device, &mut eq, &signals) {
+            let eq = Arc::new(Mutex::new(eq));
+            let pump: Arc<dyn Pump> = eq.clone();
+            device.set_driver(Arc::downgrade(&pump));
+            drop(pump);
+            if let Err(error) = serve(&device, &eq, &signals) {
                 device.fail(error);
             }
             if device.failure().is_some()
@@ -79,7 +83,10 @@ impl Worker {
             }
             // Before the queue, whose receiver may close the device.
             drop(device);
-            let _ = gives.send(eq);
+            // This thread alone uses it.
+            if let Some(eq) = Arc::into_inner(eq) {
+                let _ = gives.send(eq.into_inner().unwrap_or_else(PoisonError::into_inner));
+            }
         })
         .map_err(Error::system("starting the driver's thread"))?;
         Ok(Self { stop, ended: Mutex::new(ended) })
@@ -98,8 +105,18 @@ impl Worker {
     }
 }
 
+impl Pump for Mutex<EventQueue> {
+    fn pump(&self, device: &Device) -> Result<(), Error> {
+        // The caller may handle an event, whose command waits.
+        match self.try_lock() {
+            Ok(mut eq) => eq.pump(device, false),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
 /// Serves events until the thread is to stop, or the device fails.
-fn serve(device: &Device, eq: &mut EventQueue, signals: &Epoll) -> Result<(), Error> {
+fn serve(device: &Device, eq: &Mutex<EventQueue>, signals: &Epoll) -> Result<(), Error> {
     let period = device.limits().health;
     let mut pulse = Pulse::default();
     let mut due = Instant::now();
@@ -124,7 +141,10 @@ fn serve(device: &Device, eq: &mut EventQueue, signals: &Epoll) -> Result<(), Er
         let interrupted = signaled[..count].iter().any(|event| event.data() == INTERRUPT);
         let looks = due <= Instant::now();
         // A lost interrupt delays an event until the next look at the health.
-        eq.pump(device, interrupted || looks)?;
+        let mut queue = eq.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.pump(device, interrupted || looks)?;
+        // It is pumped while a turn of work waits for a command.
+        drop(queue);
         nap = device.tick().and_then(|tick| tick.tick()).unwrap_or(Duration::MAX);
         if looks {
             pulse.feel(registers::health(device.transport())?)?;

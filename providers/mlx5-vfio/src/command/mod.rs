@@ -3,7 +3,7 @@
 //! A command takes a slot, writes entry and mailboxes, rings, and polls the entry's ownership bit.
 //! Polling needs no event, so a device that loses or forges events delays no command. The last slot
 //! is kept for pages: a command may wait for pages in the firmware, and the pages must not wait for
-//! it (`cmd.c`, `page_queue`).
+//! it (`cmd.c`, `page_queue`). The driver's thread serves pages while it waits itself.
 //!
 //! A command that times out may still be executed. Its slot and memory are never used again, and
 //! the device is marked as failed.
@@ -154,6 +154,7 @@ impl Device {
                 registers::health(self.transport())?;
                 looked = Instant::now();
             }
+            self.pump_waiting()?;
             std::thread::sleep(pause);
             pause = last.min(pause * 2);
         }

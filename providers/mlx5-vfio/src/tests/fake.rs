@@ -67,6 +67,8 @@ pub(crate) enum Twist {
     Deliver(u8),
     /// Keeps the entry.
     Keep,
+    /// Asks for a page, and keeps the entry until it comes.
+    WantPage,
     /// Overwrites the output from byte 8 on.
     Output(Vec<u8>),
     /// Writes these bytes into the event queue, as its next entry.
@@ -90,6 +92,8 @@ pub(crate) struct State {
     pub(crate) twists: VecDeque<Option<Twist>>,
     /// Registers that a twist changed.
     registers: Vec<(u64, u32)>,
+    /// Slot of a command that wants a page.
+    kept: Option<u32>,
     /// Commands with their slots.
     pub(crate) commands: Vec<(u32, CmdOpcode, u16)>,
     pub(crate) pages: Vec<u64>,
@@ -315,6 +319,10 @@ impl State {
                 cmd_out::STATUS.set(&mut output, (*status).into());
             }
             Some(Twist::Keep) => return,
+            Some(Twist::WantPage) => {
+                self.kept = Some(slot);
+                return self.report(mlx5_eqe::page_request(0, 1).as_bytes(), true);
+            }
             Some(Twist::Deliver(status)) => status_own = status << 1,
             _ => self.execute(opcode, op_mod, &input, &mut output),
         }
@@ -343,6 +351,9 @@ impl State {
             next = u64::from_be_bytes(link);
         }
         self.write(at + 63, &[status_own]);
+        if let Some(slot) = self.kept.take_if(|_| opcode == CmdOpcode::MANAGE_PAGES) {
+            self.command(slot);
+        }
     }
 
     /// Answers as firmware should.

@@ -116,6 +116,25 @@ fn a_doorbell_reaches_the_device_by_itself() {
     assert_eq!(fake.state().failures, [""; 0]);
 }
 
+/// The thread that gives pages waits for a command, which waits for a page.
+#[test]
+fn the_driver_s_own_commands_get_pages() {
+    let fake = vast();
+    let limits = Limits { command: Duration::from_secs(2), ..limits() };
+    let hca = Hca::new(Function::open(fake.clone(), limits).unwrap(), "fake").unwrap();
+    let uverbs = context(&hca).unwrap();
+    let queue = use_context(&uverbs).unwrap();
+    drop(uverbs);
+    let pages = fake.state().pages.len();
+    fake.twist(0, Twist::WantPage);
+    let uar = queue.uar;
+    drop(queue);
+    // The driver's thread frees the doorbell page in its next turn.
+    fake.report(&mlx5_eqe::port(MLX5_PORT_CHANGE_SUBTYPE_DOWN, 1));
+    fake.wait(|state| (!state.uars.contains(&uar)).then_some(()));
+    assert_eq!(fake.state().pages.len(), pages + 1);
+}
+
 /// A number that is in use, or has registers.
 #[test]
 fn a_page_that_no_device_gives_is_a_failure() {

@@ -61,8 +61,18 @@ pub(crate) struct Neighbours {
 /// A peer that was asked.
 #[derive(Clone, Copy, Debug)]
 enum Entry {
-    Known { mac: Mac, until: Instant },
-    Asked { again: Instant, until: Instant },
+    Known {
+        mac: Mac,
+        until: Instant,
+    },
+    Asked {
+        again: Instant,
+        until: Instant,
+    },
+    /// It did not answer. All who wait learn so.
+    Failed {
+        until: Instant,
+    },
 }
 
 /// Maximum peers in the cache, and frames that wait.
@@ -92,7 +102,7 @@ impl Neighbours {
     /// # Errors
     ///
     /// `ENETUNREACH` outside of the port's networks; `EHOSTUNREACH` of a peer that can't be asked;
-    /// `EINPROGRESS` while it is asked, then `ETIMEDOUT`, once.
+    /// `EINPROGRESS` while it is asked, then `ETIMEDOUT` for a while.
     pub(crate) fn mac(&mut self, gid: &[u8; 16], now: Instant) -> Result<Mac, Errno> {
         let ip = Ipv6Addr::from(*gid).to_canonical();
         if self.own.contains(&ip) {
@@ -112,9 +122,10 @@ impl Neighbours {
             Some(&Entry::Known { mac, until }) if now < until => Ok(mac),
             Some(&Entry::Asked { until, .. }) if now < until => Err(Errno::EINPROGRESS),
             Some(Entry::Asked { .. }) => {
-                self.cache.remove(&ip);
+                self.cache.insert(ip, Entry::Failed { until: now + AGAIN });
                 Err(Errno::ETIMEDOUT)
             }
+            Some(&Entry::Failed { until }) if now < until => Err(Errno::ETIMEDOUT),
             _ => {
                 self.make_room();
                 if self.cache.len() >= MOST {
@@ -154,17 +165,17 @@ impl Neighbours {
     /// Asks again where an answer is due.
     pub(crate) fn advance(&mut self, now: Instant) {
         let mut due = Vec::new();
-        // The end of such a question was not fetched.
-        let is_old = |until: Instant| now >= until + PATIENCE;
-        self.cache
-            .retain(|_, entry| !matches!(entry, Entry::Asked { until, .. } if is_old(*until)));
+        self.cache.retain(|_, entry| !matches!(entry, Entry::Failed { until } if now >= *until));
         for (ip, entry) in &mut self.cache {
-            if let Entry::Asked { again, until } = entry
-                && *again <= now
-                && now < *until
-            {
-                *again = now + AGAIN;
-                due.push(*ip);
+            match entry {
+                Entry::Asked { until, .. } if *until <= now => {
+                    *entry = Entry::Failed { until: now + AGAIN };
+                }
+                Entry::Asked { again, .. } if *again <= now => {
+                    *again = now + AGAIN;
+                    due.push(*ip);
+                }
+                _ => {}
             }
         }
         due.into_iter().for_each(|ip| self.ask(ip));
@@ -255,7 +266,13 @@ mod tests {
         assert_eq!(here.take_outgoing(), std::slice::from_ref(&asked));
         here.advance(now + AGAIN);
         assert_eq!(here.take_outgoing(), [asked], "again");
-        assert_eq!(here.mac(&gid, now + PATIENCE), Err(Errno::ETIMEDOUT));
+        for _ in 0..2 {
+            let failed = here.mac(&gid, now + PATIENCE);
+            assert_eq!(failed, Err(Errno::ETIMEDOUT), "for all who wait");
+            here.advance(now + PATIENCE);
+        }
+        assert!(!here.waits());
+        here.advance(now + PATIENCE + AGAIN);
         // An answer without a question changes nothing.
         let mac = [2, 0, 0, 0, 0, 2];
         let told = arp::tell(mac, peer, MAC, Some(own)).unwrap();

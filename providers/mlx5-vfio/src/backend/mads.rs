@@ -101,9 +101,10 @@ impl Firmware {
         Ok(Path::Gid { gid, mac: self.find(&gid)?, sgid_index })
     }
 
-    /// True if a datagram is on its way out.
+    /// True if a datagram is on its way out, or waits for the address of its peer.
     pub(crate) fn holds_mads(&self) -> bool {
-        self.function.failure().is_none() && self.mads.gsi.as_ref().is_some_and(Gsi::is_busy)
+        let sends = self.mads.gsi.as_ref().is_some_and(Gsi::is_busy);
+        self.function.failure().is_none() && (sends || !self.mads.unresolved.is_empty())
     }
 
     pub(super) fn send_mads(&mut self) {

@@ -24,8 +24,9 @@ pub(super) struct Stations {
 impl Firmware {
     /// Begins to hear and to answer. Firmware that refuses leaves the neighbours that are given.
     pub(crate) fn start_stations(&mut self) {
+        let next = self.root();
         let Some(neighbours) = &mut self.neighbours else { return };
-        self.stations.frames = Frames::create(&self.function).ok();
+        self.stations.frames = Frames::create(&self.function, next).ok();
         neighbours.asks = self.stations.frames.is_some();
     }
 
@@ -98,6 +99,10 @@ impl Firmware {
         match self.stations.restarts < RESTARTS && self.function.failure().is_none() {
             true => self.start_stations(),
             false => self.neighbours.iter_mut().for_each(|neighbours| neighbours.asks = false),
+        }
+        if self.stations.frames.is_none() {
+            // The program's rules work without the driver's. A failure shows in their next change.
+            let _ = self.restore_root();
         }
     }
 }

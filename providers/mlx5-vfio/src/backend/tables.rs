@@ -12,6 +12,7 @@ use uverbs_mlx5_prm::cmd::flow::{
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
 
 use super::{Firmware, SHORT};
+use crate::services::frames::NO_ROOT;
 use uverbs_front::backend::error::Noun;
 use uverbs_front::backend::steering::{
     Change, Direction, EntryContext, FlowCount, FlowDestination, GroupContext, Miss, Param,
@@ -23,8 +24,6 @@ const NIC_RX: u64 = 0;
 const NIC_TX: u64 = 1;
 /// `table_miss_action` (`MLX5_FLOW_TABLE_MISS_ACTION_FWD`).
 const MISS_FORWARD: u64 = 1;
-/// `op_mod` of SET_FLOW_TABLE_ROOT that removes the root (`mlx5_cmd_update_root_ft`).
-const NO_ROOT: u16 = 1;
 /// `op_mod` of SET_FLOW_TABLE_ENTRY that changes an entry (`mlx5_cmd_update_fte`).
 const CHANGE: u16 = 1;
 /// Bits of an entry's `action` (`MLX5_FLOW_CONTEXT_ACTION_*`).
@@ -49,6 +48,8 @@ const TO_TIR: u64 = 2;
 pub(super) struct Tables {
     /// Tables, with their type.
     tables: BTreeMap<u32, (u32, u64)>,
+    /// First table of the receive side, by the front's number.
+    root: Option<u32>,
     groups: BTreeMap<u32, u32>,
     /// Entries by table and index: the device's number of the group, and the value.
     entries: BTreeMap<(u32, u32), (u32, Box<Param>)>,
@@ -121,6 +122,27 @@ impl Firmware {
         direction: Direction,
         table: Option<u32>,
     ) -> Result<(), Wrong> {
+        self.place_root(direction, table)?;
+        if direction == Direction::Receive {
+            self.tables.root = table;
+        }
+        Ok(())
+    }
+
+    /// The device's number of the receive side's first table.
+    pub(super) fn root(&self) -> Option<u32> {
+        self.tables.root.and_then(|root| self.table(root).ok()).map(|(number, _)| number)
+    }
+
+    /// Makes the receive side's table the first, in place of a table of the driver's that is gone.
+    pub(super) fn restore_root(&self) -> Result<(), Wrong> {
+        match self.tables.root {
+            Some(root) => self.place_root(Direction::Receive, Some(root)),
+            None => Ok(()),
+        }
+    }
+
+    fn place_root(&self, direction: Direction, table: Option<u32>) -> Result<(), Wrong> {
         if let (Direction::Receive, Some(frames)) = (direction, &self.stations.frames) {
             let next = table.map(|table| self.table(table)).transpose()?.map(|(number, _)| number);
             let set = frames.set_next(&self.function, next);

@@ -4,7 +4,7 @@
 use uverbs_mlx5_prm::cmd::Field;
 use uverbs_mlx5_prm::cmd::flow::{
     create_flow_group_in, create_flow_group_out, create_flow_table_in, create_flow_table_out,
-    dest_format_struct, destroy_flow_group_in, destroy_flow_table_in, flow_context,
+    delete_fte_in, dest_format_struct, destroy_flow_group_in, destroy_flow_table_in, flow_context,
     flow_table_context, fte_match_param, fte_match_set_lyr_2_4, modify_flow_table_in,
     set_flow_table_root_in, set_fte_in,
 };
@@ -42,6 +42,8 @@ const TO_TIR: u64 = 2;
 /// (`MLX5_MODIFY_FLOW_TABLE_MISS_TABLE_ID`, `MLX5_FLOW_TABLE_MISS_ACTION_FWD`).
 const SELECT_MISS: u64 = 1;
 const MISS_FORWARD: u64 = 1;
+/// `op_mod` of SET_FLOW_TABLE_ROOT that removes the root (`mlx5_cmd_update_root_ft`).
+pub(crate) const NO_ROOT: u16 = 1;
 /// Bytes of a frame that are in the WQE: addresses, EtherType, and the next four.
 const INLINE: usize = 18;
 const SIZES: Sizes = Sizes {
@@ -71,10 +73,11 @@ fn input(len: usize, fields: &[(Field, u64)]) -> Vec<u8> {
 }
 
 impl Frames {
-    pub(crate) fn create(function: &Function) -> Result<Self, Error> {
+    /// Creates all. Other frames go on to the table `next` from the start.
+    pub(crate) fn create(function: &Function, next: Option<u32>) -> Result<Self, Error> {
         let messages = Messages::create(function, SIZES)?;
         let mut frames = Self { messages, sqn: 0, table: 0, made: Vec::new() };
-        match frames.start(function) {
+        match frames.start(function, next) {
             Ok(()) => Ok(frames),
             Err(error) => {
                 frames.destroy(function);
@@ -83,7 +86,7 @@ impl Frames {
         }
     }
 
-    fn start(&mut self, function: &Function) -> Result<(), Error> {
+    fn start(&mut self, function: &Function, next: Option<u32>) -> Result<(), Error> {
         let output = function.command(CmdOpcode::ALLOC_TRANSPORT_DOMAIN, 0, &[0; SHORT], SHORT)?;
         let domain = alloc_transport_domain_out::TRANSPORT_DOMAIN.get(&output);
         let number = dealloc_transport_domain_in::TRANSPORT_DOMAIN;
@@ -103,9 +106,14 @@ impl Frames {
         self.create_rule(function, (0, tirn), &[(kind, arp::ARP.into())])?;
         let icmp = [(kind, arp::IPV6.into()), (protocol, arp::ICMP.into())];
         self.create_rule(function, (1, tirn), &icmp)?;
+        if next.is_some() {
+            self.set_next(function, next)?;
+        }
         let table = (set_flow_table_root_in::TABLE_ID, self.table.into());
         let root = input(set_flow_table_root_in::SIZE, &[table]);
-        function.command(CmdOpcode::SET_FLOW_TABLE_ROOT, 0, &root, SHORT).map(drop)
+        function.command(CmdOpcode::SET_FLOW_TABLE_ROOT, 0, &root, SHORT)?;
+        self.note(CmdOpcode::SET_FLOW_TABLE_ROOT, set_flow_table_root_in::SIZE, &[]);
+        Ok(())
     }
 
     /// Notes the command that destroys an object.
@@ -228,7 +236,11 @@ impl Frames {
         dest_format_struct::DESTINATION_TYPE.set(&mut destination, TO_TIR);
         dest_format_struct::DESTINATION_ID.set(&mut destination, tirn);
         set.extend(destination);
-        function.command(CmdOpcode::SET_FLOW_TABLE_ENTRY, 0, &set, SHORT).map(drop)
+        function.command(CmdOpcode::SET_FLOW_TABLE_ENTRY, 0, &set, SHORT)?;
+        let table = (delete_fte_in::TABLE_ID, self.table.into());
+        let entry = [table, (delete_fte_in::FLOW_INDEX, index)];
+        self.note(CmdOpcode::DELETE_FLOW_TABLE_ENTRY, delete_fte_in::SIZE, &entry);
+        Ok(())
     }
 
     /// Leads all other frames to a table of the program's; `None`: back to none.
@@ -252,7 +264,9 @@ impl Frames {
     pub(crate) fn destroy(&self, function: &Function) {
         let mut in_use = false;
         for (opcode, input) in self.made.iter().rev() {
-            let refused = function.command(*opcode, 0, input, SHORT).is_err();
+            // A root is removed by the command that sets one.
+            let op_mod = if *opcode == CmdOpcode::SET_FLOW_TABLE_ROOT { NO_ROOT } else { 0 };
+            let refused = function.command(*opcode, op_mod, input, SHORT).is_err();
             in_use |= refused && [CmdOpcode::DESTROY_SQ, CmdOpcode::DESTROY_RQ].contains(opcode);
         }
         self.messages.destroy(function, in_use);
@@ -288,5 +302,41 @@ impl Frames {
             }
         }
         Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::fake::{Fake, limits};
+
+    /// Commands about steering, with modifiers, since `from`.
+    fn steering(fake: &Fake, from: usize) -> Vec<(CmdOpcode, u16)> {
+        let of = [
+            CmdOpcode::SET_FLOW_TABLE_ROOT,
+            CmdOpcode::MODIFY_FLOW_TABLE,
+            CmdOpcode::DELETE_FLOW_TABLE_ENTRY,
+            CmdOpcode::DESTROY_FLOW_GROUP,
+            CmdOpcode::DESTROY_FLOW_TABLE,
+            CmdOpcode::DESTROY_TIR,
+        ];
+        let state = fake.state();
+        let all = state.commands[from..].iter().map(|(_, opcode, op_mod)| (*opcode, *op_mod));
+        all.filter(|(opcode, _)| of.contains(opcode)).collect()
+    }
+
+    #[test]
+    fn a_table_leads_on_before_it_is_the_root_and_ends_after_its_entries() {
+        let fake = Fake::new();
+        let function = Function::open(fake.clone(), limits()).unwrap();
+        let frames = Frames::create(&function, Some(7)).unwrap();
+        let made = [(CmdOpcode::MODIFY_FLOW_TABLE, 0), (CmdOpcode::SET_FLOW_TABLE_ROOT, 0)];
+        assert_eq!(steering(&fake, 0), made);
+        let from = fake.state().commands.len();
+        frames.destroy(&function);
+        let rule = [(CmdOpcode::DELETE_FLOW_TABLE_ENTRY, 0), (CmdOpcode::DESTROY_FLOW_GROUP, 0)];
+        let ends = [(CmdOpcode::DESTROY_FLOW_TABLE, 0), (CmdOpcode::DESTROY_TIR, 0)];
+        let root = [(CmdOpcode::SET_FLOW_TABLE_ROOT, NO_ROOT)];
+        assert_eq!(steering(&fake, from), [&root[..], &rule, &rule, &ends].concat());
     }
 }

@@ -33,7 +33,7 @@ use crate::kernel::user::fd_identity;
 
 /// Longest wait for the MAC address of a peer, and between two looks. The device gives up earlier.
 const ASKING: Duration = Duration::from_secs(3);
-const LOOK: Duration = Duration::from_micros(100);
+const LOOK: Duration = Duration::from_millis(1);
 
 /// Converts nix's errno to the doors', whose interface does not contain nix.
 fn outward(errno: nix::errno::Errno) -> Errno {

@@ -36,6 +36,7 @@ mod tables;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use uverbs_core::Errno;
 use uverbs_mlx5_prm::cmd::Field;
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 
@@ -192,6 +193,10 @@ impl Firmware {
                 HcaError::BadParam { what: "syndrome of the firmware", value: syndrome.into() }
             }
             Error::Limit { what, limit, .. } => HcaError::Limit { what, limit },
+            // To the front it would mean that a peer is asked.
+            Error::System { errno: Errno::EINPROGRESS, .. } => {
+                HcaError::System { errno: Errno::EIO }
+            }
             Error::System { errno, .. } => HcaError::System { errno },
             Error::Unsupported { .. } => unsupported("an operation of the transport"),
             _ => HcaError::Dead,

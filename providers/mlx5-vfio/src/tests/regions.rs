@@ -66,6 +66,9 @@ fn a_mapping_that_the_system_refuses_is_no_failure_of_the_device() {
     fake.state().map_errno = Some(Errno::ENOSPC);
     let mut create = || firmware.create_mkey(region(addr, Access::LOCAL_WRITE)).map(drop);
     assert_eq!(create(), Err(HcaError::System { errno: Errno::ENOSPC }));
+    // No peer is asked for its address.
+    fake.state().map_errno = Some(Errno::EINPROGRESS);
+    assert_eq!(create(), Err(HcaError::System { errno: Errno::EIO }));
     fake.state().map_errno = None;
     assert_eq!(create(), Ok(()));
     fake.twist(0, Twist::Keep);

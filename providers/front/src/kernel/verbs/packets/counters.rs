@@ -83,7 +83,7 @@ pub(crate) fn bind(
     handle: u32,
     described: Option<Description>,
 ) -> Result<u32, Errno> {
-    if let Some(places) = described {
+    if let Some(places) = &described {
         let known = |place: &mlx5_ib_flow_counters_desc| {
             matches!(place.description, IB_COUNTER_PACKETS | IB_COUNTER_BYTES)
                 && place.index < MAX_PLACES
@@ -91,19 +91,13 @@ pub(crate) fn bind(
         if places.is_empty() || !places.iter().all(known) {
             return Err(Errno::EINVAL);
         }
-        match call.file.objects.get_mut(handle) {
-            Some(Object::Counters(counters)) if counters.places.is_empty() => {
-                counters.places = places;
-            }
-            // Described already.
-            _ => return Err(Errno::EINVAL),
-        }
     }
-    let number = match call.file.objects.counters(handle)? {
-        Counters { places, .. } if places.is_empty() => return Err(Errno::EINVAL),
-        counters => counters.number,
-    };
-    let number = match number {
+    let counters = call.file.objects.counters(handle)?;
+    // Not described yet, or described already.
+    if described.is_some() != counters.places.is_empty() {
+        return Err(Errno::EINVAL);
+    }
+    let number = match counters.number {
         Some(number) => number,
         None => {
             let number = call.device.flows.number();
@@ -112,6 +106,9 @@ pub(crate) fn bind(
         }
     };
     if let Some(Object::Counters(counters)) = call.file.objects.get_mut(handle) {
+        if let Some(places) = described {
+            counters.places = places;
+        }
         counters.number = Some(number);
         counters.rules += 1;
     }

@@ -184,13 +184,13 @@ fn modify(call: &mut Call<'_>) -> Result<(), Errno> {
         return Err(Errno::EOPNOTSUPP);
     }
     change(call, wqn, from, to)?;
+    if let Some(Object::Wq(wq)) = call.file.objects.get_mut(request.wq_handle) {
+        wq.state = to;
+    }
     if flags & IB_UVERBS_WQ_FLAGS_CVLAN_STRIPPING != 0 {
         let strips_vlan = request.flags & IB_UVERBS_WQ_FLAGS_CVLAN_STRIPPING != 0;
         let steering = call.device.hca.steering();
         steering.change_queue(wqn.0, QueueOptions { strips_vlan }).map_err(flows::errno)?;
-    }
-    if let Some(Object::Wq(wq)) = call.file.objects.get_mut(request.wq_handle) {
-        wq.state = to;
     }
     Ok(())
 }

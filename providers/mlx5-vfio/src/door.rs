@@ -315,6 +315,10 @@ impl DeviceSource for Hca {
     }
 
     fn addresses(&self) -> Vec<IpAddr> {
+        // The lock of a forked child's copy may be held for ever.
+        if !self.shared.process.is_current() {
+            return Vec::new();
+        }
         self.shared.core.lock().device.cm.port_address().into_iter().collect()
     }
 
@@ -327,6 +331,9 @@ impl DeviceSource for Hca {
     }
 
     fn pkey(&self, port: u8, index: u16) -> Result<u16, Errno> {
+        if !self.shared.process.is_current() {
+            return Err(Errno::ENODEV);
+        }
         let kernel = self.shared.core.lock();
         let config = &kernel.device.config;
         match port == 1 && index < config.pkey_table_len {

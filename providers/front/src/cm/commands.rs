@@ -1,6 +1,7 @@
 //! Commands of a door, with the checks and errnos of Linux's `ucma.c` and `cma.c`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
 use uverbs_core::Errno;
 use uverbs_core::doors::cm::CmCommand;
@@ -193,7 +194,7 @@ impl Manager {
         id.connection.here = Address { gid: gid(local.ip()), lid };
         id.connection.there = Address { gid: gid(to.ip()), lid };
         match asks {
-            true => self.ask(number),
+            true => self.ask(number, Duration::from_millis(request.timeout_ms.into())),
             false => self.tell(number, event::ADDR_RESOLVED, 0, Param::None),
         }
         Ok(())

@@ -96,8 +96,17 @@ pub struct Manager {
     pub(super) now: Duration,
     outgoing: Vec<Outgoing>,
     /// Ids whose peers are asked for their MAC addresses.
-    asked: Vec<IdNumber>,
+    pub(super) asked: Vec<Asked>,
     pub(super) gone: bool,
+}
+
+/// An id whose peer is asked for its MAC address.
+#[derive(Debug)]
+pub(super) struct Asked {
+    number: IdNumber,
+    /// Time that the program gives the peer, and its end from the next look at the clock on.
+    pub(super) patience: Duration,
+    pub(super) until: Option<Duration>,
 }
 
 impl Manager {
@@ -240,22 +249,27 @@ impl Manager {
     }
 
     /// Begins to ask for an id's peer, until the device knows it, or gives up.
-    pub(super) fn ask(&mut self, number: IdNumber) {
-        self.asked.push(number);
+    pub(super) fn ask(&mut self, number: IdNumber, patience: Duration) {
+        self.asked.push(Asked { number, patience, until: None });
     }
 
     /// Ids whose peers are asked for, with the peers' GIDs.
     pub(crate) fn asked(&self) -> Vec<(IdNumber, [u8; 16])> {
         let gid = |number| self.ids.get(number).map_or([0; 16], |id| id.connection.there.gid);
-        self.asked.iter().map(|&number| (number, gid(number))).collect()
+        self.asked.iter().map(|asked| (asked.number, gid(asked.number))).collect()
     }
 
     /// Takes the device's answer about an id's peer (`cma.c:addr_handler`).
-    pub(crate) fn answered(&mut self, number: IdNumber, answer: Result<(), Errno>) {
+    pub(crate) fn answered(&mut self, number: IdNumber, mut answer: Result<(), Errno>) {
         if answer == Err(Errno::EINPROGRESS) {
-            return;
+            let is_over = |asked: &Asked| asked.until.is_some_and(|until| until <= self.now);
+            if !self.asked.iter().any(|asked| asked.number == number && is_over(asked)) {
+                return;
+            }
+            // `addr.c:process_one_req`.
+            answer = Err(Errno::ETIMEDOUT);
         }
-        self.asked.retain(|asked| *asked != number);
+        self.asked.retain(|asked| asked.number != number);
         if let Some(id) = self.ids.get_mut(number)
             && id.state == State::AddressQuery
         {

@@ -15,6 +15,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::id::State;
 use super::manager::{Host, Manager, Outgoing, event};
 
+mod asked;
 mod death;
 mod forged;
 mod held;

@@ -19,6 +19,9 @@ impl Manager {
     /// Runs the timers that are due. True if any was.
     pub(crate) fn advance(&mut self, now: Duration) -> bool {
         self.now = self.now.max(now);
+        for asked in &mut self.asked {
+            asked.until.get_or_insert(self.now + asked.patience);
+        }
         if self.next_deadline().is_none_or(|deadline| deadline > self.now) {
             return false;
         }

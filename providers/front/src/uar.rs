@@ -123,7 +123,7 @@ impl UarPage {
         }
         match self.map {
             Some(_) => Ok(map),
-            None => Ok(map.keeping(Arc::clone(self))),
+            None => Ok(map.keeping_beyond(Arc::clone(self))),
         }
     }
 

@@ -23,9 +23,10 @@ use crate::memory::process::Process;
 /// memory of the child. Dropping them in another process than the one that mapped them does
 /// nothing.
 pub struct Pages {
-    // Both are taken in Drop.
+    // Taken in Drop.
     map: ManuallyDrop<MmapRaw>,
     kept: ManuallyDrop<Option<Box<dyn Kept>>>,
+    kept_beyond: ManuallyDrop<Option<Box<dyn Kept>>>,
     process: Process,
 }
 
@@ -33,6 +34,14 @@ pub struct Pages {
 trait Kept: Send + Sync + UnwindSafe + RefUnwindSafe {}
 
 impl<T: Send + Sync + UnwindSafe + RefUnwindSafe> Kept for T {}
+
+/// Keeps an object together with earlier ones.
+fn together(before: Option<Box<dyn Kept>>, kept: impl Kept + 'static) -> Box<dyn Kept> {
+    match before {
+        Some(before) => Box::new((kept, before)),
+        None => Box::new(kept),
+    }
+}
 
 impl Pages {
     /// Maps `len` bytes of zeroed memory, readable and writable.
@@ -75,8 +84,9 @@ impl Pages {
     fn new(map: std::io::Result<MmapRaw>) -> Result<Self, Errno> {
         let map = map.map_err(|error| Errno::of(&error))?;
         map.advise(Advice::DontFork).map_err(|error| Errno::of(&error))?;
-        let (map, kept) = (ManuallyDrop::new(map), ManuallyDrop::new(None));
-        Ok(Self { map, kept, process: Process::current() })
+        let (kept, kept_beyond) = (ManuallyDrop::new(None), ManuallyDrop::new(None));
+        let (map, process) = (ManuallyDrop::new(map), Process::current());
+        Ok(Self { map, kept, kept_beyond, process })
     }
 
     /// Keeps `kept` alive with the pages. The process that mapped them drops it just before
@@ -86,11 +96,17 @@ impl Pages {
         mut self,
         kept: impl Send + Sync + UnwindSafe + RefUnwindSafe + 'static,
     ) -> Self {
-        // Kept together with earlier objects.
-        *self.kept = match self.kept.take() {
-            Some(before) => Some(Box::new((kept, before))),
-            None => Some(Box::new(kept)),
-        };
+        *self.kept = Some(together(self.kept.take(), kept));
+        self
+    }
+
+    /// Keeps `kept` alive until the pages are unmapped: it owns what they map.
+    #[must_use]
+    pub fn keeping_beyond(
+        mut self,
+        kept: impl Send + Sync + UnwindSafe + RefUnwindSafe + 'static,
+    ) -> Self {
+        *self.kept_beyond = Some(together(self.kept_beyond.take(), kept));
         self
     }
 
@@ -131,6 +147,7 @@ impl Drop for Pages {
             drop(self.kept.take());
             // SAFETY: Drop runs once, and nothing uses the field after it.
             unsafe { ManuallyDrop::drop(&mut self.map) };
+            drop(self.kept_beyond.take());
         }
     }
 }
@@ -165,7 +182,11 @@ pub fn page_size() -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::os::fd::AsFd;
+    use std::panic::AssertUnwindSafe;
     use std::sync::Arc;
+    use std::sync::mpsc::{Sender, channel};
 
     use super::*;
 
@@ -177,5 +198,31 @@ mod tests {
         assert_eq!((Arc::strong_count(&first), Arc::strong_count(&second)), (2, 2));
         drop(pages);
         assert_eq!((Arc::strong_count(&first), Arc::strong_count(&second)), (1, 1));
+    }
+
+    /// Tells when it is dropped whether a file of this name is mapped.
+    struct Witness(String, Sender<bool>);
+
+    impl Drop for Witness {
+        fn drop(&mut self) {
+            let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+            self.1.send(maps.contains(&self.0)).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_pages_keep_ends_before_or_after_the_mapping() {
+        let name = format!("uverbs-pages-{}", std::process::id());
+        let path = std::env::temp_dir().join(&name);
+        let file = File::create_new(&path).unwrap();
+        file.set_len(page_size() as u64).unwrap();
+        drop(file);
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let (tells, told) = channel();
+        let witness = || AssertUnwindSafe(Witness(name.clone(), tells.clone()));
+        let pages = Pages::shared(file.as_fd(), page_size(), 0).unwrap();
+        drop(pages.keeping_beyond(witness()).keeping(witness()));
+        assert_eq!(told.try_iter().collect::<Vec<_>>(), [true, false]);
     }
 }

@@ -44,8 +44,8 @@ pub struct CompletionCounter {
 }
 
 impl CompletionCounter {
-    /// Counts that the device wrote last: a load of each. Data of operations that they count is in
-    /// its buffers.
+    /// Reads the counts that the device wrote last, without a system call. Each count wraps to 0
+    /// after [`CounterCaps::max_value`]. Data of counted operations is in its buffers.
     #[must_use]
     #[doc(alias = "ibv_read_comp_cntr")]
     #[doc(alias = "ibv_read_err_comp_cntr")]
@@ -53,8 +53,8 @@ impl CompletionCounter {
         self.core.counts()
     }
 
-    /// Sets the count of successes. The device may take a while to show it, and loses completions
-    /// that it counts meanwhile.
+    /// Sets the count of successes. [`counts`](Self::counts) may show the new value late, and
+    /// completions that the device counts meanwhile are lost.
     ///
     /// # Errors
     ///

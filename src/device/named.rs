@@ -123,7 +123,8 @@ fn is_none(error: &Error) -> bool {
 ///
 /// [`Error::NoSuchDevice`], which lists the existing names; [`Error::SoftHca`] with `EADDRINUSE` if
 /// another software HCA or the kernel's soft-RoCE has the address, `EADDRNOTAVAIL` if the machine
-/// lacks the address, `EINVAL` for text that isn't an address.
+/// lacks the address, `EINVAL` for text that isn't an address. For a function: `EBUSY` if another
+/// process has it, `EACCES` without access to its node, `EINVAL` for a malformed option.
 ///
 /// ```
 /// let context = uverbs::device("softhca0")?.open()?;

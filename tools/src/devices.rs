@@ -21,8 +21,8 @@ use crate::vfio::access;
 /// with the reason on stderr if not. `*` marks the device that commands use without -d. A field
 /// that the kernel doesn't tell is `-`.
 ///
-/// ConnectX functions that are bound to vfio-pci have a third table, also with what this user lacks
-/// to open them.
+/// ConnectX functions that are bound to vfio-pci have a third table, which says whether this user
+/// can open them. If not, the reason goes to stderr; with --json it is in `why`.
 ///
 /// Where there is no RDMA device, a line on stderr says so, and the embedded software HCA is
 /// listed, on which the other commands then work.
@@ -233,7 +233,7 @@ impl Listing {
         if self.functions.is_empty() {
             return format!("{names}\n{places}");
         }
-        let mut functions = Table::new(&["function", "part", "IOMMU group", ""], &[2]);
+        let mut functions = Table::new(&["function", "part", "IOMMU group", "access"], &[2]);
         for function in &self.functions {
             let group = dash(function.iommu_group.map(|group| group.to_string()));
             let usable = if function.usable { "usable" } else { "not usable" };

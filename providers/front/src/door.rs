@@ -31,7 +31,8 @@ use crate::kernel::Kernel;
 use crate::kernel::mr;
 use crate::kernel::user::fd_identity;
 
-/// Longest wait for the MAC address of a peer, and between two looks. The device gives up earlier.
+/// Longest wait for a peer's MAC address (the device gives up earlier), and pause between two tries
+/// of an ioctl that answered `EINPROGRESS`.
 const ASKING: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(1);
 

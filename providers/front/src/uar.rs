@@ -158,8 +158,9 @@ impl UarPage {
     }
 }
 
-/// Takes each doorbell of the UAR at offset `start` of a mapping, which is accessed by this file
-/// alone: offset in the UAR, and the 8 bytes as a big-endian number.
+/// Takes the doorbells of the UAR at byte `start` of `map`: calls `ring` with each offset in the
+/// UAR and the 8 bytes as a big-endian number. The owner of `map` accesses it through this function
+/// only.
 pub fn take_doorbells(map: &Pages, start: usize, mut ring: impl FnMut(u32, u64)) {
     for offset in DOORBELLS {
         let Some(word) = word(map, start + offset as usize) else { continue };

@@ -27,6 +27,8 @@ struct State {
 }
 
 impl Watch {
+    /// Creates a watch without pages.
+    ///
     /// # Errors
     ///
     /// The errors of [`Guard::new`].
@@ -38,8 +40,8 @@ impl Watch {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes client stores into any page fault, so that the descriptor can be read. False if some
-    /// can't, or after [`Watch::end`].
+    /// Write-protects all client mappings: the next store faults, and the descriptor becomes
+    /// readable. Returns false if a mapping can't be protected, or after [`Watch::end`].
     pub fn protect(&self) -> bool {
         let mut state = self.state();
         if state.ended {

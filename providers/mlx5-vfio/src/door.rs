@@ -178,8 +178,8 @@ const SENDING: Duration = Duration::from_millis(200);
 /// Longest wait for a function that is being closed.
 const CLOSING: Duration = Duration::from_secs(10);
 
-/// Time of day at which the device's clock was 0, in nanoseconds since 1970. The front's page of
-/// the clock is for one that counts nanoseconds.
+/// Time of day at which the device's clock was 0, in nanoseconds since 1970. Correct for a clock of
+/// 1 GHz only, as is the front's clock page.
 fn began(device: &Device) -> Result<u64, Error> {
     let clock = Duration::from_nanos(registers::clock(device.transport())?);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -254,7 +254,10 @@ impl Hca {
         if let Some(shared) = named.shared.upgrade() {
             // Without options it is the function as it is.
             if interface != Interface::default() && interface != named.interface {
-                let what = format!("{name}, open with other addresses or neighbours");
+                let what = format!(
+                    "{name} is open in this process with other addresses or \
+                     neighbours; close it first, or repeat its options"
+                );
                 return Some(Err(Error::Invalid { what }));
             }
             return Some(Ok(Self { shared }));

@@ -165,7 +165,9 @@ impl fmt::Display for Error {
                 write!(f, "{what} is {value}, must be at most {limit}")
             }
             Self::Busy { path } => {
-                write!(f, "{}: another process has the function", path.display())
+                let path = path.display();
+                let rule = "a function has one owner at a time";
+                write!(f, "{path}: in use by another process, and {rule}; fuser {path} names it")
             }
             Self::Denied { path } => {
                 let path = path.display();

@@ -11,13 +11,14 @@ use crate::error::Error;
 /// MAC address.
 pub type Mac = [u8; 6];
 
-/// An IP address with the length of its network's prefix: `10.0.0.1/24`.
+/// An IP address with the length of its network's prefix: `10.0.0.1/24`. Without `/LENGTH` the
+/// prefix is the whole address (32 or 128), and the port has no other host in reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Address {
     /// Address of the port.
     pub ip: IpAddr,
-    /// Bits that all addresses of the network share.
+    /// Length in bits of the prefix that all addresses of the network share.
     pub prefix: u8,
 }
 
@@ -52,7 +53,9 @@ impl FromStr for Address {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         let (ip, prefix) = text.split_once('/').map_or((text, None), |(ip, len)| (ip, Some(len)));
-        let wrong = || invalid("an address of a function must be like 10.0.0.1/24", text);
+        let what = "address= takes a host address and a prefix length of at most 32 (IPv4) or 128 \
+             (IPv6), as in 10.0.0.1/24; given";
+        let wrong = || invalid(what, text);
         let ip: IpAddr = ip.parse().map_err(|_| wrong())?;
         let most = if ip.is_ipv4() { 32 } else { 128 };
         let prefix = prefix.map_or(Ok(most), |len| len.parse().map_err(|_| wrong()))?;
@@ -77,8 +80,9 @@ fn octet(text: &str) -> Option<u8> {
 
 /// Parses a peer's IP and MAC address: `10.0.0.2@02:00:00:00:00:02`.
 fn neighbour(text: &str) -> Result<(IpAddr, Mac), Error> {
-    let wrong =
-        || invalid("a neighbour of a function must be like 10.0.0.2@02:00:00:00:00:02", text);
+    let what = "neighbour= takes a host's IP address and its unicast MAC address, as in \
+                10.0.0.2@02:00:00:00:00:02; given";
+    let wrong = || invalid(what, text);
     let (ip, mac) = text.split_once('@').ok_or_else(wrong)?;
     let ip: IpAddr = ip.parse().map_err(|_| wrong())?;
     let parts = mac.split(':').map(octet);
@@ -95,10 +99,10 @@ impl Interface {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a second time, or an address that no host may have.
+    /// [`Error::Invalid`] if the address was added before.
     pub fn address(&mut self, address: Address) -> Result<(), Error> {
         if self.addresses.iter().any(|known| known.ip == address.ip) {
-            return Err(invalid("an address of a function, a second time", &address.to_string()));
+            return Err(invalid("address= given twice", &address.to_string()));
         }
         self.addresses.push(address);
         Ok(())
@@ -108,10 +112,10 @@ impl Interface {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a second MAC address of a peer.
+    /// [`Error::Invalid`] if a MAC address of the peer was added before.
     pub fn neighbour(&mut self, ip: IpAddr, mac: Mac) -> Result<(), Error> {
         if self.neighbours.iter().any(|(known, _)| *known == ip) {
-            return Err(invalid("a neighbour of a function, a second time", &ip.to_string()));
+            return Err(invalid("neighbour= given twice", &ip.to_string()));
         }
         self.neighbours.push((ip, mac));
         Ok(())

@@ -18,7 +18,7 @@
 //! | `function` | bring-up and teardown |
 //! | `interface` | IP addresses of a function |
 //! | `objects` | first objects by commands: domains, regions, completion queues, RC queue pairs |
-//! | `services` | queues of the driver: management datagrams |
+//! | `services` | queues of the driver: management datagrams (queue pair 1), ARP and ND |
 //! | `door`, `backend` | a function as an RDMA device: the front's objects by commands |
 //!
 //! Layouts come from `uverbs-mlx5-prm`; the order of steps follows Linux's mlx5_core.

@@ -131,7 +131,8 @@ pub(crate) fn health(transport: &dyn Transport) -> Result<Health, Error> {
     Ok(Health { counter, syndrome })
 }
 
-/// Reads the device's clock (`mlx5_read_time` of Linux's `core/lib/clock.c`).
+/// Reads the device's clock in cycles of `device_frequency_khz` (`mlx5_read_time` of Linux's
+/// `core/lib/clock.c`).
 pub(crate) fn clock(transport: &dyn Transport) -> Result<u64, Error> {
     let read = |at| transport.bar_read(at);
     let (before, low, high) = (read(at::TIMER_H)?, read(at::TIMER_L)?, read(at::TIMER_H)?);

@@ -1,4 +1,5 @@
-//! Work of the driver's thread beyond events: the front's part of them, and its timers.
+//! Work that the driver's thread does after its event queue: delivers events to the front, and runs
+//! the front's timers.
 
 use std::fmt;
 use std::time::Duration;

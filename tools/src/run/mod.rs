@@ -64,8 +64,8 @@ const PLACES: [&str; 2] = ["../lib/uverbs", "../c-abi"];
     succeeded, else 1.")]
 pub(crate) struct Args {
     /// Device that the program sees: softhca, softhca@ADDRESS[=NAME] with ,udp ,shm or ,ib behind
-    /// it, vfio-user:PATH, or one of the machine's; several separated by commas [default: all of
-    /// the machine's, or softhca]
+    /// it, vfio:ADDRESS, vfio-user:PATH, or one of the machine's; several separated by commas
+    /// [default: all of the machine's, or softhca]
     #[arg(short, long, visible_alias = "ib-dev", value_name = "NAME")]
     device: Option<String>,
 
@@ -129,7 +129,8 @@ fn prepare(
     Ok(())
 }
 
-/// Refuses functions that the program can't have: a C program has the errno alone.
+/// Refuses functions that the program can't open, with the reason: the C program would see only an
+/// errno.
 fn check_functions(devices: &str, is_pair: bool) -> Result<(), Error> {
     for name in uverbs::device_names(devices) {
         let why = match select::is_function(name) && is_pair {

@@ -34,11 +34,16 @@ pub(crate) fn refusal_of(name: &str) -> Option<String> {
     }
     let function = PciFunction::at(&sysfs::root(), name.strip_prefix("vfio:")?);
     let Some(function) = function else {
-        return Some("no PCI function of Mellanox here".to_owned());
+        return Some(
+            "no Mellanox PCI function at this address; lspci -D -d 15b3: lists them".to_owned(),
+        );
     };
     match function.driver.as_deref() {
         Some(VFIO_PCI) => refusal(&function),
-        _ => Some("not bound to vfio-pci (uverbs vfio bind)".to_owned()),
+        _ => {
+            let address = &function.address;
+            Some(format!("not bound to vfio-pci; as root: uverbs vfio bind {address} --yes"))
+        }
     }
 }
 

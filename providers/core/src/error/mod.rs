@@ -162,12 +162,14 @@ pub enum Error {
         /// The verb.
         verb: &'static str,
     },
-    /// A software HCA could not be started.
+    /// A software HCA could not be started, or a PCI function without a kernel driver not opened.
     SoftHca {
         /// Its name, with its address if it has one.
         name: String,
-        /// Errno: `EINVAL` for a malformed address, `EADDRNOTAVAIL` for an address that this host
-        /// lacks, `EADDRINUSE` for one that is taken.
+        /// Errno of a software HCA: `EINVAL` for a malformed address, `EADDRNOTAVAIL` for an
+        /// address that this host lacks, `EADDRINUSE` for an address in use. Errno of a function:
+        /// `EBUSY` if another process has it, `EACCES` without access to its node, `EINVAL` for a
+        /// malformed option.
         errno: Errno,
         /// Cause.
         why: String,

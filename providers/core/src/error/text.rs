@@ -122,7 +122,7 @@ impl Error {
             Self::SoftHca { name, errno: Errno::EMFILE, .. } => {
                 write!(f, "{name}: no file descriptor is left (EMFILE); {FEWER_FILES}")
             }
-            Self::SoftHca { name, why, .. } => write!(f, "can't start {name}: {why}"),
+            Self::SoftHca { name, why, .. } => write!(f, "can't open {name}: {why}"),
             Self::PermissionDenied { path } => write!(
                 f,
                 "no permission to open {path}; it needs read and write access: join its group, or \

@@ -133,8 +133,9 @@ pub trait Backend: Send + fmt::Debug {
     ///
     /// # Errors
     ///
-    /// [`HcaError::System`] with the errno of Linux; `EINPROGRESS` while the device asks the peer,
-    /// which ends within seconds. The caller asks again then.
+    /// [`HcaError::System`]: `ENETUNREACH` outside of the port's networks; `EHOSTUNREACH` if the
+    /// port can't ask; `ENOBUFS` while too many peers are asked; `EINPROGRESS` while the device
+    /// asks the peer, which ends within seconds (call again), then `ETIMEDOUT` once.
     fn mac(&mut self, gid: &[u8; 16]) -> Result<[u8; 6], HcaError>;
     /// Takes a management datagram that arrived for queue pair 1.
     fn next_mad(&mut self) -> Option<Mad> {

@@ -34,7 +34,7 @@ const MAX_AH: u32 = 1 << 20;
 /// Maximum bytes of a BlueFlame register.
 const BF_REG_SIZE: u32 = 512;
 
-/// Offset of the version in ECE options, of which there is one.
+/// Bit offset of the version in ECE options; version 1 is the only one.
 const ECE_VERSION_SHIFT: u32 = 28;
 
 /// Bytes of a frame that RoCE's headers take (`iboe_get_mtu`), and payload of a frame of 1500
@@ -144,7 +144,7 @@ fn config(function: &Function, port: &Port, set: &[Gid]) -> Result<(Config, bool
         // VFIO maps a BAR without write combining.
         bf_reg_size: if is_memory { BF_REG_SIZE } else { 0 },
         clock_khz: caps.get(cap::DEVICE_FREQUENCY_KHZ),
-        // Its version; the firmware answers the options of each queue pair.
+        // Version only; the firmware returns the options with each queue pair.
         ece: value(cap::ECE_SUPPORT) << ECE_VERSION_SHIFT,
         // The transport has the limit.
         memlock: u64::MAX,
@@ -154,8 +154,8 @@ fn config(function: &Function, port: &Port, set: &[Gid]) -> Result<(Config, bool
     Ok((config, up))
 }
 
-/// Address of an InfiniBand port by its LID, in a network of the connection manager's own: it has
-/// no IP over InfiniBand to take addresses from.
+/// Address of an InfiniBand port for the connection manager, derived from the LID: without a kernel
+/// driver there is no IPoIB interface.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ByLid(IpAddr);
 

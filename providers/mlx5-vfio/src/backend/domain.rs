@@ -43,7 +43,7 @@ impl Firmware {
         Ok(number)
     }
 
-    /// Transport domain of a further object.
+    /// Returns the transport domain for one more object, allocating it for the first.
     pub(super) fn join_domain(&mut self, domain: u32) -> Result<u32, HcaError> {
         if let Some((number, users)) = self.domains.transport.get_mut(&domain) {
             *users += 1;
@@ -55,7 +55,7 @@ impl Firmware {
         Ok(number)
     }
 
-    /// Ends the transport domain of a destroyed object with its last.
+    /// Removes an object from its transport domain, and frees the domain after the last one.
     pub(super) fn leave_domain(&mut self, domain: u32) {
         let Some((number, users)) = self.domains.transport.get_mut(&domain) else { return };
         *users -= 1;

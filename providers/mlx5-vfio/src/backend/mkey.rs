@@ -76,7 +76,8 @@ impl Firmware {
         let key = Key::new(create_mkey_out::MKEY_INDEX.get32(&output), variant);
         if let Some(lent) = lent {
             if self.lent.contains_key(&key.index()) {
-                // The memory of one region would stay lent after its end.
+                // The device returned an index in use: inserting would lose the older region's
+                // mapping.
                 let error = Error::answer("the number of a memory key", key.index());
                 self.function.device().fail(error);
                 self.take_back(Some(lent));

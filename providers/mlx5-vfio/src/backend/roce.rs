@@ -44,7 +44,11 @@ impl Function {
         let gids: Vec<_> = iter::once(link_local(mac)).chain(addresses).collect();
         let (value, limit) = (2 * gids.len() as u64, self.caps().gid_table_len().into());
         if value > limit {
-            return Err(Error::Limit { what: "entries of the GID table", value, limit });
+            return Err(Error::Limit {
+                what: "number of GIDs (2 for each address, and 2 link-local)",
+                value,
+                limit,
+            });
         }
         let kinds = [(GidType::RoceV1, ROCE_V1), (GidType::RoceV2, ROCE_V2)];
         let entries = gids.into_iter().flat_map(|gid| kinds.map(|kind| (gid, kind)));

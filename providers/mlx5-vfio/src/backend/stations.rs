@@ -22,7 +22,8 @@ pub(super) struct Stations {
 }
 
 impl Firmware {
-    /// Begins to hear and to answer. Firmware that refuses leaves the neighbours that are given.
+    /// Creates the ARP and ND queues. If the firmware refuses, only the configured neighbours are
+    /// known.
     pub(crate) fn start_stations(&mut self) {
         let next = self.root();
         let Some(neighbours) = &mut self.neighbours else { return };
@@ -96,7 +97,7 @@ impl Firmware {
     fn restart_stations(&mut self) {
         self.end_stations();
         self.stations.restarts += 1;
-        match self.stations.restarts < RESTARTS && self.function.failure().is_none() {
+        match self.stations.restarts <= RESTARTS && self.function.failure().is_none() {
             true => self.start_stations(),
             false => self.neighbours.iter_mut().for_each(|neighbours| neighbours.asks = false),
         }

@@ -94,7 +94,8 @@ fn parse_message(header: &[u8], packet: &[u8]) -> Option<Heard> {
     match message[0] {
         SOLICITATION => {
             let ip = (!source.is_unspecified()).then_some(source.into());
-            // Without the option it is the frame's (RFC 4861, 7.2.2: sent to a known station).
+            // A unicast solicitation may omit the source link-layer address option (RFC 4861,
+            // 7.2.2): take the Ethernet source address.
             let told = option(&message[MESSAGE..], SOURCE_ADDRESS)?;
             let sender = Mac::try_from(&header[6..12]).ok().filter(|mac| is_station(*mac));
             let mac = told.or(sender)?;
@@ -108,7 +109,8 @@ fn parse_message(header: &[u8], packet: &[u8]) -> Option<Heard> {
     }
 }
 
-/// MAC address of an option; `None` within for a message without it, and for malformed options.
+/// MAC address in an option of type `kind`. `Some(None)`: the option is absent. `None`: the options
+/// are malformed.
 #[expect(clippy::option_option, reason = "malformed options differ from missing ones")]
 fn option(mut options: &[u8], kind: u8) -> Option<Option<Mac>> {
     let mut found = None;

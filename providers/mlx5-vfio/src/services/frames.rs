@@ -1,5 +1,5 @@
-//! Raw queues of the driver, which hear ARP and ICMPv6 by two rules of the receive side's first
-//! table (Linux `core/fs_cmd.c`; `hw/mlx5/qp.c`, `create_raw_packet_qp`).
+//! Raw packet queues of the driver. Two flow rules in the root table of the receive side deliver
+//! ARP and ICMPv6 frames to them (Linux `core/fs_cmd.c`; `hw/mlx5/qp.c`, `create_raw_packet_qp`).
 
 use uverbs_mlx5_prm::cmd::Field;
 use uverbs_mlx5_prm::cmd::flow::{
@@ -148,7 +148,8 @@ impl Frames {
     fn create_rq(&mut self, function: &Function) -> Result<u64, Error> {
         let mut create = vec![0; create_rq_in::SIZE];
         let context = create_rq_in::CTX.of_mut(&mut create);
-        // Frames keep their VLAN tags, by which they are of another network.
+        // Keep VLAN tags: a tagged frame belongs to another network, and the parser skips it by its
+        // EtherType.
         rqc::VSD.set(context, 1);
         rqc::CQN.set(context, self.messages.cq.number.into());
         self.ring(rqc::WQ.of_mut(context), 4, SIZES.log_receives, 0);

@@ -101,8 +101,9 @@ impl Neighbours {
     ///
     /// # Errors
     ///
-    /// `ENETUNREACH` outside of the port's networks; `EHOSTUNREACH` of a peer that can't be asked;
-    /// `EINPROGRESS` while it is asked, then `ETIMEDOUT` for a while.
+    /// `ENETUNREACH` outside of the port's networks; `EHOSTUNREACH` if the port can't ask;
+    /// `ENOBUFS` while [`MOST`] peers are asked; `EINPROGRESS` while the peer is asked (call
+    /// again), then `ETIMEDOUT` for a while.
     pub(crate) fn mac(&mut self, gid: &[u8; 16], now: Instant) -> Result<Mac, Errno> {
         let ip = Ipv6Addr::from(*gid).to_canonical();
         if self.own.contains(&ip) {

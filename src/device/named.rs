@@ -1,5 +1,6 @@
 //! Devices by name, and the machine's default device.
 
+use uverbs_core::discovery::function::{OPTIONS, is_function};
 use uverbs_core::error::Error;
 
 use super::choose::choose;
@@ -73,9 +74,7 @@ pub fn device_names(list: &str) -> Vec<&str> {
     for part in parts {
         let end = start + part.len();
         match names.last_mut() {
-            Some(last)
-                if last.starts_with("vfio") && OPTIONS.iter().any(|o| part.starts_with(o)) =>
-            {
+            Some(last) if is_function(last) && OPTIONS.iter().any(|o| part.starts_with(o)) => {
                 *last = &list[start - 1 - last.len()..end];
             }
             _ => names.push(part),
@@ -84,9 +83,6 @@ pub fn device_names(list: &str) -> Vec<&str> {
     }
     names
 }
-
-/// Options of functions without a kernel driver.
-const OPTIONS: [&str; 2] = ["address=", "neighbour="];
 
 /// Returns true if this machine lacks a device that can be opened.
 #[cfg(feature = "softhca")]

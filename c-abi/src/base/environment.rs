@@ -42,11 +42,6 @@ pub(crate) fn names() -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-/// Returns true for a function without a kernel driver.
-pub(crate) fn is_function(name: &str) -> bool {
-    name.starts_with("vfio:") || name.starts_with("vfio-user:")
-}
-
 /// Software HCA that `UVERBS_DEVICE` names and that has this record.
 pub(crate) fn software(record: &DeviceRecord) -> Option<SoftHca> {
     let names = names().into_iter().filter(|name| name.starts_with("softhca"));

@@ -13,6 +13,7 @@ use std::ptr::null_mut;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use uverbs::softhca::SoftHca;
+use uverbs_core::discovery::function::is_function;
 use uverbs_core::doors::{DeviceRecord, DeviceSource};
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
 
@@ -88,7 +89,7 @@ impl Seen {
     /// Name of the device for programs. Addresses and paths exceed UCX's limit of 15 bytes, so
     /// devices on the network and functions are numbered.
     fn shown(&mut self, record: &DeviceRecord) -> String {
-        if environment::is_function(&record.name) {
+        if is_function(&record.name) {
             return format!("vfio_{}", index(&mut self.functions, &record.name));
         }
         match record.name.contains('@') {
@@ -235,7 +236,7 @@ pub(crate) fn publish() -> Option<&'static CStr> {
         let root = sysfs::root()?;
         for name in others {
             // A function has no files, and to open one would reset it.
-            if environment::is_function(&name) {
+            if is_function(&name) {
                 continue;
             }
             // A name such as `near:eth0` stands for a device of another name.

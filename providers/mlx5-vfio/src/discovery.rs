@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+pub use uverbs_core::discovery::function::is_function;
+
 use crate::config::MELLANOX;
 
 /// Driver that gives a function to user space.

@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use uverbs_core::Errno;
+use uverbs_core::discovery::function::is_function;
 use uverbs_core::discovery::sysfs;
 use uverbs_core::doors::cm::CmDoor;
 use uverbs_core::doors::{DeviceRecord, DeviceSource, UverbsDoor, traced};
@@ -38,7 +39,6 @@ use crate::tick::Tick;
 use crate::transport::vfio::Vfio;
 use crate::transport::vfio_user::VfioUser;
 use crate::uar::UarPages;
-use uverbs_front::backend::error::errno;
 use uverbs_front::cm_door::CmFile;
 use uverbs_front::door::{Door, Runner};
 use uverbs_front::uar::UarSet;
@@ -240,15 +240,14 @@ impl Hca {
     /// process is not opened again.
     #[must_use]
     pub fn named(name: &str) -> Option<Result<Self, Error>> {
-        let kind = name.split_once(':')?.0;
-        if !["vfio", "vfio-user"].contains(&kind) {
+        if !is_function(name) {
             return None;
         }
         let (name, interface) = match Interface::of_name(name) {
             Ok(parts) => parts,
             Err(error) => return Some(Err(error)),
         };
-        let place = &name[kind.len() + 1..];
+        let (kind, place) = name.split_once(':')?;
         let named = Arc::clone(OPEN.lock().entry(name.to_owned()).or_default());
         let mut named = named.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(shared) = named.shared.upgrade() {
@@ -313,7 +312,7 @@ impl DeviceSource for Hca {
             return Err(Errno::ENODEV);
         }
         let started = self.shared.core.lock().device.hca.start_mads();
-        started.map_err(|error| Errno::from_raw(errno(error) as i32))?;
+        started?;
         Ok(Arc::new(CmFile::open(Opener(Arc::clone(&self.shared)))?))
     }
 

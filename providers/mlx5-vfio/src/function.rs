@@ -11,7 +11,7 @@ use uverbs_mlx5_prm::cmd::hca::{
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
 
 use crate::caps::Caps;
-use crate::command::CommandQueue;
+use crate::command::{CommandQueue, SHORT};
 use crate::config;
 use crate::device::{Device, Limits};
 use crate::dma::{Buffer, Dma, PAGE};
@@ -28,8 +28,6 @@ use crate::worker::Worker;
 const ISSI: u64 = 1;
 /// Pause between two looks at the `initializing` bit.
 const PAUSE: Duration = Duration::from_millis(2);
-/// Bytes of an input or output with two words or none.
-const SHORT: usize = 16;
 /// INIT_HCA's input has an owner's id behind the first words (`mlx5_ifc_init_hca_in_bits`).
 const INIT_HCA_BYTES: usize = 32;
 /// Register with the host's byte order (`MLX5_REG_HOST_ENDIANNESS`), and its bytes.

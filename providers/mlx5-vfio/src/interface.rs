@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use uverbs_core::discovery::function::{ADDRESS, NEIGHBOUR};
 use uverbs_front::backend::network::Route;
 
 use crate::error::Error;
@@ -34,9 +35,6 @@ pub struct Interface {
 
 /// Bits of the network of link-local addresses (RFC 4291, 2.5.6).
 const LINK_LOCAL_PREFIX: u8 = 64;
-/// Options of a name.
-const ADDRESS: &str = "address=";
-const NEIGHBOUR: &str = "neighbour=";
 
 fn invalid(what: &str, text: &str) -> Error {
     Error::Invalid { what: format!("{what}: {text}") }

@@ -12,13 +12,11 @@ use uverbs_front::uar::{DeviceUar, UarSource};
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
 use uverbs_mlx5_prm::cmd::simple::{alloc_uar_out, dealloc_uar_in};
 
+use crate::command::SHORT;
 use crate::device::Device;
 use crate::dma::PAGE;
 use crate::error::Error;
 use crate::transport::{BAR0, check};
-
-/// Bytes of an input or output with a number alone.
-const SHORT: usize = 16;
 
 impl Device {
     /// Allocates the UARs of a page of this machine (ALLOC_UAR), and returns the first number.

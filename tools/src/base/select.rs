@@ -5,6 +5,7 @@ use std::io;
 
 use uverbs::Device;
 use uverbs::softhca::SoftHca;
+use uverbs_mlx5_vfio::discovery::is_function;
 
 use crate::base::error::Error;
 use crate::base::output;
@@ -179,11 +180,6 @@ fn is_of_process(name: &str) -> bool {
 
 fn is_on_udp(name: &str) -> bool {
     ON_UDP.iter().any(|prefix| name.starts_with(prefix))
-}
-
-/// Returns true for a PCI function without a kernel driver.
-pub(crate) fn is_function(name: &str) -> bool {
-    ["vfio:", "vfio-user:"].iter().any(|prefix| name.starts_with(prefix))
 }
 
 fn named(name: &str) -> Result<Two, Error> {

@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use uverbs_mlx5_vfio::discovery::is_function;
+
 use crate::base::error::Error;
 use crate::base::output;
-use crate::base::select;
 use crate::base::units::parse_timeout;
 use crate::vfio::access;
 
@@ -133,7 +134,7 @@ fn prepare(
 /// errno.
 fn check_functions(devices: &str, is_pair: bool) -> Result<(), Error> {
     for name in uverbs::device_names(devices) {
-        let why = match select::is_function(name) && is_pair {
+        let why = match is_function(name) && is_pair {
             true => Some("a function has one owner, and both sides would open it".to_owned()),
             false => access::refusal_of(name),
         };

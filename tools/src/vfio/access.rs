@@ -28,6 +28,8 @@ pub(crate) fn refusal(function: &PciFunction) -> Option<String> {
 
 /// Why this user can't open the function of a name; `None` for names of other devices, too.
 pub(crate) fn refusal_of(name: &str) -> Option<String> {
+    // Options follow the name.
+    let name = name.split(',').next().unwrap_or_default();
     if let Some(socket) = name.strip_prefix("vfio-user:") {
         // Connecting takes a server's turn.
         return socket_refusal(Path::new(socket));

@@ -3,6 +3,7 @@
 //! rdma-core works in the same order (`libibverbs/init.c`, `ibdev_nl.c`). Netlink shows only the
 //! devices of this network namespace, and its query for the character device loads `ib_uverbs`.
 
+pub mod function;
 pub mod netlink;
 mod report;
 pub mod sysfs;

@@ -110,7 +110,7 @@ impl std::error::Error for HcaError {}
 /// LIM_ERR is `ENOMEM`, RES_BUSY `EBUSY`, INT_ERR `EIO`, all others `EINVAL`. An operation that the
 /// device lacks is `EOPNOTSUPP`, as mlx5_ib answers without asking the firmware. The system's own
 /// errno is passed on.
-pub fn errno(error: HcaError) -> Errno {
+pub(crate) fn errno(error: HcaError) -> Errno {
     match error {
         HcaError::Limit { .. } => Errno::ENOMEM,
         HcaError::Busy { .. } => Errno::EBUSY,
@@ -118,6 +118,12 @@ pub fn errno(error: HcaError) -> Errno {
         HcaError::System { errno } => Errno::from_raw(errno.raw()),
         HcaError::Dead => Errno::EIO,
         _ => Errno::EINVAL,
+    }
+}
+
+impl From<HcaError> for uverbs_core::Errno {
+    fn from(error: HcaError) -> Self {
+        Self::from_raw(errno(error) as i32)
     }
 }
 

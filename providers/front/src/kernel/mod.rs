@@ -47,7 +47,7 @@ use self::state::file::File;
 use self::state::objects::{Object, Objects};
 use crate::backend::Backend;
 use crate::backend::config::PortState;
-use crate::backend::error::{HcaError, HcaEvent, errno};
+use crate::backend::error::{HcaError, HcaEvent};
 use crate::backend::number::UarNumber;
 
 /// Datagrams of one slice; the rest waits for the next.
@@ -371,7 +371,7 @@ impl<H: Backend + 'static> Kernel<H> {
 
 /// Errno of a device that looks for a peer.
 fn found(mac: Result<[u8; 6], HcaError>) -> Result<(), uverbs_core::Errno> {
-    mac.map(drop).map_err(|error| uverbs_core::Errno::from_raw(errno(error) as i32))
+    mac.map(drop).map_err(uverbs_core::Errno::from)
 }
 
 /// A device as its handlers see it.

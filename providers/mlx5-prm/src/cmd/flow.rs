@@ -2,6 +2,13 @@
 
 use super::ifc;
 
+/// `table_miss_action`: on to another table (`MLX5_FLOW_TABLE_MISS_ACTION_FWD`).
+pub const MISS_FORWARD: u64 = 1;
+/// Bit of an entry's `action`: to its destinations (`MLX5_FLOW_CONTEXT_ACTION_FWD_DEST`).
+pub const ACTION_FORWARD: u64 = 4;
+/// Type of the destination TIR (`MLX5_IFC_FLOW_DESTINATION_TYPE_TIR`).
+pub const DESTINATION_TIR: u64 = 2;
+
 ifc! {
     /// Headers from Ethernet to TCP and UDP (`mlx5_ifc_fte_match_set_lyr_2_4_bits`). An IPv4
     /// address is the last four of its sixteen bytes.

@@ -2,6 +2,9 @@
 
 use super::ifc;
 
+/// `wq_type` of a ring whose entries are used in turn (`MLX5_WQ_TYPE_CYCLIC`).
+pub const WQ_TYPE_CYCLIC: u64 = 1;
+
 ifc! {
     /// A ring (`mlx5_ifc_wq_bits`).
     pub mod wq[192] {

@@ -50,6 +50,7 @@ use self::srq::Srq;
 use self::stations::Stations;
 use self::tables::Tables;
 use crate::area::Lent;
+use crate::command::SHORT;
 use crate::error::Error;
 use crate::function::Function;
 use crate::services::neighbours::Neighbours;
@@ -66,9 +67,6 @@ use uverbs_front::backend::steering::Steering;
 use uverbs_front::backend::{Backend, Mad};
 
 pub(crate) use self::config::{ByLid, Start, start};
-
-/// Bytes of an input or output with a number alone.
-const SHORT: usize = 16;
 
 /// A function as the front's device.
 #[derive(Debug)]

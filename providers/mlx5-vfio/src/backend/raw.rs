@@ -2,7 +2,7 @@
 //! `create_raw_packet_qp_sq`, `create_raw_packet_qp_rq`, `create_rq`).
 
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
-use uverbs_mlx5_prm::cmd::rq::wq;
+use uverbs_mlx5_prm::cmd::rq::{WQ_TYPE_CYCLIC, wq};
 use uverbs_mlx5_prm::cmd::sq::{
     create_rq_in, create_rq_out, create_sq_in, create_sq_out, destroy_rq_in, destroy_sq_in,
     modify_rq_in, modify_sq_in, query_rq_in, query_rq_out, query_sq_in, query_sq_out, rqc, sqc,
@@ -19,8 +19,6 @@ use uverbs_front::backend::number::Qpn;
 use uverbs_front::backend::region::Region;
 use uverbs_front::backend::steering::QueueOptions;
 
-/// `wq_type` of a ring whose entries are used in turn (`MLX5_WQ_TYPE_CYCLIC`).
-const CYCLIC: u64 = 1;
 /// Log2 of the bytes of a WQEBB.
 const LOG_WQEBB: u64 = 6;
 /// Bytes of a doorbell record: words RCV and SND.
@@ -129,7 +127,7 @@ impl Firmware {
     ) -> Result<Vec<u8>, HcaError> {
         let record = (context.doorbell_record, RECORD);
         let pages = self.fill_wq(ring, region, record, context.pd)?;
-        wq::WQ_TYPE.set(ring, CYCLIC);
+        wq::WQ_TYPE.set(ring, WQ_TYPE_CYCLIC);
         wq::LOG_WQ_STRIDE.set(ring, log_stride);
         wq::LOG_WQ_SZ.set(ring, log_entries.into());
         Ok(pages)

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use uverbs_mlx5_prm::cmd::flow::{
-    alloc_flow_counter_out, create_flow_group_in, create_flow_group_out, create_flow_table_in,
-    create_flow_table_out, dealloc_flow_counter_in, delete_fte_in, dest_format_struct,
-    destroy_flow_group_in, flow_context, flow_counter_list, flow_table_context,
-    query_flow_counter_in, query_flow_counter_out, set_flow_table_root_in, set_fte_in,
-    traffic_counter,
+    ACTION_FORWARD, DESTINATION_TIR, MISS_FORWARD, alloc_flow_counter_out, create_flow_group_in,
+    create_flow_group_out, create_flow_table_in, create_flow_table_out, dealloc_flow_counter_in,
+    delete_fte_in, dest_format_struct, destroy_flow_group_in, flow_context, flow_counter_list,
+    flow_table_context, query_flow_counter_in, query_flow_counter_out, set_flow_table_root_in,
+    set_fte_in, traffic_counter,
 };
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
 
@@ -22,14 +22,11 @@ use uverbs_front::backend::steering::{
 /// Types of flow table (`fs_core.h`, `FS_FT_NIC_RX`, `FS_FT_NIC_TX`).
 const NIC_RX: u64 = 0;
 const NIC_TX: u64 = 1;
-/// `table_miss_action` (`MLX5_FLOW_TABLE_MISS_ACTION_FWD`).
-const MISS_FORWARD: u64 = 1;
 /// `op_mod` of SET_FLOW_TABLE_ENTRY that changes an entry (`mlx5_cmd_update_fte`).
 const CHANGE: u16 = 1;
 /// Bits of an entry's `action` (`MLX5_FLOW_CONTEXT_ACTION_*`).
 const ALLOW: u64 = 1;
 const DROP: u64 = 2;
-const FORWARD: u64 = 4;
 const COUNT: u64 = 8;
 const REFORMAT: u64 = 0x10;
 const DECAP: u64 = 0x20;
@@ -41,7 +38,6 @@ const CHANGE_DESTINATIONS: u64 = 4;
 const CHANGE_COUNTERS: u64 = 8;
 /// Destination types (`MLX5_IFC_FLOW_DESTINATION_TYPE_*`).
 const TO_TABLE: u64 = 1;
-const TO_TIR: u64 = 2;
 
 /// The device's numbers by the front's.
 #[derive(Debug, Default)]
@@ -267,7 +263,7 @@ impl Firmware {
         for destination in &context.destinations {
             let (kind, number) = match *destination {
                 FlowDestination::Table(table) => (TO_TABLE, self.table(table)?.0),
-                FlowDestination::Tir(tir) => (TO_TIR, self.tir(tir)?),
+                FlowDestination::Tir(tir) => (DESTINATION_TIR, self.tir(tir)?),
                 // An action, not a destination.
                 FlowDestination::Wire => continue,
             };
@@ -346,7 +342,7 @@ fn action(context: &EntryContext) -> u64 {
     let end = match &context.destinations[..] {
         [] => DROP,
         [FlowDestination::Wire] => ALLOW,
-        _ => FORWARD,
+        _ => ACTION_FORWARD,
     };
     [
         (!context.counters.is_empty(), COUNT),

@@ -25,6 +25,8 @@ use crate::dma::Buffer;
 use crate::error::Error;
 use crate::registers::{self, QueueShape};
 
+/// Bytes of an input or output with at most two words after its header.
+pub(crate) const SHORT: usize = 16;
 /// Maximum bytes of input and of output.
 const MAX_BYTES: usize = 1 << 20;
 /// Pause between two looks at an entry, growing from the first to the last.

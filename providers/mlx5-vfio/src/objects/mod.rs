@@ -11,11 +11,9 @@ pub(crate) mod region;
 use uverbs_mlx5_prm::cmd::Field;
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
 
+use crate::command::SHORT;
 use crate::dma::Buffer;
 use crate::function::Function;
-
-/// Bytes of an input or output with a number alone.
-const SHORT: usize = 16;
 
 /// Destroys an object by its number, before its memory is dropped.
 pub(crate) fn destroy(

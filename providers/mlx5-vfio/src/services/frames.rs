@@ -3,13 +3,14 @@
 
 use uverbs_mlx5_prm::cmd::Field;
 use uverbs_mlx5_prm::cmd::flow::{
-    create_flow_group_in, create_flow_group_out, create_flow_table_in, create_flow_table_out,
-    delete_fte_in, dest_format_struct, destroy_flow_group_in, destroy_flow_table_in, flow_context,
-    flow_table_context, fte_match_param, fte_match_set_lyr_2_4, modify_flow_table_in,
-    set_flow_table_root_in, set_fte_in,
+    ACTION_FORWARD, DESTINATION_TIR, MISS_FORWARD, create_flow_group_in, create_flow_group_out,
+    create_flow_table_in, create_flow_table_out, delete_fte_in, dest_format_struct,
+    destroy_flow_group_in, destroy_flow_table_in, flow_context, flow_table_context,
+    fte_match_param, fte_match_set_lyr_2_4, modify_flow_table_in, set_flow_table_root_in,
+    set_fte_in,
 };
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
-use uverbs_mlx5_prm::cmd::rq::wq;
+use uverbs_mlx5_prm::cmd::rq::{WQ_TYPE_CYCLIC, wq};
 use uverbs_mlx5_prm::cmd::simple::{alloc_transport_domain_out, dealloc_transport_domain_in};
 use uverbs_mlx5_prm::cmd::sq::{
     create_rq_in, create_rq_out, create_sq_in, create_sq_out, destroy_rq_in, destroy_sq_in,
@@ -24,24 +25,16 @@ use zerocopy::IntoBytes;
 
 use super::arp;
 use super::messages::{Done, Messages, Sizes};
+use crate::command::SHORT;
 use crate::error::Error;
 use crate::function::Function;
 
-/// Bytes of an input or output with a number alone.
-const SHORT: usize = 16;
-/// `wq_type` of a ring whose entries are used in turn (`MLX5_WQ_TYPE_CYCLIC`).
-const CYCLIC: u64 = 1;
 /// State of a queue that works (`MLX5_SQC_STATE_RDY`, `MLX5_RQC_STATE_RDY`).
 const READY: u64 = 1;
 /// The criteria are in the outer headers (`MLX5_MATCH_OUTER_HEADERS`).
 const OUTER: u64 = 1;
-/// Action and destination of the rules (`MLX5_FLOW_CONTEXT_ACTION_FWD_DEST`, TIR).
-const FORWARD: u64 = 4;
-const TO_TIR: u64 = 2;
-/// `modify_field_select` of MODIFY_FLOW_TABLE, and `table_miss_action`
-/// (`MLX5_MODIFY_FLOW_TABLE_MISS_TABLE_ID`, `MLX5_FLOW_TABLE_MISS_ACTION_FWD`).
+/// `modify_field_select` of MODIFY_FLOW_TABLE (`MLX5_MODIFY_FLOW_TABLE_MISS_TABLE_ID`).
 const SELECT_MISS: u64 = 1;
-const MISS_FORWARD: u64 = 1;
 /// `op_mod` of SET_FLOW_TABLE_ROOT that removes the root (`mlx5_cmd_update_root_ft`).
 pub(crate) const NO_ROOT: u16 = 1;
 /// Bytes of a frame that are in the WQE: addresses, EtherType, and the next four.
@@ -167,7 +160,7 @@ impl Frames {
     /// Fills in a ring of `1 << log_entries` entries.
     fn ring(&self, ring: &mut [u8], log_stride: u64, log_entries: u32, uar: u32) {
         for (field, value) in [
-            (wq::WQ_TYPE, CYCLIC),
+            (wq::WQ_TYPE, WQ_TYPE_CYCLIC),
             (wq::PD, self.messages.pd.into()),
             (wq::UAR_PAGE, uar.into()),
             (wq::DBR_ADDR, self.messages.record()),
@@ -228,13 +221,13 @@ impl Frames {
         );
         let context = set_fte_in::FLOW_CONTEXT.of_mut(&mut set);
         flow_context::GROUP_ID.set(context, number);
-        flow_context::ACTION.set(context, FORWARD);
+        flow_context::ACTION.set(context, ACTION_FORWARD);
         flow_context::DESTINATION_LIST_SIZE.set(context, 1);
         let value = flow_context::MATCH_VALUE.of_mut(context);
         let outer = fte_match_param::OUTER_HEADERS.of_mut(value);
         values.iter().for_each(|(field, value)| field.set(outer, *value));
         let mut destination = [0; dest_format_struct::SIZE];
-        dest_format_struct::DESTINATION_TYPE.set(&mut destination, TO_TIR);
+        dest_format_struct::DESTINATION_TYPE.set(&mut destination, DESTINATION_TIR);
         dest_format_struct::DESTINATION_ID.set(&mut destination, tirn);
         set.extend(destination);
         function.command(CmdOpcode::SET_FLOW_TABLE_ENTRY, 0, &set, SHORT)?;

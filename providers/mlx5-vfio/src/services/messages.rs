@@ -14,6 +14,7 @@ use uverbs_mlx5_prm::doorbell::MLX5_BF_OFFSET;
 use uverbs_mlx5_prm::opcode::Opcode;
 use zerocopy::IntoBytes;
 
+use crate::command::SHORT;
 use crate::dma::{Buffer, PAGE};
 use crate::error::Error;
 use crate::function::Function;
@@ -23,8 +24,6 @@ use crate::objects::region::{create_key, destroy_key};
 
 /// Bytes of a receive WQE: one SGE.
 const RECEIVE_WQE: usize = size_of::<mlx5_wqe_data_seg>();
-/// Bytes of an input or output with a number alone.
-const SHORT: usize = 16;
 
 /// Sizes of a queue. The receive ring must fill whole pages, or be the only one.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 //! The HCA side represents a send queue by a queue pair without receive ring, and a receive queue
 //! by one without send ring.
 
-use uverbs_mlx5_prm::cmd::rq::wq;
+use uverbs_mlx5_prm::cmd::rq::{WQ_TYPE_CYCLIC, wq};
 use uverbs_mlx5_prm::cmd::sq::{
     create_rq_in, create_rq_out, create_sq_in, create_sq_out, destroy_rq_in, destroy_sq_in,
     modify_rq_in, modify_sq_in, query_rq_in, query_rq_out, query_sq_in, query_sq_out, rqc, sqc,
@@ -21,8 +21,6 @@ const WQEBB: u64 = 64;
 const LOG_WQEBB: u64 = 6;
 /// Log2 of more entries than any device has. Keeps sizes from overflow.
 const LOG_ABSURD: u64 = 20;
-/// `wq_type` of a ring whose entries are used in turn (`MLX5_WQ_TYPE_CYCLIC`).
-const CYCLIC: u64 = 1;
 /// `mem_rq_type`: a ring inside the receive queue, or a receive memory pool
 /// (`MLX5_RQC_MEM_RQ_TYPE_*`).
 const INLINE: u64 = 0;
@@ -230,7 +228,7 @@ impl Firmware {
 fn receive_ring(input: &[u8]) -> Result<RqContext, Refusal> {
     let ring = rqc::WQ.of(create_rq_in::CTX.of(input));
     // This device lacks the capability of striding queues.
-    if wq::WQ_TYPE.get(ring) != CYCLIC {
+    if wq::WQ_TYPE.get(ring) != WQ_TYPE_CYCLIC {
         return Err(Refusal::param("wq_type"));
     }
     let (log_entries, stride_shift) = (wq::LOG_WQ_SZ.get(ring), wq::LOG_WQ_STRIDE.get(ring));

@@ -2,11 +2,12 @@
 
 use uverbs_mlx5_prm::cmd::Field;
 use uverbs_mlx5_prm::cmd::flow::{
-    alloc_flow_counter_in, alloc_flow_counter_out, create_flow_group_in, create_flow_group_out,
-    create_flow_table_in, create_flow_table_out, dealloc_flow_counter_in, delete_fte_in,
-    dest_format_struct, destroy_flow_group_in, destroy_flow_table_in, flow_context,
-    flow_counter_list, flow_table_context, modify_flow_table_in, query_flow_counter_in,
-    query_flow_counter_out, set_flow_table_root_in, set_fte_in, traffic_counter,
+    ACTION_FORWARD, DESTINATION_TIR, MISS_FORWARD, alloc_flow_counter_in, alloc_flow_counter_out,
+    create_flow_group_in, create_flow_group_out, create_flow_table_in, create_flow_table_out,
+    dealloc_flow_counter_in, delete_fte_in, dest_format_struct, destroy_flow_group_in,
+    destroy_flow_table_in, flow_context, flow_counter_list, flow_table_context,
+    modify_flow_table_in, query_flow_counter_in, query_flow_counter_out, set_flow_table_root_in,
+    set_fte_in, traffic_counter,
 };
 use uverbs_mlx5_prm::cmd::opcode::CmdStatus;
 
@@ -23,9 +24,8 @@ use uverbs_front::backend::steering::{
 /// Types of flow table that this device has (`fs_core.h`, `FS_FT_NIC_RX`, `FS_FT_NIC_TX`).
 const NIC_RX: u64 = 0;
 const NIC_TX: u64 = 1;
-/// Miss actions (`MLX5_FLOW_TABLE_MISS_ACTION_*`).
+/// Miss action (`MLX5_FLOW_TABLE_MISS_ACTION_DEF`).
 const MISS_DEFAULT: u64 = 0;
-const MISS_FORWARD: u64 = 1;
 /// `modify_field_select` of MODIFY_FLOW_TABLE (`MLX5_MODIFY_FLOW_TABLE_MISS_TABLE_ID`).
 const SELECT_MISS: u64 = 1;
 /// `op_mod` of SET_FLOW_TABLE_ROOT that removes the root (fs_cmd.c, `mlx5_cmd_update_root_ft`).
@@ -36,7 +36,6 @@ const CHANGE: u16 = 1;
 /// Bits of an entry's `action` (`MLX5_FLOW_CONTEXT_ACTION_*`).
 const ALLOW: u64 = 1;
 const DROP: u64 = 2;
-const FORWARD: u64 = 4;
 const COUNT: u64 = 8;
 const REFORMAT: u64 = 0x10;
 const DECAP: u64 = 0x20;
@@ -48,7 +47,6 @@ const CHANGE_DESTINATIONS: u64 = 4;
 const CHANGE_COUNTERS: u64 = 8;
 /// Destination types (`MLX5_IFC_FLOW_DESTINATION_TYPE_*`).
 const TO_TABLE: u64 = 1;
-const TO_TIR: u64 = 2;
 /// Maximum counters in one query.
 const MAX_BULK: usize = 1 << 10;
 
@@ -72,10 +70,10 @@ fn miss(context: &[u8]) -> Result<Miss, Refusal> {
 /// Actions of an entry. `lists` follows the context: destinations, then counters, of equal size.
 fn entry(context: &[u8], lists: &[u8]) -> Result<EntryContext, Refusal> {
     let action = flow_context::ACTION.get(context);
-    if action & !(ALLOW | DROP | FORWARD | COUNT | REFORMAT | DECAP | MOD_HDR) != 0 {
+    if action & !(ALLOW | DROP | ACTION_FORWARD | COUNT | REFORMAT | DECAP | MOD_HDR) != 0 {
         return Err(Refusal::param("no such action"));
     }
-    if (action & (ALLOW | DROP | FORWARD)).count_ones() != 1 {
+    if (action & (ALLOW | DROP | ACTION_FORWARD)).count_ones() != 1 {
         return Err(Refusal::param("one of allow, drop and forward"));
     }
     if flow_context::EXTENDED_DESTINATION.is_set(context) {
@@ -87,7 +85,7 @@ fn entry(context: &[u8], lists: &[u8]) -> Result<EntryContext, Refusal> {
         count if count > MAX_DESTINATIONS => Err(Refusal::param("too long a list")),
         count => Ok(count),
     };
-    let destinations = count(flow_context::DESTINATION_LIST_SIZE, FORWARD)?;
+    let destinations = count(flow_context::DESTINATION_LIST_SIZE, ACTION_FORWARD)?;
     let counters = count(flow_context::FLOW_COUNTER_LIST_SIZE, COUNT)?;
     let short = Refusal::param("a list ends early");
     let (to, lists) =
@@ -97,7 +95,7 @@ fn entry(context: &[u8], lists: &[u8]) -> Result<EntryContext, Refusal> {
         let number = dest_format_struct::DESTINATION_ID.get32(to);
         match dest_format_struct::DESTINATION_TYPE.get(to) {
             TO_TABLE => Ok(FlowDestination::Table(number)),
-            TO_TIR => Ok(FlowDestination::Tir(number)),
+            DESTINATION_TIR => Ok(FlowDestination::Tir(number)),
             _ => Err(Refusal::param("no such destination")),
         }
     });

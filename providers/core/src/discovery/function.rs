@@ -1,0 +1,14 @@
+//! Names of PCI functions without a kernel driver: `vfio:ADDRESS`, `vfio-user:PATH`.
+
+/// Option that gives the port an IP address.
+pub const ADDRESS: &str = "address=";
+/// Option that gives a peer's MAC address.
+pub const NEIGHBOUR: &str = "neighbour=";
+/// Options behind a name, each after a comma.
+pub const OPTIONS: [&str; 2] = [ADDRESS, NEIGHBOUR];
+
+/// True for the name of a function, with or without options.
+#[must_use]
+pub fn is_function(name: &str) -> bool {
+    ["vfio:", "vfio-user:"].iter().any(|prefix| name.starts_with(prefix))
+}

@@ -95,9 +95,10 @@ impl Target {
         let mut interface = Interface::default();
         if link == Link::Ethernet {
             let address = ADDRESS.parse().map_err(|error| says(&error))?;
-            interface.address(address).map_err(|error| says(&error))?;
+            interface.add_address(address).map_err(|error| says(&error))?;
         }
-        let hca = function.and_then(|function| Hca::at(function, "vfio-user", &interface));
+        let hca =
+            function.and_then(|function| Hca::with_interface(function, "vfio-user", &interface));
         let source = Arc::new(hca.map_err(|error| says(&error))?);
         let facts = Facts { driver: Driver::Mlx5, kernel: SOFT_KERNEL, link, in_process: true };
         Ok(Self { source, facts, soft: None })

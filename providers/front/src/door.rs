@@ -33,7 +33,7 @@ use crate::kernel::user::fd_identity;
 
 /// Longest wait for a peer's MAC address (the device gives up earlier), and pause between two tries
 /// of an ioctl that answered `EINPROGRESS`.
-const ASKING: Duration = Duration::from_secs(3);
+const ASKING_LIMIT: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(1);
 
 /// Converts nix's errno to the doors', whose interface does not contain nix.
@@ -156,7 +156,7 @@ unsafe impl<R: Runner> UverbsDoor for Door<R> {
                 !device.is_gone() && device.over_memlock(bytes).is_none()
             })
         });
-        let until = Instant::now() + ASKING;
+        let until = Instant::now() + ASKING_LIMIT;
         let (answer, sends_now) = loop {
             let (answer, sends_now) = self.runner.change(|kernel| {
                 let answer = kernel.ioctl(self.file, command);

@@ -107,7 +107,7 @@ impl Tick for Core {
             kernel.set_port(state);
         }
         let due = kernel.next_deadline().map(|at| at.saturating_sub(self.start.elapsed()));
-        let asks = kernel.device.hca.is_asking().then_some(ASKING);
+        let asks = kernel.device.hca.is_asking().then_some(ASKING_PAUSE);
         let looks = kernel.needs_looks().then_some(LOOK);
         // Others use the front between two turns of much work.
         let more = (!is_done).then_some(NAP);
@@ -172,7 +172,7 @@ struct Named {
 }
 
 /// Longest pause of the thread while a peer is asked for its MAC address.
-const ASKING: Duration = Duration::from_millis(10);
+const ASKING_PAUSE: Duration = Duration::from_millis(10);
 /// Longest wait for management datagrams to leave, before the program may end.
 const SENDING: Duration = Duration::from_millis(200);
 /// Longest wait for a function that is being closed.
@@ -193,7 +193,7 @@ impl Hca {
     ///
     /// The failed query of the port, or a failed command.
     pub fn new(function: Function, name: &str) -> Result<Self, Error> {
-        Self::at(function, name, &Interface::default())
+        Self::with_interface(function, name, &Interface::default())
     }
 
     /// As [`Hca::new`], with IP addresses.
@@ -202,7 +202,11 @@ impl Hca {
     ///
     /// As [`Hca::new`]; [`Error::Invalid`] for an address that the port can't have;
     /// [`Error::Limit`] for more addresses than the port's GID table has room for.
-    pub fn at(function: Function, name: &str, interface: &Interface) -> Result<Self, Error> {
+    pub fn with_interface(
+        function: Function,
+        name: &str,
+        interface: &Interface,
+    ) -> Result<Self, Error> {
         let Start { config, up, mut manager, neighbours, by_lid } = start(&function, interface)?;
         let mut record = DeviceRecord::new(name, RDMA_DRIVER_MLX5);
         record.node_guid = config.guid;
@@ -213,7 +217,7 @@ impl Hca {
         let pages = UarPages::new(&device, function.uar());
         let mut firmware = Firmware::new(function, &config, neighbours);
         if !interface.addresses.is_empty() {
-            firmware.start_stations();
+            firmware.start_neighbour_queues();
         }
         let watch = device.transport().watch();
         let is_software = device.transport().is_software();
@@ -271,7 +275,7 @@ impl Hca {
             _ => VfioUser::connect(Path::new(place))
                 .and_then(|transport| Function::open(transport, Limits::default())),
         };
-        let made = function.and_then(|function| Self::at(function, name, &interface));
+        let made = function.and_then(|function| Self::with_interface(function, name, &interface));
         if let Ok(made) = &made {
             let life = Arc::downgrade(&made.shared.life);
             *named = Named { interface, shared: Arc::downgrade(&made.shared), life };

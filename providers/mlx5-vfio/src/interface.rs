@@ -98,7 +98,7 @@ impl Interface {
     /// # Errors
     ///
     /// [`Error::Invalid`] if the address was added before.
-    pub fn address(&mut self, address: Address) -> Result<(), Error> {
+    pub fn add_address(&mut self, address: Address) -> Result<(), Error> {
         if self.addresses.iter().any(|known| known.ip == address.ip) {
             return Err(invalid("address= given twice", &address.to_string()));
         }
@@ -111,7 +111,7 @@ impl Interface {
     /// # Errors
     ///
     /// [`Error::Invalid`] if a MAC address of the peer was added before.
-    pub fn neighbour(&mut self, ip: IpAddr, mac: Mac) -> Result<(), Error> {
+    pub fn add_neighbour(&mut self, ip: IpAddr, mac: Mac) -> Result<(), Error> {
         if self.neighbours.iter().any(|(known, _)| *known == ip) {
             return Err(invalid("neighbour= given twice", &ip.to_string()));
         }
@@ -144,10 +144,10 @@ impl Interface {
         let function = parts.next().unwrap_or_default();
         for part in parts {
             if let Some(text) = part.strip_prefix(ADDRESS) {
-                interface.address(text.parse()?)?;
+                interface.add_address(text.parse()?)?;
             } else if let Some(text) = part.strip_prefix(NEIGHBOUR) {
                 let (ip, mac) = neighbour(text)?;
-                interface.neighbour(ip, mac)?;
+                interface.add_neighbour(ip, mac)?;
             } else {
                 let known = "a function's option must be address= or neighbour=";
                 return Err(invalid(known, part));

@@ -98,7 +98,7 @@ impl Firmware {
         let at = self.mads.gids.iter().position(is_source).and_then(|at| u8::try_from(at).ok());
         let sgid_index =
             at.ok_or_else(|| unsupported("a source that is no address of the port"))?;
-        Ok(Path::Gid { gid, mac: self.find(&gid)?, sgid_index })
+        Ok(Path::Gid { gid, mac: self.resolve_mac(&gid)?, sgid_index })
     }
 
     /// True if a datagram is on its way out, or waits for the address of its peer.

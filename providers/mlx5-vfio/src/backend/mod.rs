@@ -5,11 +5,11 @@
 //! | `memory` | page lists of rings and regions |
 //! | `domain` | numbers of PDs and XRC domains |
 //! | `mkey`, `cq`, `qp`, `srq`, `dct` | objects; `modify`: transitions of a queue pair |
-//! | `raw`, `interfaces`, `tables` | raw packet queues; TIRs and RQ tables; flow tables, counters |
-//! | `frames` | steering and multicast groups |
+//! | `raw`, `tirs`, `tables` | raw packet queues; TIRs and RQ tables; flow tables, counters |
+//! | `steering` | steering and multicast groups |
 //! | `config`, `roce` | limits and port, from capabilities; GIDs |
 //! | `event` | events of the device |
-//! | `mads`, `stations` | management datagrams; MAC addresses of peers |
+//! | `mads`, `neighbours` | management datagrams; MAC addresses of peers |
 //!
 //! The front frees memory of an object after the firmware answered its destruction. A refused
 //! destruction reaches the program, which keeps the memory. When the program's file is closed,
@@ -20,18 +20,18 @@ mod cq;
 mod dct;
 mod domain;
 mod event;
-mod frames;
-mod interfaces;
 mod mads;
 mod memory;
 mod mkey;
 mod modify;
+mod neighbours;
 mod qp;
 mod raw;
 mod roce;
 mod srq;
-mod stations;
+mod steering;
 mod tables;
+mod tirs;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -43,12 +43,12 @@ use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 use self::cq::Cq;
 use self::domain::Domains;
 use self::event::Events;
-use self::interfaces::Interfaces;
 use self::mads::Mads;
+use self::neighbours::NeighbourQueues;
 use self::qp::Qp;
 use self::srq::Srq;
-use self::stations::Stations;
 use self::tables::Tables;
+use self::tirs::Tirs;
 use crate::area::Lent;
 use crate::command::SHORT;
 use crate::error::Error;
@@ -82,13 +82,13 @@ pub(crate) struct Firmware {
     eces: BTreeMap<Qpn, u32>,
     /// Memory of regions that is lent to the device, by index of the key.
     lent: BTreeMap<u32, Lent>,
-    interfaces: Interfaces,
+    tirs: Tirs,
     tables: Tables,
     events: Events,
     mads: Mads,
     /// `None` on InfiniBand.
     neighbours: Option<Neighbours>,
-    stations: Stations,
+    neighbour_queues: NeighbourQueues,
 }
 
 impl Firmware {
@@ -105,11 +105,11 @@ impl Firmware {
             srqs: BTreeMap::new(),
             eces: BTreeMap::new(),
             lent: BTreeMap::new(),
-            interfaces: Interfaces::default(),
+            tirs: Tirs::default(),
             tables: Tables::default(),
             events: Events::default(),
             neighbours,
-            stations: Stations::default(),
+            neighbour_queues: NeighbourQueues::default(),
         }
     }
 
@@ -129,7 +129,7 @@ impl Firmware {
     /// Closes the function.
     pub(crate) fn close(&mut self) {
         self.end_mads();
-        self.end_stations();
+        self.end_neighbour_queues();
         let _ = self.function.shut();
     }
 
@@ -312,7 +312,7 @@ impl Backend for Firmware {
     }
 
     fn mac(&mut self, gid: &[u8; 16]) -> Result<[u8; 6], HcaError> {
-        self.find(gid)
+        self.resolve_mac(gid)
     }
 
     fn next_mad(&mut self) -> Option<Mad> {
@@ -333,6 +333,6 @@ impl Backend for Firmware {
     }
 
     fn step(&mut self, _: Duration) -> bool {
-        self.hear_stations()
+        self.poll_neighbours()
     }
 }

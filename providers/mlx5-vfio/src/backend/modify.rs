@@ -112,7 +112,7 @@ impl Firmware {
         if !connects {
             return Ok(Some([0; 6]));
         }
-        self.find(&attrs.path.dgid).map(Some)
+        self.resolve_mac(&attrs.path.dgid).map(Some)
     }
 }
 

@@ -139,7 +139,7 @@ impl Firmware {
     }
 
     fn place_root(&self, direction: Direction, table: Option<u32>) -> Result<(), Wrong> {
-        if let (Direction::Receive, Some(frames)) = (direction, &self.stations.frames) {
+        if let (Direction::Receive, Some(frames)) = (direction, &self.neighbour_queues.frames) {
             let next = table.map(|table| self.table(table)).transpose()?.map(|(number, _)| number);
             let set = frames.set_next(&self.function, next);
             return set.map_err(|error| Wrong::Device(self.refusal(&error, (Noun::Qp, 0))));

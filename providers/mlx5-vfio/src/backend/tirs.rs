@@ -25,7 +25,7 @@ const MULTICAST: u64 = 2;
 
 /// The device's numbers by the front's.
 #[derive(Debug, Default)]
-pub(super) struct Interfaces {
+pub(super) struct Tirs {
     /// TIRs, with the front's number of their transport domain.
     tirs: BTreeMap<u32, (u32, u32)>,
     spreads: BTreeMap<u32, u32>,
@@ -33,12 +33,12 @@ pub(super) struct Interfaces {
 
 impl Firmware {
     pub(super) fn tir(&self, number: u32) -> Result<u32, Wrong> {
-        let tir = self.interfaces.tirs.get(&number).map(|(tirn, _)| *tirn);
+        let tir = self.tirs.tirs.get(&number).map(|(tirn, _)| *tirn);
         tir.ok_or(Wrong::Missing("no such TIR"))
     }
 
     fn spread(&self, number: u32) -> Result<u32, Wrong> {
-        let spread = self.interfaces.spreads.get(&number).copied();
+        let spread = self.tirs.spreads.get(&number).copied();
         spread.ok_or(Wrong::Missing("no such table of receive queues"))
     }
 
@@ -56,7 +56,7 @@ impl Firmware {
         let outlen = create_rqt_out::SIZE;
         let output = self.create(CmdOpcode::CREATE_RQT, &input, outlen, Noun::Qp);
         let output = output.map_err(Wrong::Device)?;
-        self.interfaces.spreads.insert(number, create_rqt_out::RQTN.get32(&output));
+        self.tirs.spreads.insert(number, create_rqt_out::RQTN.get32(&output));
         Ok(())
     }
 
@@ -64,7 +64,7 @@ impl Firmware {
         let object = (Noun::Qp, self.spread(number)?);
         let done = self.destroy(CmdOpcode::DESTROY_RQT, destroy_rqt_in::RQTN, object);
         done.map_err(Wrong::Device)?;
-        self.interfaces.spreads.remove(&number);
+        self.tirs.spreads.remove(&number);
         Ok(())
     }
 
@@ -91,7 +91,7 @@ impl Firmware {
         match self.create(CmdOpcode::CREATE_TIR, &input, outlen, Noun::Qp) {
             Ok(output) => {
                 let tirn = create_tir_out::TIRN.get32(&output);
-                self.interfaces.tirs.insert(number, (tirn, context.domain));
+                self.tirs.tirs.insert(number, (tirn, context.domain));
                 Ok(())
             }
             Err(error) => {
@@ -105,7 +105,7 @@ impl Firmware {
         let object = (Noun::Qp, self.tir(number)?);
         let done = self.destroy(CmdOpcode::DESTROY_TIR, destroy_tir_in::TIRN, object);
         done.map_err(Wrong::Device)?;
-        if let Some((_, domain)) = self.interfaces.tirs.remove(&number) {
+        if let Some((_, domain)) = self.tirs.tirs.remove(&number) {
             self.leave_domain(domain);
         }
         Ok(())

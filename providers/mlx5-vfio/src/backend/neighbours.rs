@@ -16,7 +16,7 @@ const RESTARTS: u8 = 16;
 
 /// Raw queues, while the port has addresses for which peers may ask.
 #[derive(Debug, Default)]
-pub(super) struct Stations {
+pub(super) struct NeighbourQueues {
     pub(super) frames: Option<Frames>,
     restarts: u8,
 }
@@ -24,11 +24,11 @@ pub(super) struct Stations {
 impl Firmware {
     /// Creates the ARP and ND queues. If the firmware refuses, only the configured neighbours are
     /// known.
-    pub(crate) fn start_stations(&mut self) {
+    pub(crate) fn start_neighbour_queues(&mut self) {
         let next = self.root();
         let Some(neighbours) = &mut self.neighbours else { return };
-        self.stations.frames = Frames::create(&self.function, next).ok();
-        neighbours.asks = self.stations.frames.is_some();
+        self.neighbour_queues.frames = Frames::create(&self.function, next).ok();
+        neighbours.asks = self.neighbour_queues.frames.is_some();
     }
 
     /// True while a peer is asked.
@@ -36,24 +36,25 @@ impl Firmware {
         self.neighbours.as_ref().is_some_and(Neighbours::waits)
     }
 
-    pub(super) fn end_stations(&mut self) {
-        if let Some(frames) = self.stations.frames.take() {
+    pub(super) fn end_neighbour_queues(&mut self) {
+        if let Some(frames) = self.neighbour_queues.frames.take() {
             frames.destroy(&self.function);
         }
     }
 
     /// MAC address of a peer on RoCE.
-    pub(super) fn find(&mut self, gid: &[u8; 16]) -> Result<Mac, HcaError> {
+    pub(super) fn resolve_mac(&mut self, gid: &[u8; 16]) -> Result<Mac, HcaError> {
         let neighbours = self.neighbours.as_mut();
         let neighbours = neighbours.ok_or_else(|| unsupported("RoCE on an InfiniBand port"))?;
         let found = neighbours.mac(gid, Instant::now());
-        self.tell_stations();
+        self.send_neighbour_frames();
         found.map_err(|errno| HcaError::System { errno })
     }
 
     /// Sends what waits.
-    fn tell_stations(&mut self) {
-        let (Some(neighbours), Some(frames)) = (&mut self.neighbours, &mut self.stations.frames)
+    fn send_neighbour_frames(&mut self) {
+        let (Some(neighbours), Some(frames)) =
+            (&mut self.neighbours, &mut self.neighbour_queues.frames)
         else {
             return;
         };
@@ -64,11 +65,12 @@ impl Firmware {
     }
 
     /// Hears frames, and answers them. True if there were any.
-    pub(super) fn hear_stations(&mut self) -> bool {
+    pub(super) fn poll_neighbours(&mut self) -> bool {
         let now = Instant::now();
         let mut heard = false;
         let mut failed = false;
-        let (Some(neighbours), Some(frames)) = (&mut self.neighbours, &mut self.stations.frames)
+        let (Some(neighbours), Some(frames)) =
+            (&mut self.neighbours, &mut self.neighbour_queues.frames)
         else {
             return false;
         };
@@ -87,21 +89,21 @@ impl Firmware {
         }
         neighbours.advance(now);
         if failed {
-            self.restart_stations();
+            self.restart_neighbour_queues();
         }
-        self.tell_stations();
+        self.send_neighbour_frames();
         self.retry_mads();
         heard
     }
 
-    fn restart_stations(&mut self) {
-        self.end_stations();
-        self.stations.restarts += 1;
-        match self.stations.restarts <= RESTARTS && self.function.failure().is_none() {
-            true => self.start_stations(),
+    fn restart_neighbour_queues(&mut self) {
+        self.end_neighbour_queues();
+        self.neighbour_queues.restarts += 1;
+        match self.neighbour_queues.restarts <= RESTARTS && self.function.failure().is_none() {
+            true => self.start_neighbour_queues(),
             false => self.neighbours.iter_mut().for_each(|neighbours| neighbours.asks = false),
         }
-        if self.stations.frames.is_none() {
+        if self.neighbour_queues.frames.is_none() {
             // The program's rules work without the driver's. A failure shows in their next change.
             let _ = self.restore_root();
         }

@@ -22,7 +22,8 @@ use crate::vfio::access;
 /// that the kernel doesn't tell is `-`.
 ///
 /// ConnectX functions that are bound to vfio-pci have a third table, which says whether this user
-/// can open them. If not, the reason goes to stderr; with --json it is in `why`.
+/// can open them. If not, the reason goes to stderr; with --json it is in `why`. A usable function
+/// with a node in /dev/vfio/devices may be another process's, which only opening the device tells.
 ///
 /// Where there is no RDMA device, a line on stderr says so, and the embedded software HCA is
 /// listed, on which the other commands then work.
@@ -51,7 +52,7 @@ struct Function {
     part: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     iommu_group: Option<u32>,
-    /// True if this user can open it, and no process has it.
+    /// True if this user can open its nodes. Only a group's node tells that another process has it.
     usable: bool,
     /// Reason that it can't be opened.
     #[serde(skip_serializing_if = "Option::is_none")]

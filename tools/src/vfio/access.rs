@@ -15,9 +15,15 @@ use crate::base::sysfs;
 const LOCKED: u64 = 64 << 20;
 
 /// Opens the function's node and closes it, which leaves the function as it is. Returns the reason
-/// if this user can't.
+/// if this user can't. A group's node tells of another owner. A node of the function's own does
+/// not: the owner is decided when it is bound to an IOMMU file (`VFIO_DEVICE_BIND_IOMMUFD`).
 pub(crate) fn refusal(function: &PciFunction) -> Option<String> {
     let Some(node) = node(function) else { return Some("no IOMMU group".to_owned()) };
+    let iommu = function.cdev.is_some().then(|| PathBuf::from("/dev/iommu"));
+    [node].into_iter().chain(iommu).find_map(refusal_by)
+}
+
+fn refusal_by(node: PathBuf) -> Option<String> {
     let opened = File::options().read(true).write(true).open(&node);
     opened.err().map(|error| match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => Error::Denied { path: node }.to_string(),
@@ -26,10 +32,10 @@ pub(crate) fn refusal(function: &PciFunction) -> Option<String> {
     })
 }
 
-/// Why this user can't open the function of a name; `None` for names of other devices, too.
+/// Why this user can't open the function of a name, which may have options; `None` for names of
+/// other devices, too.
 pub(crate) fn refusal_of(name: &str) -> Option<String> {
-    // Options follow the name.
-    let name = name.split(',').next().unwrap_or_default();
+    let name = name.split(',').next()?;
     if let Some(socket) = name.strip_prefix("vfio-user:") {
         // Connecting takes a server's turn.
         return socket_refusal(Path::new(socket));
@@ -87,7 +93,19 @@ fn is_short(limit: u64, status: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixListener;
+
     use super::*;
+
+    #[test]
+    fn a_function_with_options_is_the_function() {
+        let path = std::env::temp_dir().join(format!("uverbs-access-{}", std::process::id()));
+        let _socket = UnixListener::bind(&path).unwrap();
+        let name = format!("vfio-user:{}", path.display());
+        let refused = [&name, &format!("{name},address=10.0.0.1/24")].map(|name| refusal_of(name));
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(refused, [None, None]);
+    }
 
     #[test]
     fn a_small_limit_counts_without_the_capability() {

@@ -9,6 +9,7 @@
 //!
 //! [`command::LOOK`]: super::message::command::LOOK
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -44,11 +45,14 @@ pub(super) fn are_asked_for(capabilities: &[u8]) -> bool {
     capabilities.windows(ASKS.len()).any(|text| text == ASKS)
 }
 
-/// Pages of one client.
+/// Pages of one client. The first look takes memory for a page; with `vm.overcommit_memory=2` it
+/// raises a signal if the system's limit is reached.
 #[derive(Debug)]
 pub(super) struct Doorbells {
     file: OwnedFd,
     pages: Pages,
+    /// UARs that the driver has.
+    uars: BTreeSet<u32>,
     pub(super) rest: Rest,
 }
 
@@ -61,7 +65,16 @@ impl Doorbells {
         fcntl(&file, FcntlArg::F_ADD_SEALS(seals))?;
         let pages = Pages::shared(file.as_fd(), END as usize, 0);
         let pages = pages.map_err(|errno| io::Error::from_raw_os_error(errno.raw()))?;
-        Ok(Self { file, pages, rest: Rest::default() })
+        Ok(Self { file, pages, uars: BTreeSet::new(), rest: Rest::default() })
+    }
+
+    /// Notes which UARs the driver has after a message. Words that were stored into a page before
+    /// its allocation are dropped.
+    pub(super) fn follow(&mut self, uars: impl Iterator<Item = u32>) {
+        let before = std::mem::replace(&mut self.uars, uars.collect());
+        for uar in self.uars.difference(&before) {
+            self.take(*uar, |_, _| ());
+        }
     }
 
     /// Takes the doorbells in a UAR: offset in it, and word.
@@ -204,5 +217,29 @@ mod tests {
         }
         // Beyond the file.
         doorbells.take(LAST_UAR + 1, |_, _| panic!());
+    }
+
+    #[test]
+    fn words_from_before_an_allocation_are_dropped() {
+        let mut doorbells = Doorbells::new().unwrap();
+        let [one, other] = [FIRST_UAR, FIRST_UAR + 1];
+        let store = |doorbells: &Doorbells, uar| {
+            let at = u64::from(uar) * PAGE + 0x800;
+            pwrite(doorbells.as_fd(), &7u64.to_be_bytes(), at.cast_signed()).unwrap();
+        };
+        let count = |doorbells: &Doorbells, uar| {
+            let mut count = 0;
+            doorbells.take(uar, |_, _| count += 1);
+            count
+        };
+        doorbells.follow([one].into_iter());
+        [one, other].iter().for_each(|uar| store(&doorbells, *uar));
+        doorbells.follow([one, other].into_iter());
+        assert_eq!([count(&doorbells, one), count(&doorbells, other)], [1, 0]);
+        // Freed, as by a reset, and allocated again.
+        doorbells.follow([].into_iter());
+        store(&doorbells, one);
+        doorbells.follow([one].into_iter());
+        assert_eq!(count(&doorbells, one), 0);
     }
 }

@@ -4,7 +4,8 @@
 //! An access reaches memory only through a mapping that contains it, so a guest's addresses lead
 //! nowhere else. A file is mapped whole and once, as a guest's IOMMU maps it page by page, until
 //! its last part is unmapped. It must be a memfd that cannot shrink: an access behind the end of a
-//! file raises a signal, and the file's owner could truncate it at any time.
+//! file raises a signal, and the file's owner could truncate it at any time. Where the system
+//! allows no overcommit (`vm.overcommit_memory=2`), a hole in a memfd may raise it, too.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -31,6 +32,8 @@ const MAX_FILES: usize = 4096;
 /// Maximum bytes of all mapped files. An empty file may be as long as the address space, which the
 /// process needs for other mappings.
 const MAX_BYTES: usize = 1 << 42;
+/// Ranges are of whole pages, as of Linux's type 1 IOMMU (`vfio_dma_do_map`, `vfio_dma_do_unmap`).
+const PAGE: u64 = 4096;
 /// Maximum bytes of a transfer by the client.
 const MOST: usize = MAX_TRANSFER as usize;
 
@@ -65,6 +68,8 @@ struct Mapping {
     start: u64,
     /// Whole file; `None` if the client serves the range.
     map: Option<Arc<MmapRaw>>,
+    /// The device may store.
+    writable: bool,
 }
 
 /// Place of a part of an access.
@@ -79,11 +84,14 @@ enum Place {
 impl Mapping {
     /// The part of a mapping at `iova` that begins at `from` and ends at `to`.
     fn part(&self, iova: u64, from: u64, to: u64) -> Self {
-        Self { len: to - from, start: self.start + (from - iova), map: self.map.clone() }
+        Self { len: to - from, start: self.start + (from - iova), ..self.clone() }
     }
 
-    /// True if `next`, which begins where this one ends, continues it in its file.
+    /// True if `next`, which begins where this one ends, continues it in its file, with its rights.
     fn continues(&self, next: &Self) -> bool {
+        if self.writable != next.writable {
+            return false;
+        }
         match (&self.map, &next.map) {
             (Some(one), Some(other)) => {
                 Arc::ptr_eq(one, other) && self.start + self.len == next.start
@@ -159,41 +167,63 @@ fn invalid(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, what)
 }
 
-/// Refuses a range of guest addresses that is empty or beyond the end.
+/// Refuses a range of guest addresses that is empty, of parts of pages, or beyond the last address,
+/// which it may contain.
 fn check_range(iova: u64, len: u64) -> io::Result<()> {
     if len == 0 {
         return Err(invalid("an empty range"));
     }
+    if !iova.is_multiple_of(PAGE) || !len.is_multiple_of(PAGE) {
+        return Err(invalid("a range of parts of pages"));
+    }
+    iova.checked_add(len - 1).map(drop).ok_or(invalid("a range beyond the end"))
+}
+
+/// As [`check_range`] for a new range, which does not contain the last address.
+fn check_new(iova: u64, len: u64) -> io::Result<()> {
+    check_range(iova, len)?;
     iova.checked_add(len).map(drop).ok_or(invalid("a range beyond the end"))
 }
 
 impl GuestMemory {
     /// Maps `len` bytes of `file` from `offset` at guest address `iova`, where no mapping may be.
-    /// On an error nothing changes.
-    pub(super) fn map(&self, iova: u64, len: u64, file: impl AsFd, offset: u64) -> io::Result<()> {
-        check_range(iova, len)?;
+    /// The device may store if it is `writable`. On an error nothing changes.
+    pub(super) fn map(
+        &self,
+        iova: u64,
+        len: u64,
+        file: impl AsFd,
+        offset: u64,
+        writable: bool,
+    ) -> io::Result<()> {
+        check_new(iova, len)?;
+        if !offset.is_multiple_of(PAGE) {
+            return Err(invalid("an offset inside a page"));
+        }
         // Checked before the length. A file without seals (on a file system) makes fcntl fail.
         let seals = SealFlag::from_bits_retain(fcntl(&file, FcntlArg::F_GET_SEALS)?);
         if !seals.contains(SealFlag::F_SEAL_SHRINK) {
             return Err(invalid("a file that may shrink"));
         }
         // A hole punched into huge pages returns their reservation. If the next access finds no
-        // free page, it raises a signal, too. A hole in other memory reads as zeros, and the next
-        // store fills it (fallocate(2); Linux `Documentation/mm/hugetlbfs_reserv.rst`).
+        // free page, it raises a signal, too. A hole in other memory reads as zeros, and an access
+        // fills it (fallocate(2); Linux `Documentation/mm/hugetlbfs_reserv.rst`). Not checked: with
+        // `vm.overcommit_memory=2` each page of a hole counts, and one beyond the system's limit
+        // raises a signal (`mm/shmem.c`, `shmem_acct_blocks`). A client may make holes later.
         if fstatfs(&file)?.filesystem_type() == HUGETLBFS_MAGIC {
             return Err(invalid("a file of huge pages"));
         }
         let end = offset.checked_add(len).ok_or(invalid("a range beyond the end"))?;
         self.insert(iova, len, |mappings| {
             let map = Some(mappings.file(&file, end)?);
-            Ok(Mapping { len, start: offset, map })
+            Ok(Mapping { len, start: offset, map, writable })
         })
     }
 
     /// Maps `len` bytes that the client serves at guest address `iova`, as [`GuestMemory::map`].
-    pub(super) fn map_served(&self, iova: u64, len: u64) -> io::Result<()> {
-        check_range(iova, len)?;
-        self.insert(iova, len, |_| Ok(Mapping { len, start: 0, map: None }))
+    pub(super) fn map_served(&self, iova: u64, len: u64, writable: bool) -> io::Result<()> {
+        check_new(iova, len)?;
+        self.insert(iova, len, |_| Ok(Mapping { len, start: 0, map: None, writable }))
     }
 
     fn insert(
@@ -222,6 +252,8 @@ impl GuestMemory {
 
     /// Unmaps a range, and keeps the memory on both sides of it. On an error nothing changes.
     pub(super) fn unmap(&self, iova: u64, len: u64) -> io::Result<()> {
+        check_range(iova, len)?;
+        // No mapping contains the last address.
         let end = iova.saturating_add(len);
         let mut mappings = self.mappings.write().unwrap_or_else(PoisonError::into_inner);
         let first = mappings.of(iova).map_or(iova, |(at, _)| at);
@@ -273,12 +305,13 @@ impl GuestMemory {
         self.mappings.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls `each(place, offset in the access, bytes)` for the parts of an access. The mappings
-    /// stay during the call.
+    /// Calls `each(place, offset in the access, bytes)` for the parts of an access, which needs the
+    /// right to store if it `stores`. The mappings stay during the call.
     fn walk(
         &self,
         addr: u64,
         len: usize,
+        stores: bool,
         mut each: impl FnMut(Place, usize, usize) -> Result<(), DmaFault>,
     ) -> Result<(), DmaFault> {
         let fault = DmaFault { addr, len: len as u64 };
@@ -286,7 +319,8 @@ impl GuestMemory {
         let mut done = 0;
         while done < len {
             let at = addr.checked_add(done as u64).ok_or(fault)?;
-            let (iova, mapping) = mappings.of(at).ok_or(fault)?;
+            let found = mappings.of(at).filter(|(_, mapping)| mapping.writable || !stores);
+            let (iova, mapping) = found.ok_or(fault)?;
             let run = (mapping.len - (at - iova)).min((len - done) as u64) as usize;
             let place = match &mapping.map {
                 None => Place::There(at),
@@ -306,12 +340,13 @@ impl GuestMemory {
         &self,
         addr: u64,
         len: usize,
+        stores: bool,
         with: impl FnOnce(Place) -> Result<T, DmaFault>,
     ) -> Result<T, DmaFault> {
         let fault = DmaFault { addr, len: len as u64 };
         let mut with = Some(with);
         let mut result = Err(fault);
-        self.walk(addr, len, |place, _, run| {
+        self.walk(addr, len, stores, |place, _, run| {
             // In several parts it would not be atomic.
             let with = with.take().filter(|_| run == len).ok_or(fault)?;
             result = with(place);
@@ -359,21 +394,21 @@ impl GuestMemory {
 
 impl Dma for GuestMemory {
     fn read(&self, addr: u64, buf: &mut [u8]) -> Result<(), DmaFault> {
-        self.walk(addr, buf.len(), |place, from, run| match place {
+        self.walk(addr, buf.len(), false, |place, from, run| match place {
             Place::Here(at) => ProcessDma.read(at, &mut buf[from..from + run]),
             Place::There(at) => self.read_served(at, &mut buf[from..from + run]),
         })
     }
 
     fn write(&self, addr: u64, data: &[u8]) -> Result<(), DmaFault> {
-        self.walk(addr, data.len(), |place, from, run| match place {
+        self.walk(addr, data.len(), true, |place, from, run| match place {
             Place::Here(at) => ProcessDma.write(at, &data[from..from + run]),
             Place::There(at) => self.write_served(at, &data[from..from + run]),
         })
     }
 
     fn load_u32(&self, addr: u64) -> Result<u32, DmaFault> {
-        self.one(addr, 4, |place| match place {
+        self.one(addr, 4, false, |place| match place {
             Place::Here(at) => ProcessDma.load_u32(at),
             Place::There(at) => {
                 let mut bytes = [0; 4];
@@ -384,14 +419,14 @@ impl Dma for GuestMemory {
     }
 
     fn store_u32(&self, addr: u64, value: u32) -> Result<(), DmaFault> {
-        self.one(addr, 4, |place| match place {
+        self.one(addr, 4, true, |place| match place {
             Place::Here(at) => ProcessDma.store_u32(at, value),
             Place::There(at) => self.write_served(at, &value.to_ne_bytes()),
         })
     }
 
     fn store_u8(&self, addr: u64, value: u8) -> Result<(), DmaFault> {
-        self.one(addr, 1, |place| match place {
+        self.one(addr, 1, true, |place| match place {
             Place::Here(at) => ProcessDma.store_u8(at, value),
             Place::There(at) => self.write_served(at, &[value]),
         })
@@ -404,7 +439,7 @@ impl Dma for GuestMemory {
         addr: u64,
         update: &mut dyn FnMut(u64) -> u64,
     ) -> Result<u64, DmaFault> {
-        self.one(addr, 8, |place| match place {
+        self.one(addr, 8, true, |place| match place {
             Place::Here(at) => ProcessDma.fetch_update_u64(at, update),
             Place::There(at) => {
                 let mut bytes = [0; 8];

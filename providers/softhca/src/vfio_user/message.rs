@@ -63,6 +63,9 @@ message! {
     DmaMap { argsz: u32, flags: u32, offset: u64, address: u64, size: u64, }
 }
 
+/// `flags` of [`DmaMap`]: the device may store.
+pub(super) const MAP_WRITE: u32 = 1 << 1;
+
 message! {
     /// DMA_UNMAP.
     DmaUnmap { argsz: u32, flags: u32, address: u64, size: u64, }

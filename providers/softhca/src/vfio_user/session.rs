@@ -17,8 +17,8 @@ use super::channel::{Channel, Message};
 use super::doorbells::{self, Doorbells};
 use super::memory::GuestMemory;
 use super::message::{
-    CAP_SPARSE_MMAP, DeviceInfo, DmaMap, DmaUnmap, Header, IrqInfo, IrqSet, Look, MAX_TRANSFER,
-    Region, RegionInfo, SparseMmap, UNMAP_ALL, Version, command, flag, split,
+    CAP_SPARSE_MMAP, DeviceInfo, DmaMap, DmaUnmap, Header, IrqInfo, IrqSet, Look, MAP_WRITE,
+    MAX_TRANSFER, Region, RegionInfo, SparseMmap, UNMAP_ALL, Version, command, flag, split,
 };
 use super::signals::Signals;
 use crate::closer::Foreign;
@@ -186,7 +186,11 @@ impl<'a> Session<'a> {
         {
             doorbells.rest.saw_work(self.start.elapsed());
         }
+        let maps = header.command == command::DEVICE_GET_REGION_INFO && maps_pages(&body);
         let answer = self.answer(header.command, &body, &mut fds);
+        if let Some(doorbells) = &mut self.doorbells {
+            doorbells.follow(self.hca.uars());
+        }
         if header.flags & flag::NO_REPLY != 0 {
             return Ok(true);
         }
@@ -197,10 +201,7 @@ impl<'a> Session<'a> {
         let size = (size_of::<Header>() + body.len()) as u32;
         let mut reply = Header { size, flags, error, ..header }.as_bytes().to_vec();
         reply.extend_from_slice(&body);
-        let file = match (&self.doorbells, header.command, maps_pages(&body)) {
-            (Some(doorbells), command::DEVICE_GET_REGION_INFO, true) => Some(doorbells.as_fd()),
-            _ => None,
-        };
+        let file = self.doorbells.as_ref().filter(|_| maps).map(AsFd::as_fd);
         self.channel.send_with(&reply, file)?;
         Ok(true)
     }
@@ -264,10 +265,11 @@ impl<'a> Session<'a> {
 
     fn dma_map(&mut self, body: &[u8], fds: &mut Vec<Foreign>) -> Result<Vec<u8>, Errno> {
         let (map, _) = parse::<DmaMap>(body)?;
+        let writable = map.flags & MAP_WRITE != 0;
         // A range without a descriptor is reached by messages.
         let mapped = match fds.pop() {
-            Some(file) => self.memory.map(map.address, map.size, &file, map.offset),
-            None => self.memory.map_served(map.address, map.size),
+            Some(file) => self.memory.map(map.address, map.size, &file, map.offset, writable),
+            None => self.memory.map_served(map.address, map.size, writable),
         };
         mapped.map_err(|error| refusal(&error))?;
         Ok(Vec::new())
@@ -395,8 +397,9 @@ fn region_info(body: &[u8], maps: bool) -> Result<Vec<u8>, Errno> {
     };
     Ok(match maps_pages(body) {
         true => [info.as_bytes(), area.as_bytes()].concat(),
-        // Without room for the capability: its length is in `argsz`.
-        false => info.as_bytes().to_vec(),
+        // Without room for the capability: its length is in `argsz` (Linux `vfio_pci_core.c`,
+        // `vfio_pci_ioctl_get_region_info`).
+        false => RegionInfo { cap_offset: 0, ..info }.as_bytes().to_vec(),
     })
 }
 

@@ -10,8 +10,6 @@ use proptest::prelude::*;
 use super::*;
 use support::skip;
 
-const PAGE: u64 = 4096;
-
 fn file(pages: u64) -> OwnedFd {
     let file = growing(pages);
     fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK)).unwrap();
@@ -29,8 +27,8 @@ fn growing(pages: u64) -> File {
 #[test]
 fn accesses_cross_ranges_that_touch_and_no_others() {
     let memory = GuestMemory::default();
-    memory.map(0x1_0000, PAGE, file(2), PAGE).unwrap();
-    memory.map(0x1_1000, PAGE, file(1), 0).unwrap();
+    memory.map(0x1_0000, PAGE, file(2), PAGE, true).unwrap();
+    memory.map(0x1_1000, PAGE, file(1), 0, true).unwrap();
     let data = (0..16).collect::<Vec<u8>>();
     memory.write(0x1_0ff8, &data).unwrap();
     let mut back = [0; 16];
@@ -47,38 +45,39 @@ fn accesses_cross_ranges_that_touch_and_no_others() {
 #[test]
 fn files_shorter_than_their_range_are_refused() {
     let memory = GuestMemory::default();
-    assert!(memory.map(0, 2 * PAGE, file(1), 0).is_err());
-    assert!(memory.map(0, PAGE, file(1), PAGE).is_err());
-    assert!(memory.map(0, PAGE, file(1), u64::MAX).is_err());
-    assert!(memory.map(u64::MAX, PAGE, file(1), 0).is_err());
-    assert!(memory.map(0, 0, file(1), 0).is_err());
+    assert!(memory.map(0, 2 * PAGE, file(1), 0, true).is_err());
+    assert!(memory.map(0, PAGE, file(1), PAGE, true).is_err());
+    assert!(memory.map(0, PAGE, file(1), u64::MAX, true).is_err());
+    assert!(memory.map(u64::MAX, PAGE, file(1), 0, true).is_err());
+    assert!(memory.map(0, 0, file(1), 0, true).is_err());
 }
 
 #[test]
 fn what_is_refused_changes_nothing() {
     let memory = GuestMemory::default();
-    let whole = file(1);
+    let whole = file(3);
     let map = |iova, len| {
-        let mapped = memory.map(iova, len, whole.try_clone().unwrap(), 0);
+        let mapped = memory.map(iova, len, whole.try_clone().unwrap(), 0, true);
         mapped.map_err(|error| error.kind())
     };
     let most = MAX_MAPPINGS as u64;
-    for page in 0..most {
-        map(page * PAGE, PAGE).unwrap();
+    for number in 0..most {
+        map(number * 3 * PAGE, 3 * PAGE).unwrap();
     }
-    assert_eq!(map(most * PAGE, PAGE), Err(io::ErrorKind::StorageFull));
-    for (iova, len) in [(0x10, 0x10), (0, PAGE), (most * PAGE - 1, 0x10)] {
+    let end = most * 3 * PAGE;
+    assert_eq!(map(end, PAGE), Err(io::ErrorKind::StorageFull));
+    for (iova, len) in [(PAGE, PAGE), (0, PAGE), (end - PAGE, 2 * PAGE)] {
         assert_eq!(map(iova, len), Err(io::ErrorKind::AlreadyExists));
     }
     // Cutting out of a mapping would make two.
-    assert!(memory.unmap(0x10, 0x10).is_err());
+    assert!(memory.unmap(PAGE, PAGE).is_err());
     assert_eq!(memory.check(), MAX_MAPPINGS);
     memory.write(0, &[7; PAGE as usize]).unwrap();
-    memory.unmap(0, 2 * PAGE).unwrap();
+    memory.unmap(0, 6 * PAGE).unwrap();
     assert_eq!(memory.check(), MAX_MAPPINGS - 2);
-    memory.unmap(2 * PAGE + 0x10, 0x10).unwrap();
+    memory.unmap(7 * PAGE, PAGE).unwrap();
     assert_eq!(memory.check(), MAX_MAPPINGS - 1);
-    memory.unmap(0, u64::MAX).unwrap();
+    memory.unmap(PAGE, u64::MAX - PAGE + 1).unwrap();
     assert_eq!((memory.check(), memory.read_lock().files.len()), (0, 0));
 }
 
@@ -87,7 +86,7 @@ fn neighbours_in_a_file_are_one_mapping() {
     let memory = GuestMemory::default();
     let (one, other) = (file(8), file(8));
     let map = |page: u64, file: &OwnedFd, at: u64| {
-        memory.map(page * PAGE, PAGE, file.try_clone().unwrap(), at * PAGE).unwrap();
+        memory.map(page * PAGE, PAGE, file.try_clone().unwrap(), at * PAGE, true).unwrap();
         memory.check()
     };
     assert_eq!([map(2, &one, 2), map(0, &one, 0), map(1, &one, 1)], [1, 2, 1]);
@@ -106,13 +105,13 @@ fn neighbours_in_a_file_are_one_mapping() {
     // A file may grow behind its mapped part.
     let growing = growing(1);
     fcntl(&growing, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK)).unwrap();
-    memory.map(8 * PAGE, PAGE, &growing, 0).unwrap();
+    memory.map(8 * PAGE, PAGE, &growing, 0, true).unwrap();
     growing.set_len(2 * PAGE).unwrap();
-    memory.map(9 * PAGE, PAGE, &growing, PAGE).unwrap();
+    memory.map(9 * PAGE, PAGE, &growing, PAGE, true).unwrap();
     memory.write(9 * PAGE - 4, &[5; 8]).unwrap();
     // Served neighbours.
-    memory.map_served(10 * PAGE, PAGE).unwrap();
-    memory.map_served(11 * PAGE, PAGE).unwrap();
+    memory.map_served(10 * PAGE, PAGE, true).unwrap();
+    memory.map_served(11 * PAGE, PAGE, true).unwrap();
     assert_eq!(memory.check(), 6);
 }
 
@@ -120,15 +119,15 @@ fn neighbours_in_a_file_are_one_mapping() {
 fn long_files_leave_the_process_some_address_space() {
     let memory = GuestMemory::default();
     let (long, most) = (file(MAX_BYTES as u64 / PAGE), MAX_BYTES as u64);
-    memory.map(0, most, long.try_clone().unwrap(), 0).unwrap();
-    assert!(memory.map(most, PAGE, file(1), 0).is_err());
+    memory.map(0, most, long.try_clone().unwrap(), 0, true).unwrap();
+    assert!(memory.map(most, PAGE, file(1), 0, true).is_err());
     // A remaining part keeps the whole mapping, which serves other parts, too.
     memory.unmap(PAGE, most).unwrap();
-    assert!(memory.map(most, PAGE, file(1), 0).is_err());
-    memory.map(most, PAGE, long, 0).unwrap();
+    assert!(memory.map(most, PAGE, file(1), 0, true).is_err());
+    memory.map(most, PAGE, long, 0, true).unwrap();
     memory.unmap(0, PAGE).unwrap();
     memory.unmap(most, PAGE).unwrap();
-    memory.map(most, PAGE, file(1), 0).unwrap();
+    memory.map(most, PAGE, file(1), 0, true).unwrap();
 }
 
 #[test]
@@ -138,9 +137,9 @@ fn files_that_may_shrink_are_refused() {
     let other = growing(1);
     fcntl(&other, FcntlArg::F_ADD_SEALS(seals)).unwrap();
     for file in [growing(1), other, tempfile()] {
-        assert!(memory.map(0, PAGE, file, 0).is_err());
+        assert!(memory.map(0, PAGE, file, 0, true).is_err());
     }
-    memory.map(0, PAGE, file(1), 0).unwrap();
+    memory.map(0, PAGE, file(1), 0, true).unwrap();
 }
 
 /// The seals forbid a client to truncate the file; they allow holes.
@@ -148,7 +147,7 @@ fn files_that_may_shrink_are_refused() {
 fn a_hole_reads_as_zeros_and_is_filled_by_the_next_store() {
     let memory = GuestMemory::default();
     let ours = file(4);
-    memory.map(0x1_0000, 4 * PAGE, ours.try_clone().unwrap(), 0).unwrap();
+    memory.map(0x1_0000, 4 * PAGE, ours.try_clone().unwrap(), 0, true).unwrap();
     memory.write(0x1_0000, &[7; 4 * PAGE as usize]).unwrap();
     let ours = File::from(ours);
     assert_eq!(
@@ -177,7 +176,7 @@ fn files_of_huge_pages_are_refused() {
     };
     file.set_len(1 << 30).unwrap();
     fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK)).unwrap();
-    let refused = GuestMemory::default().map(0, PAGE, file, 0).unwrap_err();
+    let refused = GuestMemory::default().map(0, PAGE, file, 0, true).unwrap_err();
     assert_eq!(refused.to_string(), "a file of huge pages");
 }
 
@@ -188,6 +187,47 @@ fn tempfile() -> File {
     std::fs::remove_file(path).unwrap();
     file.set_len(PAGE).unwrap();
     file
+}
+
+#[test]
+fn ranges_are_of_whole_pages_that_exist() {
+    let memory = GuestMemory::default();
+    memory.map(0, 3 * PAGE, file(3), 0, true).unwrap();
+    let last = u64::MAX - PAGE + 1;
+    let odd = [(PAGE, 0), (PAGE + 1, PAGE), (PAGE, 1), (PAGE, u64::MAX), (last, 2 * PAGE)];
+    for (iova, len) in odd {
+        for result in [
+            memory.unmap(iova, len),
+            memory.map(iova, len, file(3), 0, true),
+            memory.map_served(iova, len, true),
+        ] {
+            assert_eq!(result.unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        }
+    }
+    assert!(memory.map(4 * PAGE, PAGE, file(3), 8, true).is_err());
+    assert_eq!(memory.check(), 1);
+    memory.unmap(2 * PAGE, u64::MAX - 2 * PAGE + 1).unwrap();
+    assert!(memory.read(2 * PAGE - 1, &mut [0; 2]).is_err());
+    memory.read(2 * PAGE - 1, &mut [0]).unwrap();
+}
+
+#[test]
+fn a_device_stores_only_where_it_may() {
+    let memory = GuestMemory::default();
+    let file = file(2);
+    memory.map(0, PAGE, &file, 0, true).unwrap();
+    memory.map(PAGE, PAGE, &file, PAGE, false).unwrap();
+    memory.map_served(2 * PAGE, PAGE, false).unwrap();
+    assert_eq!(memory.check(), 3, "other rights make another mapping");
+    memory.store_u8(PAGE - 1, 7).unwrap();
+    for at in [PAGE, 2 * PAGE] {
+        assert_eq!(memory.write(at - 1, &[1; 2]), Err(DmaFault { addr: at - 1, len: 2 }));
+        assert_eq!(memory.store_u8(at, 1), Err(DmaFault { addr: at, len: 1 }));
+        assert_eq!(memory.store_u32(at, 1), Err(DmaFault { addr: at, len: 4 }));
+        let update = memory.fetch_update_u64(at, &mut |_| panic!("read before it was refused"));
+        assert_eq!(update, Err(DmaFault { addr: at, len: 8 }));
+    }
+    assert_eq!(memory.load_u32(PAGE), Ok(0));
 }
 
 proptest! {
@@ -203,10 +243,10 @@ proptest! {
         for (tag, (first, count, maps)) in (1u8..).zip(steps) {
             let range = first as usize..(first + count) as usize;
             if maps && model[range.clone()].iter().any(Option::is_some) {
-                let mapped = memory.map(first * PAGE, count * PAGE, file(count), 0);
+                let mapped = memory.map(first * PAGE, count * PAGE, file(count), 0, true);
                 prop_assert!(mapped.is_err());
             } else if maps {
-                memory.map(first * PAGE, count * PAGE, file(count), 0).unwrap();
+                memory.map(first * PAGE, count * PAGE, file(count), 0, true).unwrap();
                 for page in range {
                     memory.write(page as u64 * PAGE, &[tag, page as u8]).unwrap();
                     model[page] = Some([tag, page as u8]);

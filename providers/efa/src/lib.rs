@@ -29,7 +29,8 @@
 //!   [`SIGNALED`](uverbs_core::queues::work::SendFlags::SIGNALED).
 //! - Work requests are written to the device's memory when the batch is rung.
 //! - A send queue keeps the address handle of a send until it completes. The kernel's object of a
-//!   dropped one goes with a later doorbell of the queue, or with its reset or destruction.
+//!   dropped one goes with a later doorbell of the queue, or with its reset. It also goes when the
+//!   queue's posting half is dropped, even before its sends complete.
 //! - Queues hold at most 16384 work requests, also on devices with longer ones: two bits of a
 //!   request's number tell apart queue pairs that had the same number one after the other.
 //! - After RESET both queues restart at their first element, and the phase at 0. Only a software

@@ -262,7 +262,16 @@ pub(crate) unsafe extern "C" fn attach(
     // SAFETY: by C's contract.
     let (qp, attr) = unsafe { (&*qp, &*attr) };
     // SAFETY: by C's contract.
-    let core = unsafe { &Counter::of(counter).core };
+    let Counter { c, core, .. } = unsafe { Counter::of(counter) };
+    // The queue pair's device has the call (rdma-core `verbs.c:ibv_qp_attach_comp_cntr`).
+    // SAFETY: by C's contract.
+    if !unsafe { is_efa(qp.context) } {
+        return refuse(Errno::EOPNOTSUPP);
+    }
+    // A counter's handle means another object, or none, in another context.
+    if qp.context != c.context {
+        return refuse(Errno::EINVAL);
+    }
     // Unknown operations are dropped, as by `ibv_cmd_qp_attach_comp_cntr`.
     let ops = attr.op_mask & ((CountedOps::REMOTE_WRITE.bits() << 1) - 1);
     let ops = CountedOps::from_bits_retain(ops);

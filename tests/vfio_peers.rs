@@ -318,5 +318,5 @@ fn an_address_that_a_port_can_not_have_is_refused_by_name() {
     let machine = Machine::of(LinkLayer::Ethernet);
     let all = (1..=255).map(|end| format!(",address=10.0.0.{end}")).collect::<String>();
     let error = machine.with_options(0, &all).unwrap_err();
-    assert!(error.to_string().contains("GID table"), "{error}");
+    assert!(error.to_string().contains("number of GIDs"), "{error}");
 }

@@ -260,7 +260,9 @@ mod tests {
         assert_eq!(refused(&format!("softhca0,{name}"), false), Ok(()));
         assert!(refused(&name, true).unwrap_err().contains("one owner"));
         assert_eq!(refused("softhca", true), Ok(()));
-        assert!(refused("vfio:0000:ff:1f.7", false).unwrap_err().contains("no PCI function"));
+        assert!(
+            refused("vfio:0000:ff:1f.7", false).unwrap_err().contains("no Mellanox PCI function")
+        );
     }
 
     #[test]

@@ -227,6 +227,8 @@ fn a_killed_program_leaves_a_clean_function() {
     server.0.wait().unwrap();
     let client = client.join().unwrap();
     assert_eq!(client.status, Some(1), "{client:?}");
-    assert!(client.stderr.contains("transport retry counter exceeded"), "{client:?}");
+    // A responder whose memory is gone answers before its function is reset (IBTA 9.7.5.2.4).
+    let told = ["transport retry counter exceeded", "remote operation error"];
+    assert!(told.iter().any(|status| client.stderr.contains(status)), "{client:?}");
     functions.ping_pong("ibv_rc_pingpong");
 }

@@ -2,11 +2,48 @@
 
 use super::ifc;
 
+/// `table_type` of received frames (`fs_core.h`, `FS_FT_NIC_RX`).
+pub const NIC_RX: u64 = 0;
+/// `table_type` of sent frames (`fs_core.h`, `FS_FT_NIC_TX`).
+pub const NIC_TX: u64 = 1;
 /// `table_miss_action`: on to another table (`MLX5_FLOW_TABLE_MISS_ACTION_FWD`).
 pub const MISS_FORWARD: u64 = 1;
-/// Bit of an entry's `action`: to its destinations (`MLX5_FLOW_CONTEXT_ACTION_FWD_DEST`).
+/// `modify_field_select` of MODIFY_FLOW_TABLE (`MLX5_MODIFY_FLOW_TABLE_MISS_TABLE_ID`).
+pub const SELECT_MISS: u64 = 1;
+/// `op_mod` of SET_FLOW_TABLE_ROOT that removes the root (`fs_cmd.c`, `mlx5_cmd_update_root_ft`).
+pub const NO_ROOT: u16 = 1;
+/// `op_mod` of SET_FLOW_TABLE_ENTRY that changes an entry (`fs_cmd.c`, `mlx5_cmd_update_fte`).
+pub const CHANGE_ENTRY: u16 = 1;
+
+// Bits of an entry's `action`.
+/// `MLX5_FLOW_CONTEXT_ACTION_ALLOW`.
+pub const ACTION_ALLOW: u64 = 1;
+/// `MLX5_FLOW_CONTEXT_ACTION_DROP`.
+pub const ACTION_DROP: u64 = 2;
+/// To the entry's destinations (`MLX5_FLOW_CONTEXT_ACTION_FWD_DEST`).
 pub const ACTION_FORWARD: u64 = 4;
-/// Type of the destination TIR (`MLX5_IFC_FLOW_DESTINATION_TYPE_TIR`).
+/// `MLX5_FLOW_CONTEXT_ACTION_COUNT`.
+pub const ACTION_COUNT: u64 = 8;
+/// `MLX5_FLOW_CONTEXT_ACTION_PACKET_REFORMAT`.
+pub const ACTION_REFORMAT: u64 = 0x10;
+/// `MLX5_FLOW_CONTEXT_ACTION_DECAP`.
+pub const ACTION_DECAP: u64 = 0x20;
+/// `MLX5_FLOW_CONTEXT_ACTION_MOD_HDR`.
+pub const ACTION_MOD_HDR: u64 = 0x40;
+
+// Bits of an entry's `modify_enable_mask`.
+/// `MLX5_SET_FTE_MODIFY_ENABLE_MASK_ACTION`.
+pub const CHANGE_ACTION: u64 = 1;
+/// `MLX5_SET_FTE_MODIFY_ENABLE_MASK_FLOW_TAG`.
+pub const CHANGE_TAG: u64 = 2;
+/// `MLX5_SET_FTE_MODIFY_ENABLE_MASK_DESTINATION_LIST`.
+pub const CHANGE_DESTINATIONS: u64 = 4;
+/// `MLX5_SET_FTE_MODIFY_ENABLE_MASK_FLOW_COUNTERS`.
+pub const CHANGE_COUNTERS: u64 = 8;
+
+/// Destination: a table (`MLX5_IFC_FLOW_DESTINATION_TYPE_FLOW_TABLE`).
+pub const DESTINATION_TABLE: u64 = 1;
+/// Destination: a TIR (`MLX5_IFC_FLOW_DESTINATION_TYPE_TIR`).
 pub const DESTINATION_TIR: u64 = 2;
 
 ifc! {

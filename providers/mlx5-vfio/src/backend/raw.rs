@@ -8,6 +8,7 @@ use uverbs_mlx5_prm::cmd::sq::{
     modify_rq_in, modify_sq_in, query_rq_in, query_rq_out, query_sq_in, query_sq_out, rqc, sqc,
 };
 use uverbs_mlx5_prm::cmd::steering::{create_tis_in, create_tis_out, destroy_tis_in, tisc};
+use uverbs_mlx5_prm::ctrl::MLX5_SEND_WQE_BB;
 
 use super::qp::Qp;
 use super::{Firmware, SHORT, unsupported};
@@ -19,8 +20,6 @@ use uverbs_front::backend::number::Qpn;
 use uverbs_front::backend::region::Region;
 use uverbs_front::backend::steering::QueueOptions;
 
-/// Log2 of the bytes of a WQEBB.
-const LOG_WQEBB: u64 = 6;
 /// Bytes of a doorbell record: words RCV and SND.
 const RECORD: u64 = 8;
 /// `modify_bitmask` of MODIFY_RQ (`MLX5_MODIFY_RQ_IN_MODIFY_BITMASK_VSD`).
@@ -82,7 +81,7 @@ impl Firmware {
         }
         let ring = sqc::WQ.of_mut(sqc);
         wq::UAR_PAGE.set(ring, self.uar(context.uar).into());
-        let logs = (LOG_WQEBB, sq.log_wqebbs);
+        let logs = (MLX5_SEND_WQE_BB.ilog2().into(), sq.log_wqebbs);
         let pages = self.fill_cyclic(context, &sq.region, logs, ring)?;
         let tis = self.make_tis(domain)?;
         sqc::TIS_NUM_0.set(create_sq_in::CTX.of_mut(&mut input), tis.into());

@@ -3,41 +3,23 @@
 use std::collections::BTreeMap;
 
 use uverbs_mlx5_prm::cmd::flow::{
-    ACTION_FORWARD, DESTINATION_TIR, MISS_FORWARD, alloc_flow_counter_out, create_flow_group_in,
-    create_flow_group_out, create_flow_table_in, create_flow_table_out, dealloc_flow_counter_in,
-    delete_fte_in, dest_format_struct, destroy_flow_group_in, flow_context, flow_counter_list,
-    flow_table_context, query_flow_counter_in, query_flow_counter_out, set_flow_table_root_in,
-    set_fte_in, traffic_counter,
+    ACTION_ALLOW, ACTION_COUNT, ACTION_DECAP, ACTION_DROP, ACTION_FORWARD, ACTION_MOD_HDR,
+    ACTION_REFORMAT, CHANGE_ACTION, CHANGE_COUNTERS, CHANGE_DESTINATIONS, CHANGE_ENTRY, CHANGE_TAG,
+    DESTINATION_TABLE, DESTINATION_TIR, MISS_FORWARD, NIC_RX, NIC_TX, NO_ROOT,
+    alloc_flow_counter_out, create_flow_group_in, create_flow_group_out, create_flow_table_in,
+    create_flow_table_out, dealloc_flow_counter_in, delete_fte_in, dest_format_struct,
+    destroy_flow_group_in, flow_context, flow_counter_list, flow_table_context,
+    query_flow_counter_in, query_flow_counter_out, set_flow_table_root_in, set_fte_in,
+    traffic_counter,
 };
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
 
 use super::{Firmware, SHORT};
-use crate::services::frames::NO_ROOT;
 use uverbs_front::backend::error::Noun;
 use uverbs_front::backend::steering::{
     Change, Direction, EntryContext, FlowCount, FlowDestination, GroupContext, Miss, Param,
     TableContext, Wrong,
 };
-
-/// Types of flow table (`fs_core.h`, `FS_FT_NIC_RX`, `FS_FT_NIC_TX`).
-const NIC_RX: u64 = 0;
-const NIC_TX: u64 = 1;
-/// `op_mod` of SET_FLOW_TABLE_ENTRY that changes an entry (`mlx5_cmd_update_fte`).
-const CHANGE: u16 = 1;
-/// Bits of an entry's `action` (`MLX5_FLOW_CONTEXT_ACTION_*`).
-const ALLOW: u64 = 1;
-const DROP: u64 = 2;
-const COUNT: u64 = 8;
-const REFORMAT: u64 = 0x10;
-const DECAP: u64 = 0x20;
-const MOD_HDR: u64 = 0x40;
-/// Bits of `modify_enable_mask` (`MLX5_SET_FTE_MODIFY_ENABLE_MASK_*`).
-const CHANGE_ACTION: u64 = 1;
-const CHANGE_TAG: u64 = 2;
-const CHANGE_DESTINATIONS: u64 = 4;
-const CHANGE_COUNTERS: u64 = 8;
-/// Destination types (`MLX5_IFC_FLOW_DESTINATION_TYPE_*`).
-const TO_TABLE: u64 = 1;
 
 /// The device's numbers by the front's.
 #[derive(Debug, Default)]
@@ -252,7 +234,7 @@ impl Firmware {
         }
         flow_context::MATCH_VALUE.of_mut(entry).copy_from_slice(value);
         input.extend(lists);
-        let op_mod = if change.is_some() { CHANGE } else { 0 };
+        let op_mod = if change.is_some() { CHANGE_ENTRY } else { 0 };
         self.steer(CmdOpcode::SET_FLOW_TABLE_ENTRY, op_mod, &input, SHORT).map(drop)
     }
 
@@ -262,7 +244,7 @@ impl Firmware {
         let mut destinations = 0;
         for destination in &context.destinations {
             let (kind, number) = match *destination {
-                FlowDestination::Table(table) => (TO_TABLE, self.table(table)?.0),
+                FlowDestination::Table(table) => (DESTINATION_TABLE, self.table(table)?.0),
                 FlowDestination::Tir(tir) => (DESTINATION_TIR, self.tir(tir)?),
                 // An action, not a destination.
                 FlowDestination::Wire => continue,
@@ -340,15 +322,15 @@ fn mask(change: Change) -> u64 {
 
 fn action(context: &EntryContext) -> u64 {
     let end = match &context.destinations[..] {
-        [] => DROP,
-        [FlowDestination::Wire] => ALLOW,
+        [] => ACTION_DROP,
+        [FlowDestination::Wire] => ACTION_ALLOW,
         _ => ACTION_FORWARD,
     };
     [
-        (!context.counters.is_empty(), COUNT),
-        (context.edits.reformat.is_some(), REFORMAT),
-        (context.edits.unwrap, DECAP),
-        (context.edits.rewrites.is_some(), MOD_HDR),
+        (!context.counters.is_empty(), ACTION_COUNT),
+        (context.edits.reformat.is_some(), ACTION_REFORMAT),
+        (context.edits.unwrap, ACTION_DECAP),
+        (context.edits.rewrites.is_some(), ACTION_MOD_HDR),
     ]
     .into_iter()
     .filter(|(has, _)| *has)

@@ -3,11 +3,11 @@
 
 use uverbs_mlx5_prm::cmd::Field;
 use uverbs_mlx5_prm::cmd::flow::{
-    ACTION_FORWARD, DESTINATION_TIR, MISS_FORWARD, create_flow_group_in, create_flow_group_out,
-    create_flow_table_in, create_flow_table_out, delete_fte_in, dest_format_struct,
-    destroy_flow_group_in, destroy_flow_table_in, flow_context, flow_table_context,
-    fte_match_param, fte_match_set_lyr_2_4, modify_flow_table_in, set_flow_table_root_in,
-    set_fte_in,
+    ACTION_FORWARD, DESTINATION_TIR, MISS_FORWARD, NO_ROOT, SELECT_MISS, create_flow_group_in,
+    create_flow_group_out, create_flow_table_in, create_flow_table_out, delete_fte_in,
+    dest_format_struct, destroy_flow_group_in, destroy_flow_table_in, flow_context,
+    flow_table_context, fte_match_param, fte_match_set_lyr_2_4, modify_flow_table_in,
+    set_flow_table_root_in, set_fte_in,
 };
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
 use uverbs_mlx5_prm::cmd::rq::{WQ_TYPE_CYCLIC, wq};
@@ -20,11 +20,12 @@ use uverbs_mlx5_prm::cmd::steering::{
     create_tir_in, create_tir_out, create_tis_in, create_tis_out, destroy_tir_in, destroy_tis_in,
     tirc, tisc,
 };
+use uverbs_mlx5_prm::ctrl::MLX5_SEND_WQE_BB;
 use uverbs_mlx5_prm::eth::mlx5_wqe_eth_seg;
 use zerocopy::IntoBytes;
 
 use super::arp;
-use super::messages::{Done, Messages, Sizes};
+use super::messages::{Done, Messages, RECEIVE_WQE, Sizes};
 use crate::command::SHORT;
 use crate::error::Error;
 use crate::function::Function;
@@ -33,10 +34,6 @@ use crate::function::Function;
 const READY: u64 = 1;
 /// The criteria are in the outer headers (`MLX5_MATCH_OUTER_HEADERS`).
 const OUTER: u64 = 1;
-/// `modify_field_select` of MODIFY_FLOW_TABLE (`MLX5_MODIFY_FLOW_TABLE_MISS_TABLE_ID`).
-const SELECT_MISS: u64 = 1;
-/// `op_mod` of SET_FLOW_TABLE_ROOT that removes the root (`mlx5_cmd_update_root_ft`).
-pub(crate) const NO_ROOT: u16 = 1;
 /// Bytes of a frame that are in the WQE: addresses, EtherType, and the next four.
 const INLINE: usize = 18;
 const SIZES: Sizes = Sizes {
@@ -66,7 +63,7 @@ fn input(len: usize, fields: &[(Field, u64)]) -> Vec<u8> {
 }
 
 impl Frames {
-    /// Creates all. Other frames go on to the table `next` from the start.
+    /// Creates the queues and the rules. Other frames go on to the table `next` from the start.
     pub(crate) fn create(function: &Function, next: Option<u32>) -> Result<Self, Error> {
         let messages = Messages::create(function, SIZES)?;
         let mut frames = Self { messages, sqn: 0, table: 0, made: Vec::new() };
@@ -125,9 +122,9 @@ impl Frames {
         sqc::CQN.set(context, self.messages.cq.number.into());
         sqc::TIS_LST_SZ.set(context, 1);
         sqc::TIS_NUM_0.set(context, tisn);
-        let (receives, sends) = self.messages.pages();
-        drop(receives);
-        self.ring(sqc::WQ.of_mut(context), 6, SIZES.log_sends, function.uar());
+        let (_, sends) = self.messages.pages();
+        let log_stride = MLX5_SEND_WQE_BB.ilog2();
+        self.ring(sqc::WQ.of_mut(context), log_stride, SIZES.log_sends, function.uar());
         create.extend(sends);
         let output = function.command(CmdOpcode::CREATE_SQ, 0, &create, create_sq_out::SIZE)?;
         self.sqn = create_sq_out::SQN.get32(&output);
@@ -145,7 +142,7 @@ impl Frames {
         // EtherType.
         rqc::VSD.set(context, 1);
         rqc::CQN.set(context, self.messages.cq.number.into());
-        self.ring(rqc::WQ.of_mut(context), 4, SIZES.log_receives, 0);
+        self.ring(rqc::WQ.of_mut(context), RECEIVE_WQE.ilog2(), SIZES.log_receives, 0);
         create.extend(self.messages.pages().0);
         let output = function.command(CmdOpcode::CREATE_RQ, 0, &create, create_rq_out::SIZE)?;
         let rqn = create_rq_out::RQN.get(&output);
@@ -158,13 +155,13 @@ impl Frames {
     }
 
     /// Fills in a ring of `1 << log_entries` entries.
-    fn ring(&self, ring: &mut [u8], log_stride: u64, log_entries: u32, uar: u32) {
+    fn ring(&self, ring: &mut [u8], log_stride: u32, log_entries: u32, uar: u32) {
         for (field, value) in [
             (wq::WQ_TYPE, WQ_TYPE_CYCLIC),
             (wq::PD, self.messages.pd.into()),
             (wq::UAR_PAGE, uar.into()),
             (wq::DBR_ADDR, self.messages.record()),
-            (wq::LOG_WQ_STRIDE, log_stride),
+            (wq::LOG_WQ_STRIDE, log_stride.into()),
             (wq::LOG_WQ_SZ, log_entries.into()),
         ] {
             field.set(ring, value);

@@ -23,7 +23,7 @@ use crate::objects::destroy;
 use crate::objects::region::{create_key, destroy_key};
 
 /// Bytes of a receive WQE: one SGE.
-const RECEIVE_WQE: usize = size_of::<mlx5_wqe_data_seg>();
+pub(super) const RECEIVE_WQE: usize = size_of::<mlx5_wqe_data_seg>();
 
 /// Sizes of a queue. The receive ring must fill whole pages, or be the only one.
 #[derive(Clone, Copy, Debug)]

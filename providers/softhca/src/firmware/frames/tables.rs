@@ -2,12 +2,14 @@
 
 use uverbs_mlx5_prm::cmd::Field;
 use uverbs_mlx5_prm::cmd::flow::{
-    ACTION_FORWARD, DESTINATION_TIR, MISS_FORWARD, alloc_flow_counter_in, alloc_flow_counter_out,
-    create_flow_group_in, create_flow_group_out, create_flow_table_in, create_flow_table_out,
-    dealloc_flow_counter_in, delete_fte_in, dest_format_struct, destroy_flow_group_in,
-    destroy_flow_table_in, flow_context, flow_counter_list, flow_table_context,
-    modify_flow_table_in, query_flow_counter_in, query_flow_counter_out, set_flow_table_root_in,
-    set_fte_in, traffic_counter,
+    ACTION_ALLOW, ACTION_COUNT, ACTION_DECAP, ACTION_DROP, ACTION_FORWARD, ACTION_MOD_HDR,
+    ACTION_REFORMAT, CHANGE_ACTION, CHANGE_COUNTERS, CHANGE_DESTINATIONS, CHANGE_ENTRY, CHANGE_TAG,
+    DESTINATION_TABLE, DESTINATION_TIR, MISS_FORWARD, NIC_RX, NIC_TX, NO_ROOT, SELECT_MISS,
+    alloc_flow_counter_in, alloc_flow_counter_out, create_flow_group_in, create_flow_group_out,
+    create_flow_table_in, create_flow_table_out, dealloc_flow_counter_in, delete_fte_in,
+    dest_format_struct, destroy_flow_group_in, destroy_flow_table_in, flow_context,
+    flow_counter_list, flow_table_context, modify_flow_table_in, query_flow_counter_in,
+    query_flow_counter_out, set_flow_table_root_in, set_fte_in, traffic_counter,
 };
 use uverbs_mlx5_prm::cmd::opcode::CmdStatus;
 
@@ -21,32 +23,8 @@ use uverbs_front::backend::steering::{
     TableContext,
 };
 
-/// Types of flow table that this device has (`fs_core.h`, `FS_FT_NIC_RX`, `FS_FT_NIC_TX`).
-const NIC_RX: u64 = 0;
-const NIC_TX: u64 = 1;
 /// Miss action (`MLX5_FLOW_TABLE_MISS_ACTION_DEF`).
 const MISS_DEFAULT: u64 = 0;
-/// `modify_field_select` of MODIFY_FLOW_TABLE (`MLX5_MODIFY_FLOW_TABLE_MISS_TABLE_ID`).
-const SELECT_MISS: u64 = 1;
-/// `op_mod` of SET_FLOW_TABLE_ROOT that removes the root (fs_cmd.c, `mlx5_cmd_update_root_ft`).
-const NO_ROOT: u16 = 1;
-/// `op_mod` of SET_FLOW_TABLE_ENTRY that changes an existing entry (fs_cmd.c,
-/// `mlx5_cmd_update_fte`).
-const CHANGE: u16 = 1;
-/// Bits of an entry's `action` (`MLX5_FLOW_CONTEXT_ACTION_*`).
-const ALLOW: u64 = 1;
-const DROP: u64 = 2;
-const COUNT: u64 = 8;
-const REFORMAT: u64 = 0x10;
-const DECAP: u64 = 0x20;
-const MOD_HDR: u64 = 0x40;
-/// Bits of `modify_enable_mask` (`MLX5_SET_FTE_MODIFY_ENABLE_MASK_*`).
-const CHANGE_ACTION: u64 = 1;
-const CHANGE_TAG: u64 = 2;
-const CHANGE_DESTINATIONS: u64 = 4;
-const CHANGE_COUNTERS: u64 = 8;
-/// Destination types (`MLX5_IFC_FLOW_DESTINATION_TYPE_*`).
-const TO_TABLE: u64 = 1;
 /// Maximum counters in one query.
 const MAX_BULK: usize = 1 << 10;
 
@@ -70,10 +48,19 @@ fn miss(context: &[u8]) -> Result<Miss, Refusal> {
 /// Actions of an entry. `lists` follows the context: destinations, then counters, of equal size.
 fn entry(context: &[u8], lists: &[u8]) -> Result<EntryContext, Refusal> {
     let action = flow_context::ACTION.get(context);
-    if action & !(ALLOW | DROP | ACTION_FORWARD | COUNT | REFORMAT | DECAP | MOD_HDR) != 0 {
+    if action
+        & !(ACTION_ALLOW
+            | ACTION_DROP
+            | ACTION_FORWARD
+            | ACTION_COUNT
+            | ACTION_REFORMAT
+            | ACTION_DECAP
+            | ACTION_MOD_HDR)
+        != 0
+    {
         return Err(Refusal::param("no such action"));
     }
-    if (action & (ALLOW | DROP | ACTION_FORWARD)).count_ones() != 1 {
+    if (action & (ACTION_ALLOW | ACTION_DROP | ACTION_FORWARD)).count_ones() != 1 {
         return Err(Refusal::param("one of allow, drop and forward"));
     }
     if flow_context::EXTENDED_DESTINATION.is_set(context) {
@@ -86,7 +73,7 @@ fn entry(context: &[u8], lists: &[u8]) -> Result<EntryContext, Refusal> {
         count => Ok(count),
     };
     let destinations = count(flow_context::DESTINATION_LIST_SIZE, ACTION_FORWARD)?;
-    let counters = count(flow_context::FLOW_COUNTER_LIST_SIZE, COUNT)?;
+    let counters = count(flow_context::FLOW_COUNTER_LIST_SIZE, ACTION_COUNT)?;
     let short = Refusal::param("a list ends early");
     let (to, lists) =
         lists.split_at_checked(destinations * dest_format_struct::SIZE).ok_or(short)?;
@@ -94,14 +81,14 @@ fn entry(context: &[u8], lists: &[u8]) -> Result<EntryContext, Refusal> {
     let to = to.chunks_exact(dest_format_struct::SIZE).map(|to| {
         let number = dest_format_struct::DESTINATION_ID.get32(to);
         match dest_format_struct::DESTINATION_TYPE.get(to) {
-            TO_TABLE => Ok(FlowDestination::Table(number)),
+            DESTINATION_TABLE => Ok(FlowDestination::Table(number)),
             DESTINATION_TIR => Ok(FlowDestination::Tir(number)),
             _ => Err(Refusal::param("no such destination")),
         }
     });
     let counters = counters.chunks_exact(flow_counter_list::SIZE);
     let mut destinations = to.collect::<Result<Vec<_>, _>>()?;
-    if action & ALLOW != 0 {
+    if action & ACTION_ALLOW != 0 {
         destinations.push(FlowDestination::Wire);
     }
     let number = |bit: u64, field: Field| (action & bit != 0).then(|| field.get32(context));
@@ -109,9 +96,9 @@ fn entry(context: &[u8], lists: &[u8]) -> Result<EntryContext, Refusal> {
         tag: flow_context::FLOW_TAG.get32(context),
         destinations,
         edits: Edits {
-            unwrap: action & DECAP != 0,
-            reformat: number(REFORMAT, flow_context::PACKET_REFORMAT_ID),
-            rewrites: number(MOD_HDR, flow_context::MODIFY_HEADER_ID),
+            unwrap: action & ACTION_DECAP != 0,
+            reformat: number(ACTION_REFORMAT, flow_context::PACKET_REFORMAT_ID),
+            rewrites: number(ACTION_MOD_HDR, flow_context::MODIFY_HEADER_ID),
         },
         counters: counters.map(|one| flow_counter_list::FLOW_COUNTER_ID.get32(one)).collect(),
     })
@@ -216,7 +203,7 @@ impl Firmware {
         let context = set_fte_in::FLOW_CONTEXT.of(call.input);
         let lists = call.input.get(set_fte_in::SIZE..).unwrap_or_default();
         let to = entry(context, lists)?;
-        if call.op_mod == CHANGE {
+        if call.op_mod == CHANGE_ENTRY {
             let bits = set_fte_in::MODIFY_ENABLE_MASK.get(call.input);
             let change = Change {
                 tag: bits & CHANGE_TAG != 0,

@@ -35,6 +35,14 @@ pub struct PciFunction {
 }
 
 impl PciFunction {
+    /// Node in `/dev/vfio`: the function's own, where the kernel has such nodes, otherwise the
+    /// group's. `None` without an IOMMU.
+    #[must_use]
+    pub fn node(&self) -> Option<PathBuf> {
+        let own = self.cdev.as_ref().map(|name| Path::new("/dev/vfio/devices").join(name));
+        own.or_else(|| Some(Path::new("/dev/vfio").join(self.group?.to_string())))
+    }
+
     /// Reads the function at `address`; `None` without one, or for another vendor's.
     #[must_use]
     pub fn at(sysfs: &Path, address: &str) -> Option<Self> {

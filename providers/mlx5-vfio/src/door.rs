@@ -49,6 +49,12 @@ const NAP: Duration = Duration::from_micros(20);
 const LOOK: Duration = Duration::from_millis(1);
 /// Slices of work in one turn of the thread.
 const SLICES: usize = 64;
+/// Longest pause of the thread while a peer is asked for its MAC address.
+const ASKING_PAUSE: Duration = Duration::from_millis(10);
+/// Longest wait for management datagrams to leave, before the program may end.
+const SENDING: Duration = Duration::from_millis(200);
+/// Longest wait for a function that is being closed.
+const CLOSING: Duration = Duration::from_secs(10);
 
 type Kernel = uverbs_front::Kernel<Firmware>;
 
@@ -129,7 +135,6 @@ struct Shared {
     dma: Arc<Dma>,
     record: DeviceRecord,
     process: Process,
-    is_software: bool,
     /// Dropped after the function is closed.
     life: Arc<()>,
 }
@@ -170,13 +175,6 @@ struct Named {
     /// There until the function is closed.
     life: Weak<()>,
 }
-
-/// Longest pause of the thread while a peer is asked for its MAC address.
-const ASKING_PAUSE: Duration = Duration::from_millis(10);
-/// Longest wait for management datagrams to leave, before the program may end.
-const SENDING: Duration = Duration::from_millis(200);
-/// Longest wait for a function that is being closed.
-const CLOSING: Duration = Duration::from_secs(10);
 
 /// Time of day at which the device's clock was 0, in nanoseconds since 1970. Correct for a clock of
 /// 1 GHz only, as is the front's clock page.
@@ -220,7 +218,6 @@ impl Hca {
             firmware.start_neighbour_queues();
         }
         let watch = device.transport().watch();
-        let is_software = device.transport().is_software();
         let mut front = uverbs_front::Device::new(config, manager, firmware);
         front.uars = UarSet::of_device(Box::new(pages), watch);
         let mut kernel = Kernel::new(front);
@@ -236,7 +233,7 @@ impl Hca {
         device.set_tick(Arc::downgrade(&ticks));
         let process = Process::current();
         let life = Arc::default();
-        Ok(Self { shared: Arc::new(Shared { core, dma, record, process, is_software, life }) })
+        Ok(Self { shared: Arc::new(Shared { core, dma, record, process, life }) })
     }
 
     /// Opens the function `vfio:ADDRESS` or `vfio-user:PATH` as a device, with the options of an
@@ -315,8 +312,7 @@ impl DeviceSource for Hca {
         if !self.shared.process.is_current() {
             return Err(Errno::ENODEV);
         }
-        let started = self.shared.core.lock().device.hca.start_mads();
-        started?;
+        self.shared.core.lock().device.hca.start_mads()?;
         Ok(Arc::new(CmFile::open(Opener(Arc::clone(&self.shared)))?))
     }
 
@@ -384,7 +380,7 @@ impl Runner for Opener {
 
     // The server's processes and a poller may share a processor.
     fn wants_progress(&self) -> bool {
-        self.0.is_software
+        self.0.dma.transport.is_software()
     }
 
     fn send_off(&self) {

@@ -18,7 +18,7 @@ const LOCKED: u64 = 64 << 20;
 /// if this user can't. A group's node tells of another owner. A node of the function's own does
 /// not: the owner is decided when it is bound to an IOMMU file (`VFIO_DEVICE_BIND_IOMMUFD`).
 pub(crate) fn refusal(function: &PciFunction) -> Option<String> {
-    let Some(node) = node(function) else { return Some("no IOMMU group".to_owned()) };
+    let Some(node) = function.node() else { return Some("no IOMMU group".to_owned()) };
     let iommu = function.cdev.is_some().then(|| PathBuf::from("/dev/iommu"));
     [node].into_iter().chain(iommu).find_map(refusal_by)
 }
@@ -61,13 +61,6 @@ fn socket_refusal(path: &Path) -> Option<String> {
         Ok(_) => Some("no socket: a vfio-user server makes it (uverbs softhca serve)".to_owned()),
         Err(error) => Some(format!("{error}: a vfio-user server makes it (uverbs softhca serve)")),
     }
-}
-
-/// Node of the function, if the kernel has such nodes, or of its group.
-fn node(function: &PciFunction) -> Option<PathBuf> {
-    let own = function.cdev.as_ref().map(|name| Path::new("/dev/vfio/devices").join(name));
-    let group = || Some(Path::new("/dev/vfio").join(function.group?.to_string()));
-    own.or_else(group)
 }
 
 /// Warning about a limit of locked memory that a function would reach soon. `status` is

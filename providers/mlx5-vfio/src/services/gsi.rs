@@ -2,6 +2,7 @@
 //! `hw/mlx5/qp.c`, `__mlx5_ib_modify_qp` of special queue pairs).
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 
 use uverbs_mlx5_prm::address::{
     DqpDct, GrhGidFl, MLX5_EXTENDED_UD_AV, mlx5_wqe_av, mlx5_wqe_av_key,
@@ -15,10 +16,13 @@ use uverbs_mlx5_prm::cqe::mlx5_cqe64;
 use zerocopy::IntoBytes;
 
 use super::messages::{Done, Messages, Sizes};
+use crate::command::SHORT;
 use crate::error::Error;
 use crate::function::Function;
+use crate::interface::Mac;
 use uverbs_front::backend::Mad;
 use uverbs_front::backend::address::Address;
+use uverbs_front::backend::network::sixteen;
 
 /// Number of queue pair 1 on the wire, and its Q_Key (IBTA vol 1, 10.2.5).
 const QPN: u32 = 1;
@@ -51,7 +55,7 @@ pub(crate) enum Path {
     /// LID on InfiniBand.
     Lid(u16),
     /// GID and MAC address on RoCE, and the index of the source's GID.
-    Gid { gid: [u8; 16], mac: [u8; 6], sgid_index: u8 },
+    Gid { gid: [u8; 16], mac: Mac, sgid_index: u8 },
 }
 
 impl Path {
@@ -107,7 +111,7 @@ impl Gsi {
             fields.iter().for_each(|(field, value): &(uverbs_mlx5_prm::cmd::Field, _)| {
                 field.set(context, *value);
             });
-            function.command(opcode, 0, &input, 16).map(drop)
+            function.command(opcode, 0, &input, SHORT).map(drop)
         };
         let key = (qpc::Q_KEY, u64::from(QKEY));
         step(CmdOpcode::RST2INIT_QP, &[key])?;
@@ -119,9 +123,9 @@ impl Gsi {
 
     /// Destroys the queue pair.
     pub(crate) fn destroy(&self, function: &Function) {
-        let mut input = [0; 16];
+        let mut input = [0; SHORT];
         destroy_qp_in::QPN.set(&mut input, self.number.into());
-        let refused = function.command(CmdOpcode::DESTROY_QP, 0, &input, 16).is_err();
+        let refused = function.command(CmdOpcode::DESTROY_QP, 0, &input, SHORT).is_err();
         self.messages.destroy(function, refused);
     }
 
@@ -212,16 +216,12 @@ fn parse(cqe: &mlx5_cqe64, message: &[u8], lid: Option<u16>) -> Option<Mad> {
         None if cqe.flags_rqpn().sl() & KIND == IPV4 => {
             // In the last 20 bytes (annex A17.4.5.2).
             let at = header.split_at(GRH - 20).1;
-            let mapped = |at: &[u8]| {
-                let mut gid = [0; 16];
-                gid[10..12].fill(0xff);
-                gid[12..].copy_from_slice(at);
-                Address { gid, lid: 0 }
-            };
             if at[0] >> 4 != VERSION_4 {
                 return None;
             }
-            (mapped(&at[12..16]), mapped(&at[16..20]))
+            let ip = |at: &[u8]| <[u8; 4]>::try_from(at).ok().map(IpAddr::from);
+            let of = |ip| Address { gid: sixteen(ip), lid: 0 };
+            (of(ip(&at[12..16])?), of(ip(&at[16..20])?))
         }
         None => (Address { gid: gid(8)?, lid: 0 }, Address { gid: gid(24)?, lid: 0 }),
     };

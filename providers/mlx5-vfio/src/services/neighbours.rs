@@ -80,7 +80,7 @@ const MOST: usize = 1024;
 /// Time that an answer is valid (Linux `net/core/neighbour.c`, BASE_REACHABLE_TIME).
 const REACHABLE: Duration = Duration::from_secs(30);
 /// Time that a peer has to answer (Linux `rdma_addr_find_l2_eth_by_grh`), and between questions.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(1);
 const AGAIN: Duration = Duration::from_millis(250);
 
 impl Neighbours {
@@ -95,6 +95,11 @@ impl Neighbours {
     /// Networks that the port reaches.
     pub(crate) fn routes(&self) -> Vec<Route> {
         self.routes.clone()
+    }
+
+    /// First network that has `ip`.
+    fn route(&self, ip: IpAddr) -> Option<&Route> {
+        self.routes.iter().find(|route| route.reaches(ip))
     }
 
     /// MAC address of a peer.
@@ -113,7 +118,7 @@ impl Neighbours {
         if let Some(mac) = known.or_else(|| multicast_mac(ip)).or_else(|| mac_of(gid)) {
             return Ok(mac);
         }
-        if !self.routes.iter().any(|route| route.reaches(ip)) {
+        if self.route(ip).is_none() {
             return Err(Errno::ENETUNREACH);
         }
         if !self.asks {
@@ -148,7 +153,7 @@ impl Neighbours {
     }
 
     fn ask(&mut self, ip: IpAddr) {
-        let Some(route) = self.routes.iter().find(|route| route.reaches(ip)) else { return };
+        let Some(route) = self.route(ip) else { return };
         self.put(arp::ask(self.mac, route.source, ip));
     }
 
@@ -195,7 +200,7 @@ impl Neighbours {
                 self.put(arp::tell(self.mac, target, mac, ip));
                 self.make_room();
                 if let Some(ip) = ip
-                    && self.routes.iter().any(|route| route.reaches(ip))
+                    && self.route(ip).is_some()
                     && (self.cache.len() < MOST || self.cache.contains_key(&ip))
                 {
                     self.learn(ip, mac, now);

@@ -54,10 +54,11 @@ fn bind(kernel: &dyn Kernel, device: &File, iommufd: &File, path: &Path) -> Resu
 }
 
 impl Iommu {
-    /// Opens a device by its group (`Documentation/driver-api/vfio.rst`, "VFIO Usage Example").
+    /// Opens a device by its group's node (`Documentation/driver-api/vfio.rst`, "VFIO Usage
+    /// Example").
     pub(super) fn by_group(
         kernel: &dyn Kernel,
-        group: u32,
+        group: &Path,
         address: &str,
     ) -> Result<(Self, File), Error> {
         let container = open(kernel, Path::new("/dev/vfio/vfio"), "opening /dev/vfio/vfio")?;
@@ -67,12 +68,12 @@ impl Iommu {
         if told != API_VERSION || number(kernel, &container, extension, TYPE1V2)? == 0 {
             return Err(Error::Unsupported { what: "VFIO without a type 1 IOMMU".to_owned() });
         }
-        let path = Path::new("/dev/vfio").join(group.to_string());
-        let node = open(kernel, &path, "opening the group's node in /dev/vfio")?;
+        let node = open(kernel, group, "opening the group's node in /dev/vfio")?;
         let mut status = GroupStatus { argsz: size_of::<GroupStatus>() as u32, flags: 0 };
         ask(kernel, &node, &mut status)?;
         if status.flags & VIABLE == 0 {
-            let what = format!("IOMMU group {group} while other drivers have functions in it");
+            let number = group.file_name().unwrap_or_default().display();
+            let what = format!("IOMMU group {number} while other drivers have functions in it");
             return Err(Error::Unsupported { what });
         }
         ask(kernel, &node, &mut Container { fd: container.as_raw_fd() })?;
@@ -82,11 +83,10 @@ impl Iommu {
     }
 
     /// Opens a device by its own node (`Documentation/driver-api/vfio.rst`, "VFIO device cdev").
-    pub(super) fn by_node(kernel: &dyn Kernel, name: &str) -> Result<(Self, File), Error> {
-        let path = Path::new("/dev/vfio/devices").join(name);
-        let device = open(kernel, &path, "opening the device's node in /dev/vfio/devices")?;
+    pub(super) fn by_node(kernel: &dyn Kernel, path: &Path) -> Result<(Self, File), Error> {
+        let device = open(kernel, path, "opening the device's node in /dev/vfio/devices")?;
         let iommufd = open(kernel, Path::new("/dev/iommu"), "opening /dev/iommu")?;
-        bind(kernel, &device, &iommufd, &path)?;
+        bind(kernel, &device, &iommufd, path)?;
         let size = size_of::<IoasAlloc>() as u32;
         let mut made = IoasAlloc { size, ..IoasAlloc::default() };
         ask(kernel, &iommufd, &mut made)?;

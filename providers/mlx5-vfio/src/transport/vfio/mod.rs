@@ -66,10 +66,10 @@ impl Vfio {
         if function.driver.as_deref() != Some(VFIO_PCI) {
             return Err(unbound("not bound to vfio-pci (uverbs vfio bind)"));
         }
-        let (iommu, device) = match (&function.cdev, function.group) {
-            (Some(node), _) => Iommu::by_node(&*kernel, node)?,
-            (None, Some(group)) => Iommu::by_group(&*kernel, group, address)?,
-            (None, None) => return Err(unbound("no IOMMU group")),
+        let node = function.node().ok_or_else(|| unbound("no IOMMU group"))?;
+        let (iommu, device) = match function.cdev {
+            Some(_) => Iommu::by_node(&*kernel, &node)?,
+            None => Iommu::by_group(&*kernel, &node, address)?,
         };
         let mut info = DeviceInfo { argsz: size_of::<DeviceInfo>() as u32, ..Default::default() };
         ask(&*kernel, &device, &mut info)?;

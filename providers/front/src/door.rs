@@ -31,9 +31,9 @@ use crate::kernel::Kernel;
 use crate::kernel::mr;
 use crate::kernel::user::fd_identity;
 
-/// Longest wait for a peer's MAC address (the device gives up earlier), and pause between two tries
-/// of an ioctl that answered `EINPROGRESS`.
+/// Longest wait for a peer's MAC address. The device gives up earlier.
 const ASKING_LIMIT: Duration = Duration::from_secs(3);
+/// Pause between two tries of an ioctl that answered `EINPROGRESS`.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// Converts nix's errno to the doors', whose interface does not contain nix.

@@ -5,8 +5,8 @@
 //! objects, its events, and its management datagrams. [`Steering`] is the part for Ethernet frames
 //! and multicast groups. The data path passes neither.
 //!
-//! Methods that have a body are for a software HCA, whose slices, wire and rings of rdmavt run with
-//! the front. Other devices keep these bodies.
+//! Methods that have a body are for devices whose work, wire or datagrams pass the front. A device
+//! without them keeps the bodies.
 //!
 //! The front serializes all calls of a device. It passes regions of the process's memory that it
 //! has checked, and creates nothing over an object that does not exist.
@@ -135,7 +135,7 @@ pub trait Backend: Send + fmt::Debug {
     ///
     /// [`HcaError::System`]: `ENETUNREACH` outside of the port's networks; `EHOSTUNREACH` if the
     /// port can't ask; `ENOBUFS` while too many peers are asked; `EINPROGRESS` while the device
-    /// asks the peer, which ends within seconds (call again), then `ETIMEDOUT` once.
+    /// asks the peer, which ends within seconds (call again), then `ETIMEDOUT` for a while.
     fn mac(&mut self, gid: &[u8; 16]) -> Result<[u8; 6], HcaError>;
     /// Takes a management datagram that arrived for queue pair 1.
     fn next_mad(&mut self) -> Option<Mad> {

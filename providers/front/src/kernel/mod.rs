@@ -47,7 +47,7 @@ use self::state::file::File;
 use self::state::objects::{Object, Objects};
 use crate::backend::Backend;
 use crate::backend::config::PortState;
-use crate::backend::error::{HcaError, HcaEvent};
+use crate::backend::error::HcaEvent;
 use crate::backend::number::UarNumber;
 
 /// Datagrams of one slice; the rest waits for the next.
@@ -242,7 +242,7 @@ impl<H: Backend + 'static> Kernel<H> {
         let Device { hca, cm, gone, .. } = &mut self.device;
         if !*gone {
             for (number, gid) in cm.asked() {
-                cm.answered(number, found(hca.mac(&gid)));
+                cm.answered(number, hca.mac(&gid).map(drop).map_err(uverbs_core::Errno::from));
             }
         }
     }
@@ -367,11 +367,6 @@ impl<H: Backend + 'static> Kernel<H> {
         }
         self.report_fatal();
     }
-}
-
-/// Errno of a device that looks for a peer.
-fn found(mac: Result<[u8; 6], HcaError>) -> Result<(), uverbs_core::Errno> {
-    mac.map(drop).map_err(uverbs_core::Errno::from)
 }
 
 /// A device as its handlers see it.

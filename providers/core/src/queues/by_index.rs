@@ -67,14 +67,15 @@ impl<T> ByIndex<T> {
     fn grow(&mut self, index: u32) {
         let old = std::mem::take(&mut self.places).into_vec();
         let count = old.len() as u32;
+        if count == 0 {
+            self.first = index;
+        }
         let (first, end) = match index.checked_sub(self.first) {
-            _ if count == 0 => (index, index + 1),
             Some(at) => (self.first, self.first + (at + 1).max(2 * count)),
             None => (index.min(self.first.saturating_sub(count)), self.first + count),
         };
-        let before = if count == 0 { 0 } else { self.first - first };
         let mut places = Vec::with_capacity((end - first) as usize);
-        places.resize_with(before as usize, || None);
+        places.resize_with((self.first - first) as usize, || None);
         places.extend(old);
         places.resize_with((end - first) as usize, || None);
         (self.first, self.places) = (first, places.into());

@@ -91,6 +91,8 @@ pub(crate) struct EfaInitAttr {
 const _: () = assert!(size_of::<Location>() == 32 && size_of::<EfaInitAttr>() == 80);
 const _: () = assert!(size_of::<CompCntr>() == 16 && size_of::<Caps>() == 16);
 
+/// Bits of all operations.
+const KNOWN_OPS: u32 = (CountedOps::REMOTE_WRITE.bits() << 1) - 1;
 /// `IBV_COMP_CNTR_TYPE_WRS`.
 const WRS: u32 = 0;
 /// `EFADV_MEMORY_LOCATION_*`.
@@ -161,12 +163,11 @@ pub(crate) unsafe extern "C" fn query_caps(
     // SAFETY: by C's contract.
     let found = unsafe { Context::of(context) }.core().uverbs().query_comp_cntr_caps();
     code(found.map(|found| {
-        let ops =
-            found.ops & CountedOps::from_bits_retain((CountedOps::REMOTE_WRITE.bits() << 1) - 1);
+        let ops = found.ops.bits() & KNOWN_OPS;
         let found = Caps {
             max_value: found.max_value,
             max_counters: found.max_counters,
-            supported_qp_attach_ops: ops.bits(),
+            supported_qp_attach_ops: ops,
         };
         // SAFETY: by C's contract; the struct has room.
         unsafe { caps.write(found) };
@@ -273,8 +274,7 @@ pub(crate) unsafe extern "C" fn attach(
         return refuse(Errno::EINVAL);
     }
     // Unknown operations are dropped, as by `ibv_cmd_qp_attach_comp_cntr`.
-    let ops = attr.op_mask & ((CountedOps::REMOTE_WRITE.bits() << 1) - 1);
-    let ops = CountedOps::from_bits_retain(ops);
+    let ops = CountedOps::from_bits_retain(attr.op_mask & KNOWN_OPS);
     code(core.context().uverbs().attach_comp_cntr(qp.handle, core.handle(), ops))
 }
 

@@ -13,6 +13,7 @@ mod instructions;
 mod machines;
 mod performance;
 mod release;
+mod room;
 mod step;
 mod stress;
 mod style;

@@ -47,6 +47,11 @@ impl Steps {
         self.done.push(timed(name.into(), run));
     }
 
+    /// True if a step failed so far.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.done.iter().any(|(.., outcome)| matches!(outcome, Outcome::Failed(_)))
+    }
+
     /// Runs the steps two at a time, beginning them in their order: put the longest first.
     pub(crate) fn two_at_a_time(&mut self, steps: Vec<Named<'_>>) {
         let todo = Mutex::new(steps.into_iter().enumerate());
@@ -120,8 +125,8 @@ fn timed(name: String, run: impl FnOnce() -> Outcome) -> (String, Duration, Outc
 /// True if this run builds everything once, from nothing.
 static ONCE: AtomicBool = AtomicBool::new(false);
 
-/// Turns incremental compilation off for all cargo commands. A build from nothing then takes a
-/// quarter less processor time.
+/// Makes all cargo commands build without incremental compilation and without debug information
+/// but lines. A build from nothing then takes a quarter less processor time and half the space.
 pub(crate) fn build_once() {
     ONCE.store(true, Ordering::Relaxed);
 }
@@ -130,8 +135,14 @@ pub(crate) fn build_once() {
 pub(crate) fn cargo(words: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(words);
-    if ONCE.load(Ordering::Relaxed) && std::env::var_os("CARGO_INCREMENTAL").is_none() {
-        command.env("CARGO_INCREMENTAL", "0");
+    if ONCE.load(Ordering::Relaxed) {
+        let settings =
+            [("CARGO_INCREMENTAL", "0"), ("CARGO_PROFILE_DEV_DEBUG", "line-tables-only")];
+        for (name, value) in settings {
+            if std::env::var_os(name).is_none() {
+                command.env(name, value);
+            }
+        }
     }
     command
 }

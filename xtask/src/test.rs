@@ -13,6 +13,7 @@ use crate::examples;
 use crate::functions;
 use crate::instructions::{counts, fences};
 use crate::release::{api, dependencies, minimal, msrv, package};
+use crate::room;
 use crate::step::{Outcome, Steps, build_once, cargo, named, output, run, run_tests};
 use crate::stress::{fuzz, interleavings, simulate};
 use crate::style;
@@ -28,6 +29,10 @@ pub(crate) const LONG: [&str; 7] =
 /// Runs all steps.
 pub(crate) fn all(steps: &mut Steps) {
     build_once();
+    steps.step("room on disk", room::check);
+    if steps.has_failed() {
+        return;
+    }
     steps.step("format", format);
     steps.step("style", || style::check(&style::Options::default()));
     let kit = OnceLock::new();

@@ -10,7 +10,7 @@ use uverbs_core::doors::{DeviceSource, UverbsDoor};
 use uverbs_kernel_abi::driver_id::{RDMA_DRIVER_MLX5, RDMA_DRIVER_RXE};
 use uverbs_mlx5_vfio::transport::vfio_user::VfioUser;
 use uverbs_mlx5_vfio::{Function, Hca, Interface, Limits};
-use uverbs_softhca::pci::PciOptions;
+use uverbs_softhca::pci::{PciOptions, Trouble};
 use uverbs_softhca::vfio_user::Server;
 use uverbs_softhca::{LinkLayer, SoftHca};
 
@@ -84,7 +84,8 @@ impl Target {
     /// A function without a kernel driver, whose server is a thread of this process.
     fn function(link: Link) -> Result<Self, String> {
         let says = |error: &dyn std::fmt::Display| format!("a function: {error}");
-        let options = PciOptions { link: layer(link), ..PciOptions::default() };
+        let trouble = Trouble { strict: true, ..Trouble::default() };
+        let options = PciOptions { link: layer(link), trouble, ..PciOptions::default() };
         let mut server = Server::new(&options).map_err(|error| says(&error))?;
         let folder = tempfile::tempdir().map_err(|error| says(&error))?;
         let path = folder.path().join("hca");

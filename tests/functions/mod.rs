@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use uverbs::Device;
 use uverbs_softhca::LinkLayer;
-use uverbs_softhca::pci::PciOptions;
+use uverbs_softhca::pci::{PciOptions, Trouble};
 use uverbs_softhca::vfio_user::Server;
 use uverbs_softhca::wire::Fabric;
 
@@ -31,7 +31,8 @@ pub(crate) fn serve() {
         for (number, name) in (1..).zip(SOCKETS) {
             let hidden = folder.join("hidden").join(name);
             let listener = UnixListener::bind(&hidden).unwrap();
-            let options = PciOptions { number, link, ..PciOptions::default() };
+            let trouble = Trouble { strict: true, ..Trouble::default() };
+            let options = PciOptions { number, link, trouble, ..PciOptions::default() };
             let mut server = Server::on(&fabric, &options).unwrap();
             // The tests wait for the file of a socket that listens.
             std::fs::rename(&hidden, folder.join(name)).unwrap();

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use uverbs::softhca::pci::{PciOptions, Sink};
+use uverbs::softhca::pci::{PciOptions, Sink, Trouble};
 use uverbs::softhca::vfio_user::Server;
 use uverbs::softhca::wire::Fabric;
 use uverbs::softhca::{Card, LinkLayer};
@@ -72,6 +72,9 @@ struct Serve {
     /// With several devices each line begins with the device's number
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
+    /// Refuse commands with reserved bits, which a driver must not set; the log names them
+    #[arg(long)]
+    strict: bool,
     /// Serve one client of each device, then end
     #[arg(long)]
     once: bool,
@@ -107,7 +110,9 @@ fn serve(args: &Serve) -> Result<(), Error> {
     let fabric = Fabric::default();
     let mut devices = Vec::new();
     for (number, path) in (args.number..).zip(&args.socket) {
-        let options = PciOptions { number, link, card: args.profile, ..PciOptions::default() };
+        let trouble = Trouble { strict: args.strict, ..Trouble::default() };
+        let card = args.profile;
+        let options = PciOptions { number, link, card, trouble, ..PciOptions::default() };
         let server = Server::on(&fabric, &options);
         let mut server = server.map_err(|error| failed(path, error))?;
         if let Some(log) = &log {

@@ -27,7 +27,7 @@ impl Server {
         let name = format!("uverbs-function-{port}-{}", std::process::id());
         let socket = std::env::temp_dir().join(name);
         let mut serve = Command::new(debian::target().join("debug/uverbs"));
-        serve.args(["softhca", "serve", "--port", port, "--socket"]).arg(&socket);
+        serve.args(["softhca", "serve", "--strict", "--port", port, "--socket"]).arg(&socket);
         let process = serve.spawn().map_err(|error| format!("{serve:?}: {error}"))?;
         let server = Self { process, socket };
         let start = Instant::now();

@@ -10,7 +10,7 @@ use uverbs_mlx5_vfio::transport::vfio_user::VfioUser;
 use uverbs_mlx5_vfio::{
     CompletionQueue, Function, Limits, LinkState, PAGE, Peer, ProtectionDomain, Region, Sge,
 };
-use uverbs_softhca::pci::PciOptions;
+use uverbs_softhca::pci::{PciOptions, Trouble};
 use uverbs_softhca::vfio_user::Server;
 
 /// Limit of every wait.
@@ -27,7 +27,8 @@ fn serve() {
     let listener = UnixListener::bind(&hidden).unwrap();
     // The tests wait for the file of a socket that listens.
     std::fs::rename(&hidden, &socket).unwrap();
-    let mut server = Server::new(&PciOptions::default()).unwrap();
+    let trouble = Trouble { strict: true, ..Trouble::default() };
+    let mut server = Server::new(&PciOptions { trouble, ..PciOptions::default() }).unwrap();
     while server.serve_one(&listener).is_ok() {}
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use uverbs_mlx5_vfio::transport::vfio_user::VfioUser;
 use uverbs_mlx5_vfio::{Function, Limits};
 use uverbs_softhca::LinkLayer;
-use uverbs_softhca::pci::PciOptions;
+use uverbs_softhca::pci::{PciOptions, Trouble};
 use uverbs_softhca::vfio_user::Server;
 
 const ORDER: &str = include_str!("order.txt");
@@ -26,7 +26,8 @@ fn commands_come_in_the_listed_order() {
     let log = Arc::new(Mutex::new(Vec::new()));
     let lines = Arc::clone(&log);
     let server = std::thread::spawn(move || {
-        let options = PciOptions { link: LinkLayer::Ethernet, ..PciOptions::default() };
+        let trouble = Trouble { strict: true, ..Trouble::default() };
+        let options = PciOptions { link: LinkLayer::Ethernet, trouble, ..PciOptions::default() };
         let mut server = Server::new(&options).unwrap();
         server.log_to(Box::new(move |line| lines.lock().unwrap().push(line.to_string())));
         server.serve_one(&listener).unwrap();

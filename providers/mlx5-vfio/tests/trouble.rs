@@ -25,6 +25,7 @@ impl Device {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("hca.sock");
         let listener = UnixListener::bind(&socket).unwrap();
+        let trouble = Trouble { strict: true, ..trouble };
         let options = PciOptions { trouble, ..PciOptions::default() };
         let server = std::thread::spawn(move || {
             let mut server = Server::new(&options).unwrap();

@@ -108,7 +108,8 @@ impl World {
         match self {
             Self::B => Some(&["softhca", "serve"]),
             Self::C | Self::H | Self::S => None,
-            Self::E | Self::V => Some(&["softhca", "serve", "--port", "eth"]),
+            Self::E => Some(&["softhca", "serve", "--port", "eth"]),
+            Self::V => Some(&["softhca", "serve", "--port", "eth", "--strict"]),
         }
     }
 

@@ -13,6 +13,8 @@ use uverbs_front::backend::region::Region;
 
 /// `op_mod` of MODIFY_CQ (`MLX5_MODIFY_CQ_IN_OP_MOD_RESIZE_CQ`).
 const RESIZE: u16 = 1;
+/// `resize_field_select` of MODIFY_CQ: size, offset, page size (`MLX5_MODIFY_CQ_MASK_*`).
+const NEW_RING: u64 = 0b111;
 /// `field_select` of MODIFY_CQ: period, count, mode (`MLX5_CQ_MODIFY_*`).
 const MODERATION: u64 = 1 << 0 | 1 << 1 | 1 << 4;
 
@@ -87,6 +89,7 @@ impl Firmware {
         let ring = self.ring(region)?;
         let mut input = vec![0; modify_cq_in::SIZE];
         modify_cq_in::CQN.set(&mut input, cqn.0.into());
+        modify_cq_in::MODIFY_FIELD_SELECT_RESIZE_FIELD_SELECT.set(&mut input, NEW_RING);
         let cqc = modify_cq_in::CQ_CONTEXT.of_mut(&mut input);
         cqc::CQE_SZ.set(cqc, size_code(cqe_size, false));
         cqc::LOG_CQ_SIZE.set(cqc, log_entries.into());

@@ -6,7 +6,7 @@ use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
 use uverbs_mlx5_prm::cmd::qp::{ads, create_qp_out, qpc, rst2init_qp_in};
 use uverbs_mlx5_prm::context::PmState;
 
-use super::qp::Qp;
+use super::qp::{Qp, code};
 use super::{Firmware, SHORT, unsupported};
 use uverbs_front::backend::context::{Access, AddressVector, Mtu, QpAttrs, QpTransition, Service};
 use uverbs_front::backend::error::{HcaError, Noun};
@@ -31,17 +31,17 @@ const ATOMIC_IB: u64 = 1;
 /// setting one that did not change changes nothing.
 fn optional(service: Service, to: QpTransition) -> u64 {
     use QpTransition::*;
-    let rights = match service {
-        Service::Rc | Service::Xrc | Service::Dci => RRE | RAE | RWE,
-        Service::Uc => RWE,
-        _ => 0,
+    let (own, timeout) = match service {
+        Service::Rc | Service::Xrc => (RRE | RAE | RWE, RNR_TIMEOUT),
+        Service::Uc => (RWE, 0),
+        Service::Ud => (Q_KEY, 0),
+        // `opt_mask` has no row for other services.
+        _ => return 0,
     };
-    let reliable = if service.is_reliable() { RNR_TIMEOUT } else { 0 };
-    let q_key = if service == Service::Ud { Q_KEY } else { 0 };
     match to {
-        InitToInit => rights | PKEY_INDEX | PRI_PORT | q_key,
-        InitToRtr => rights | PKEY_INDEX | q_key,
-        RtrToRts | RtsToRts | SqdToRts | SqeToRts => rights | reliable | q_key,
+        InitToInit => own | PKEY_INDEX | PRI_PORT,
+        InitToRtr => own | PKEY_INDEX,
+        RtrToRts | RtsToRts | SqdToRts | SqeToRts => own | timeout,
         _ => 0,
     }
 }
@@ -78,6 +78,7 @@ impl Firmware {
             let mac = self.peer(service, to, attrs)?;
             let log_max_msg = self.function.caps().get(LOG_MAX_MSG);
             let context = rst2init_qp_in::QPC.of_mut(&mut input);
+            qpc::ST.set(context, code(service)?.0.into());
             fill(context, (service, log_max_msg), attrs, mac);
         }
         let output = self.run(opcode, 0, &input, SHORT, (Noun::Qp, qpn.0))?;

@@ -33,7 +33,7 @@ pub(super) struct Qp {
 }
 
 /// Code of a service.
-fn code(service: Service) -> Result<ServiceType, HcaError> {
+pub(super) fn code(service: Service) -> Result<ServiceType, HcaError> {
     Ok(match service {
         Service::Rc => ServiceType::RC,
         Service::Uc => ServiceType::UC,

@@ -37,7 +37,7 @@ const RETRIES: u64 = 7;
 const RNR_TIMER: u64 = 12;
 /// First packet number of both directions.
 const PSN: u64 = 0;
-/// `opt_param_mask` of RST2INIT and INIT2RTR: remote reads and writes (`MLX5_QP_OPTPAR_RRE`,
+/// `opt_param_mask` of INIT2RTR: remote reads and writes (`MLX5_QP_OPTPAR_RRE`,
 /// `MLX5_QP_OPTPAR_RWE`).
 const RIGHTS: u64 = 1 << 1 | 1 << 3;
 
@@ -147,7 +147,7 @@ impl QueuePair<'_> {
     /// [`Error::Refused`], or the device's failure.
     pub fn connect(&self, peer: Peer) -> Result<(), Error> {
         let path = [(ads::VHCA_PORT_NUM, PORT)];
-        self.step(CmdOpcode::RST2INIT_QP, RIGHTS, &[(qpc::RRE, 1), (qpc::RWE, 1)], &path)?;
+        self.step(CmdOpcode::RST2INIT_QP, 0, &[(qpc::RRE, 1), (qpc::RWE, 1)], &path)?;
         let context = [
             (qpc::RRE, 1),
             (qpc::RWE, 1),

@@ -62,6 +62,14 @@ pub(crate) struct Outcome {
     pub(crate) why: Option<&'static str>,
 }
 
+/// Answers a command with a refusal.
+pub(crate) fn refuse(input: &[u8], output: &mut [u8], refusal: &Refusal) -> Outcome {
+    refusal.answer(output);
+    let opcode = CmdOpcode(cmd_in::OPCODE.get(input) as u16);
+    let op_mod = cmd_in::OP_MOD.get(input) as u16;
+    Outcome { opcode, op_mod, status: refusal.status, why: Some(refusal.why) }
+}
+
 /// State of the device behind its command interface.
 #[derive(Debug)]
 pub(crate) struct Firmware {
@@ -171,15 +179,10 @@ impl Firmware {
         output.fill(0);
         let opcode = CmdOpcode(cmd_in::OPCODE.get(input) as u16);
         let op_mod = cmd_in::OP_MOD.get(input) as u16;
-        let done = self.dispatch(opcode, Call { input, output, op_mod });
-        let (status, why) = match done {
-            Ok(()) => (CmdStatus::OK, None),
-            Err(refusal) => {
-                refusal.answer(output);
-                (refusal.status, Some(refusal.why))
-            }
-        };
-        Outcome { opcode, op_mod, status, why }
+        match self.dispatch(opcode, Call { input, output, op_mod }) {
+            Ok(()) => Outcome { opcode, op_mod, status: CmdStatus::OK, why: None },
+            Err(refusal) => refuse(input, output, &refusal),
+        }
     }
 
     fn dispatch(&mut self, opcode: CmdOpcode, mut call: Call<'_>) -> Result<(), Refusal> {

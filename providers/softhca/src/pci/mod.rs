@@ -19,6 +19,8 @@ mod config;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod iseg;
+mod layouts;
+mod strict;
 mod trace;
 mod trouble;
 
@@ -34,7 +36,8 @@ use crate::board::bar::{self, FIRST_UAR, PAGE};
 use crate::board::card::Card;
 use crate::board::memory::{DeviceMemory, WithDeviceMemory};
 use crate::board::profile::Profile;
-use crate::firmware::Firmware;
+use crate::firmware::base::call::Refusal;
+use crate::firmware::{self, Firmware};
 use crate::hca::{Dma, Hca, HcaConfig};
 use crate::wire::{Fabric, Wire};
 use uverbs_front::backend::context::{LinkLayer, Mtu};
@@ -272,7 +275,13 @@ impl PciHca {
         }
         let told = self.firmware.command_eq();
         let mut output = vec![0; entry.output_len()];
-        let outcome = self.firmware.execute(&entry.input, &mut output);
+        let outcome = match self.troubles.violation(&entry.input) {
+            None => self.firmware.execute(&entry.input, &mut output),
+            Some(strict::Violation { why, byte }) => {
+                self.trace.line(format_args!("cmd {slot:2} {why}, byte {byte:#x}"));
+                firmware::refuse(&entry.input, &mut output, &Refusal::param(why))
+            }
+        };
         let delivery = entry.complete(&*self.dma, &output);
         self.trace.line(format_args!(
             "cmd {slot:2} {} op_mod={:#x} in={} out={}: {}{}{}",

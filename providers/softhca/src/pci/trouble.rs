@@ -1,11 +1,13 @@
 //! Behaviour that a driver may meet on silicon, and that this device has on request alone: firmware
-//! that starts late, a command without an answer, pages asked for and returned at any time.
+//! that starts late, a command without an answer, pages asked for and returned at any time,
+//! reserved bits that are refused.
 
 use std::time::Duration;
 
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
 use uverbs_mlx5_prm::eqe::{EventType, mlx5_eqe};
 
+use super::strict::{self, Violation};
 use crate::firmware::Firmware;
 use crate::hca::Dma;
 
@@ -22,6 +24,8 @@ pub struct Trouble {
     pub stuck: Option<u16>,
     /// Seed of page requests, positive and negative, which follow some commands.
     pub pages: Option<u64>,
+    /// Refuses commands with reserved bits, or with changes selected that they do not make.
+    pub strict: bool,
 }
 
 /// Trouble of a function, and the time since its reset.
@@ -50,6 +54,11 @@ impl Troubles {
     pub(super) fn is_stuck(&self, input: &[u8]) -> bool {
         let opcode = input.first_chunk().map(|bytes| u16::from_be_bytes(*bytes));
         opcode.is_some() && opcode == self.plan.stuck
+    }
+
+    /// Returns the reason to refuse a command with this input, in strict mode.
+    pub(super) fn violation(&self, input: &[u8]) -> Option<Violation> {
+        if self.plan.strict { strict::violation(input) } else { None }
     }
 
     /// Asks for pages, or offers some back, after one command of four. Returns the number.

@@ -21,6 +21,8 @@ ifc! {
     /// Fields that MODIFY_NIC_VPORT_CONTEXT changes
     /// (`mlx5_ifc_modify_nic_vport_field_select_bits`).
     pub mod modify_nic_vport_field_select[4] {
+        DISABLE_UC_LOCAL_LB: 0x14 + 1;
+        DISABLE_MC_LOCAL_LB: 0x15 + 1;
         MTU: 0x19 + 1;
         PROMISC: 0x1b + 1;
         ROCE_EN: 0x1e + 1;
@@ -30,6 +32,8 @@ ifc! {
 ifc! {
     /// State and identity of the port (`mlx5_ifc_nic_vport_context_bits`).
     pub mod nic_vport_context[256] {
+        DISABLE_MC_LOCAL_LB: 0x1d + 1;
+        DISABLE_UC_LOCAL_LB: 0x1e + 1;
         ROCE_EN: 0x1f + 1;
         MTU: 0x130 + 16;
         SYSTEM_IMAGE_GUID: 0x140 + 64;

@@ -6,6 +6,7 @@ use std::net::Ipv6Addr;
 
 use uverbs_front::backend::config::{Gid, GidType};
 use uverbs_front::backend::network::sixteen;
+use uverbs_mlx5_prm::cmd::caps::cmd_hca_cap::{DISABLE_LOCAL_LB_MC, DISABLE_LOCAL_LB_UC};
 use uverbs_mlx5_prm::cmd::nic::{
     modify_nic_vport_context_in, modify_nic_vport_field_select, nic_vport_context,
     roce_addr_layout, set_roce_address_in,
@@ -35,6 +36,14 @@ impl Function {
         let mut input = vec![0; modify_nic_vport_context_in::SIZE];
         let mut select = [0; modify_nic_vport_field_select::SIZE];
         modify_nic_vport_field_select::ROCE_EN.set(&mut select, 1);
+        // Loopback of raw frames stays on: no network interface sends any here. mlx5_core turns it
+        // off, and mlx5_ib on again for two programs (`mlx5_nic_vport_update_local_lb`).
+        for (able, field) in [
+            (DISABLE_LOCAL_LB_UC, modify_nic_vport_field_select::DISABLE_UC_LOCAL_LB),
+            (DISABLE_LOCAL_LB_MC, modify_nic_vport_field_select::DISABLE_MC_LOCAL_LB),
+        ] {
+            field.set(&mut select, self.caps().get(able));
+        }
         let select = u32::from_be_bytes(select).into();
         modify_nic_vport_context_in::FIELD_SELECT.set(&mut input, select);
         let context = modify_nic_vport_context_in::NIC_VPORT_CONTEXT.of_mut(&mut input);

@@ -72,6 +72,47 @@ fn multicast_reaches_others_and_oneself_if_wanted() {
     assert_ne!(a.domain, b.domain);
 }
 
+/// Blocks or allows the device's own frames (Linux `core/vport.c`,
+/// `mlx5_nic_vport_update_local_lb`).
+fn block_own(driver: &mut Driver, unicast: bool, multicast: bool) {
+    let mut select = [0; nic::modify_nic_vport_field_select::SIZE];
+    nic::modify_nic_vport_field_select::DISABLE_UC_LOCAL_LB.set(&mut select, 1);
+    nic::modify_nic_vport_field_select::DISABLE_MC_LOCAL_LB.set(&mut select, 1);
+    let mut input = vec![0; nic::modify_nic_vport_context_in::SIZE];
+    let select = u32::from_be_bytes(select).into();
+    nic::modify_nic_vport_context_in::FIELD_SELECT.set(&mut input, select);
+    let context = nic::modify_nic_vport_context_in::NIC_VPORT_CONTEXT.of_mut(&mut input);
+    nic::nic_vport_context::DISABLE_UC_LOCAL_LB.set(context, unicast.into());
+    nic::nic_vport_context::DISABLE_MC_LOCAL_LB.set(context, multicast.into());
+    driver.ok(CmdOpcode::MODIFY_NIC_VPORT_CONTEXT, 0, &input, 16);
+    let len = nic::query_nic_vport_context_out::SIZE;
+    let told = driver.ok(CmdOpcode::QUERY_NIC_VPORT_CONTEXT, 0, &[0; 16], len);
+    let told = nic::query_nic_vport_context_out::NIC_VPORT_CONTEXT.of(&told);
+    assert_eq!(nic::nic_vport_context::DISABLE_UC_LOCAL_LB.is_set(told), unicast);
+    assert_eq!(nic::nic_vport_context::DISABLE_MC_LOCAL_LB.is_set(told), multicast);
+}
+
+#[test]
+fn a_function_hears_itself_unless_the_driver_forbids_it() {
+    let (mut driver, mut a, mut b, table) = scene();
+    table.add(&mut driver, 0, B, &b);
+    table.add(&mut driver, 1, EVERYBODY, &b);
+    b.post(&driver, ROOM);
+    for (unicast, multicast) in [(true, false), (false, true), (true, true), (false, false)] {
+        block_own(&mut driver, unicast, multicast);
+        for (to, blocked) in [(B, unicast), (EVERYBODY, multicast)] {
+            let frame = packet(to, None, UDP, &[u8::from(unicast), u8::from(multicast), to[5]]);
+            a.send(&mut driver, &frame, 0);
+            // A blocked frame would take the receive of the next one.
+            if !blocked {
+                let (got, _) = b.arrival(&mut driver);
+                assert_eq!(got[..frame.len()], frame);
+                b.post(&driver, ROOM);
+            }
+        }
+    }
+}
+
 #[test]
 fn checksums_are_computed_and_verified() {
     let (mut driver, mut a, mut b, table) = scene();

@@ -260,6 +260,8 @@ impl Capabilities<'_> {
             ETH_NET_OFFLOADS.set(cap, 1);
             NIC_FLOW_TABLE.set(cap, 1);
             ROCE.set(cap, 1);
+            DISABLE_LOCAL_LB_UC.set(cap, 1);
+            DISABLE_LOCAL_LB_MC.set(cap, 1);
             let log_steering = u64::from(MAX_STEERING.ilog2());
             for field in [LOG_MAX_TIR, LOG_MAX_TIS, LOG_MAX_RQT] {
                 field.set(cap, log_steering);

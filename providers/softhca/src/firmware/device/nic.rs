@@ -8,6 +8,7 @@ use uverbs_mlx5_prm::cmd::nic::{
 use crate::board::profile::{Gid, GidType};
 use crate::firmware::Firmware;
 use crate::firmware::base::call::{Call, Refusal};
+use crate::hca::ethernet::Loopback;
 
 /// `roce_version` of a GID entry: 2 is RoCE over UDP (`MLX5_ROCE_VERSION_*`).
 const ROCE_V2: u64 = 2;
@@ -16,6 +17,7 @@ const ROCE_V2: u64 = 2;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Nic {
     roce: bool,
+    loopback: Loopback,
     /// Maximum bytes of a frame, as in PMTU and in the port's context; 0 before the driver sets it.
     pub(crate) mtu: u64,
 }
@@ -25,6 +27,8 @@ impl Firmware {
         use nic_vport_context::*;
         let out = query_nic_vport_context_out::NIC_VPORT_CONTEXT.of_mut(call.output);
         ROCE_EN.set(out, self.nic.roce.into());
+        DISABLE_UC_LOCAL_LB.set(out, self.nic.loopback.blocks_unicast.into());
+        DISABLE_MC_LOCAL_LB.set(out, self.nic.loopback.blocks_multicast.into());
         MTU.set(out, self.nic.mtu);
         for guid in [SYSTEM_IMAGE_GUID, PORT_GUID, NODE_GUID] {
             guid.set(out, self.profile.guid);
@@ -49,6 +53,15 @@ impl Firmware {
         if modify_nic_vport_field_select::MTU.is_set(&select) {
             self.set_frame_size(nic_vport_context::MTU.get(context));
         }
+        // Raw frames alone: RDMA packets of a function always reach the function itself.
+        let blocks = &mut self.nic.loopback;
+        if modify_nic_vport_field_select::DISABLE_UC_LOCAL_LB.is_set(&select) {
+            blocks.blocks_unicast = nic_vport_context::DISABLE_UC_LOCAL_LB.is_set(context);
+        }
+        if modify_nic_vport_field_select::DISABLE_MC_LOCAL_LB.is_set(&select) {
+            blocks.blocks_multicast = nic_vport_context::DISABLE_MC_LOCAL_LB.is_set(context);
+        }
+        self.hca.steering().set_loopback(self.nic.loopback);
         // Address and promiscuity filters have no effect: the switch floods, and the flow tables
         // select.
         Ok(())

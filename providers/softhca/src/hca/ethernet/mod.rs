@@ -4,7 +4,7 @@
 //! A sent frame passes the egress flow tables, if there are any. The switch floods: each frame that
 //! leaves comes to all other ports on the wire and to the port's own receive side, where the
 //! driver's ingress flow tables select the queues. A transport domain does not receive its own
-//! frames, unless the TIR allows it.
+//! frames, unless the TIR allows it; the port receives none of its own if the driver blocks them.
 //!
 //! The module does not know queue pairs; `engine::frames` brings the frames.
 //!
@@ -36,7 +36,7 @@ mod tests;
 pub(crate) use flow::{LOG_MAX_SIZE, MAX_DESTINATIONS, MAX_LEVEL};
 pub(crate) use reformat::Reformat;
 pub(crate) use rewrite::{Bits, HeaderField, MAX_REWRITES, Rewrite};
-pub(crate) use steering::{MAX_ENTRIES, MAX_SPREAD, Steering};
+pub(crate) use steering::{Loopback, MAX_ENTRIES, MAX_SPREAD, Steering};
 
 /// Bytes of the shortest frame without FCS (IEEE 802.3, 4A.4.2); shorter frames are padded.
 pub(crate) const SHORTEST: usize = 60;

@@ -67,6 +67,9 @@ impl Steering {
         headers: &Headers,
         sqn: Option<u32>,
     ) -> Vec<Delivery> {
+        if sqn.is_some() && self.blocks(headers) {
+            return Vec::new();
+        }
         let Some(root) = self.root(Direction::Receive) else { return Vec::new() };
         let domain = sqn.and_then(|sqn| self.domain(sqn));
         let exits = self.walk(root, frame, headers);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::flow::Table;
+use super::headers::Headers;
 use super::reformat::Reformat;
 use super::rewrite::{MAX_REWRITES, Rewrite};
 use super::tir;
@@ -44,9 +45,29 @@ pub(crate) struct Steering {
     /// Transport domain of each send queue.
     domains: BTreeMap<u32, u32>,
     frame_limit: Option<usize>,
+    loopback: Loopback,
+}
+
+/// Frames of this device that its own receive queues do not get.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Loopback {
+    pub(crate) blocks_unicast: bool,
+    pub(crate) blocks_multicast: bool,
 }
 
 impl Steering {
+    pub(crate) fn set_loopback(&mut self, loopback: Loopback) {
+        self.loopback = loopback;
+    }
+
+    /// True if the device's own queues do not get this frame of another one.
+    pub(super) fn blocks(&self, headers: &Headers) -> bool {
+        match headers.is_unicast() {
+            true => self.loopback.blocks_unicast,
+            false => self.loopback.blocks_multicast,
+        }
+    }
+
     /// Sets the longest frame that passes the port.
     pub(crate) fn set_frame_limit(&mut self, bytes: usize) {
         self.frame_limit = Some(bytes);

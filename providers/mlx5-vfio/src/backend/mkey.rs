@@ -12,7 +12,7 @@ use uverbs_mlx5_prm::cmd::header::{cmd_in, cmd_out};
 use uverbs_mlx5_prm::cmd::mkey::{create_mkey_in, create_mkey_out, destroy_mkey_in, mkc};
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 
-use super::{Firmware, unsupported};
+use super::{Firmware, SHORT, unsupported};
 use crate::area::Lent;
 use crate::error::Error;
 use uverbs_front::backend::context::{ANY_QPN, Access, MkeyContext};
@@ -99,18 +99,26 @@ impl Firmware {
         }
     }
 
-    /// Takes the memory of a key back that the firmware refused to destroy.
+    /// Takes the memory of a key back that the firmware refused to destroy. Areas stay mapped.
     pub(super) fn forsake_mkey(&mut self, key: Key) {
+        self.function.dma().keep_areas();
+        self.end_loan(key);
+    }
+
+    fn end_loan(&mut self, key: Key) {
         let lent = self.lent.remove(&key.index());
         self.take_back(lent);
     }
 
     pub(super) fn end_mkey(&mut self, key: Key) -> Result<(), HcaError> {
         let object = (Noun::Mkey, key.index());
-        let done = self.destroy(CmdOpcode::DESTROY_MKEY, destroy_mkey_in::MKEY_INDEX, object);
-        // A refused key stays. A failed device answers nothing, and its memory is the program's.
+        let mut input = [0; SHORT];
+        destroy_mkey_in::MKEY_INDEX.set(&mut input, key.index().into());
+        // A refused key keeps its memory: a window may be bound to the region.
+        let done = self.run(CmdOpcode::DESTROY_MKEY, 0, &input, SHORT, object).map(drop);
+        // A failed device answers nothing, and its memory is the program's.
         if done.is_ok() || self.function.dma().is_frozen() {
-            self.forsake_mkey(key);
+            self.end_loan(key);
         }
         done
     }

@@ -126,6 +126,29 @@ fn pages_are_the_drivers_to_give() {
     }
 }
 
+#[test]
+fn a_region_stays_while_a_window_is_bound_to_it() {
+    let mut driver = Driver::up();
+    let eqn = driver.eq(1, 0);
+    let mut cq = driver.cq(eqn);
+    let umr = umr_queue(&mut driver, &cq, 1);
+    // As `mlx5_ib_alloc_mw` creates one: a list of ranges, with room for one.
+    let (status, window) = free_key(&mut driver, 2, 4);
+    assert_eq!(status, CmdStatus::OK);
+    let (list, lkey) = (driver.page(), driver.lkey);
+    let range = [&[0, 0, 0x10, 0][..], &lkey.to_be_bytes(), &list.to_be_bytes()].concat();
+    driver.host.write(list, &range);
+    give_pages(&mut driver, &umr, 0, (window << 8, list, 0x1000), (list, 64));
+    let done = driver.poll(&mut cq);
+    assert_eq!((done[63] >> 4, done[56]), (0, 0x25), "{done:x?}");
+    let destroy = |driver: &mut Driver, index| {
+        driver.about(CmdOpcode::DESTROY_MKEY, mkey::destroy_mkey_in::MKEY_INDEX, index)
+    };
+    assert_eq!(destroy(&mut driver, lkey >> 8), CmdStatus::BAD_RES_STATE_ERR);
+    assert_eq!(destroy(&mut driver, window), CmdStatus::OK);
+    assert_eq!(destroy(&mut driver, lkey >> 8), CmdStatus::OK);
+}
+
 /// Offset of device memory in the BAR, and its bytes, as the capabilities report.
 fn device_memory(driver: &mut Driver) -> (u64, u64) {
     // MLX5_CAP_DEV_MEM, current values.

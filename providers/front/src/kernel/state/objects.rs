@@ -355,35 +355,31 @@ impl Objects {
 
     /// All handles in order of destruction: users before the objects that they use.
     pub(crate) fn teardown_order(&self) -> Vec<u32> {
-        let mut handles = self
-            .slots
-            .iter()
-            .map(|(handle, slot)| {
-                let rank = match slot.object {
-                    Some(Object::Flow(_)) => 0,
-                    Some(
-                        Object::Qp(_)
-                        | Object::Dct(_)
-                        | Object::Ah(_)
-                        | Object::Mr(_)
-                        | Object::Mw(_),
-                    )
-                    | None => 1,
-                    Some(
-                        Object::Srq(_)
-                        | Object::Dm(_)
-                        | Object::Counters(_)
-                        | Object::IndTable(_)
-                        | Object::Matcher(_),
-                    ) => 2,
-                    Some(Object::Wq(_)) => 3,
-                    Some(Object::Cq(_)) => 4,
-                    Some(Object::Uar(_)) => 5,
-                    Some(Object::Pd(_) | Object::Xrcd(_)) => 6,
-                };
-                (rank, *handle)
-            })
-            .collect::<Vec<_>>();
+        let mut handles =
+            self.slots
+                .iter()
+                .map(|(handle, slot)| {
+                    let rank = match slot.object {
+                        Some(Object::Flow(_)) => 0,
+                        Some(Object::Qp(_) | Object::Dct(_) | Object::Ah(_) | Object::Mw(_))
+                        | None => 1,
+                        // After the windows that are bound to it.
+                        Some(Object::Mr(_)) => 2,
+                        Some(
+                            Object::Srq(_)
+                            | Object::Dm(_)
+                            | Object::Counters(_)
+                            | Object::IndTable(_)
+                            | Object::Matcher(_),
+                        ) => 3,
+                        Some(Object::Wq(_)) => 4,
+                        Some(Object::Cq(_)) => 5,
+                        Some(Object::Uar(_)) => 6,
+                        Some(Object::Pd(_) | Object::Xrcd(_)) => 7,
+                    };
+                    (rank, *handle)
+                })
+                .collect::<Vec<_>>();
         handles.sort_unstable();
         handles.into_iter().map(|(_, handle)| handle).collect()
     }
@@ -521,6 +517,24 @@ mod tests {
         assert_eq!(objects.reserve(1), Ok(1));
         assert_eq!(objects.reserve(1), Ok(2));
         assert_eq!(objects.reserve(1), Ok(4));
+    }
+
+    /// Firmware refuses to destroy a region under a bound window.
+    #[test]
+    fn windows_end_before_regions_and_both_before_their_domain() {
+        let mut objects = Objects::default();
+        let mut add = |object| {
+            let handle = objects.reserve(1).unwrap();
+            objects.fill(handle, object);
+            handle
+        };
+        let pd = add(Object::Pd(Pd { pdn: Pdn(1) }));
+        let key = Key(0x100);
+        let (backing, start, access_flags) = (Backing::User, 0, 0);
+        let (iova, len, pinned) = (0, 4096, 0);
+        let mr = add(Object::Mr(Mr { pd, key, backing, start, access_flags, iova, len, pinned }));
+        let mw = add(Object::Mw(Mw { pd, key }));
+        assert_eq!(objects.teardown_order(), [mw, mr, pd]);
     }
 
     #[test]

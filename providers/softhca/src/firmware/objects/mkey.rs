@@ -5,6 +5,8 @@ use uverbs_mlx5_prm::cmd::mkey::{
     create_mkey_in, create_mkey_out, destroy_mkey_in, mkc, query_mkey_in, query_mkey_out,
 };
 
+use uverbs_mlx5_prm::cmd::opcode::CmdStatus;
+
 use crate::board::bar::DEVICE_MEMORY as IN_BAR;
 use crate::board::memory::ON_BUS;
 use crate::firmware::Firmware;
@@ -32,6 +34,8 @@ const PAGE_SHIFTS: std::ops::RangeInclusive<u64> = 12..=40;
 const FLAGS: u64 = (1 << 12) - 1;
 /// Page addresses in an octword.
 const PER_OCTWORD: u64 = 2;
+/// Room for translations of a memory window (`mlx5_ib_alloc_mw`).
+const WINDOW_OCTOWORDS: u32 = 4;
 
 /// Bytes of a part in a list: length, key, address.
 const KLM: usize = 16;
@@ -158,8 +162,12 @@ impl Firmware {
 
     pub(crate) fn create_mkey(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of(call.input);
+        let variant = mkc::MKEY_7_0.get(context) as u8;
         let key = if mkc::FREE.is_set(context) {
-            create_free(&mut self.hca, context)?
+            let key = empty(common(context), context)?;
+            // An indirect key of few parts is created alike, and counts as a window.
+            let window = access_mode(context) == mode::KLMS && key.octowords == WINDOW_OCTOWORDS;
+            self.hca.create_mkey_variant(MkeyContext { window, ..key }, variant)?
         } else {
             if !self.simple.has_pd(call, mkc::PD.get32(context)) {
                 return Err(Refusal::resource("no such protection domain"));
@@ -173,7 +181,7 @@ impl Firmware {
             };
             let access = access(context);
             let key = MkeyContext { iova, len, access, region, ..common(context) };
-            self.hca.create_mkey_variant(key, mkc::MKEY_7_0.get(context) as u8)?
+            self.hca.create_mkey_variant(key, variant)?
         };
         let mut mkey = Mkey { key: key.0, context: [0; mkc::SIZE] };
         mkey.context.copy_from_slice(context);
@@ -183,9 +191,14 @@ impl Firmware {
         Ok(())
     }
 
+    /// DESTROY_MKEY. A region stays while a window is bound to it (IBTA 10.6.7.2.6; ibv_reg_mr(3)).
     pub(crate) fn destroy_mkey(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let index = destroy_mkey_in::MKEY_INDEX.get32(call.input);
         let mkey = self.mkeys.get(call, index)?;
+        if self.hca.windows_on(Key(mkey.key)) != 0 {
+            let why = "a memory window is bound to the key";
+            return Err(Refusal::new(CmdStatus::BAD_RES_STATE_ERR, why));
+        }
         self.hca.destroy_mkey(Key(mkey.key))?;
         self.mkeys.remove(call, index).map(drop)
     }

@@ -84,7 +84,7 @@ fn rust_side() -> Vec<Module> {
         eq: eqc create_eq_in create_eq_out destroy_eq_in query_eq_in query_eq_out;
         hca: query_pages_in query_pages_out manage_pages_in manage_pages_out query_issi_out
             set_issi_in query_adapter_out query_adapter_param_block teardown_hca_in
-            query_hca_cap_out set_hca_cap_in access_register_in access_register_out
+            teardown_hca_out query_hca_cap_out set_hca_cap_in access_register_in access_register_out
             set_driver_version_in query_special_contexts_out;
         iseg: initial_seg;
         dct: dctc create_dct_in create_dct_out drain_dct_in destroy_dct_in query_dct_in

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use uverbs_mlx5_prm::cmd::caps::cmd_hca_cap::{FAST_TEARDOWN, FORCE_TEARDOWN};
 use uverbs_mlx5_prm::cmd::hca::{
-    access_register_in, query_adapter_out, query_adapter_param_block, query_issi_out, set_issi_in,
-    teardown_hca_in,
+    FORCE_CLOSE, GRACEFUL_CLOSE, PREPARE_FAST_TEARDOWN, access_register_in, query_adapter_out,
+    query_adapter_param_block, query_issi_out, set_issi_in, teardown_hca_in, teardown_hca_out,
 };
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
 
@@ -28,6 +29,8 @@ use crate::worker::Worker;
 const ISSI: u64 = 1;
 /// Pause between two looks at the `initializing` bit.
 const PAUSE: Duration = Duration::from_millis(2);
+/// Longest fast teardown (`MLX5_TO_TEARDOWN_MS` of `core/lib/tout.c`).
+const FAST_TEARDOWN_LIMIT: Duration = Duration::from_secs(3);
 /// INIT_HCA's input has an owner's id behind the first words (`mlx5_ifc_init_hca_in_bits`).
 const INIT_HCA_BYTES: usize = 32;
 /// Register with the host's byte order (`MLX5_REG_HOST_ENDIANNESS`), and its bytes.
@@ -224,6 +227,9 @@ impl Function {
         }
         let Some(worker) = self.worker.take() else { return Ok(()) };
         let undone = self.undo(worker);
+        if undone.is_err() {
+            self.end_quickly();
+        }
         let ended = match Arc::strong_count(&self.device) {
             1 => self.device.end(),
             // The thread still has the device, and ends it. DMA ends now.
@@ -245,6 +251,17 @@ impl Function {
         eq.destroy(&self.device)?;
         self.device.free_uar(self.uar)?;
         self.device.tear_down()
+    }
+
+    /// Ends the objects that the firmware did not destroy one by one, since not every function can
+    /// be reset: by the state of the interface, else by force. A failed device runs no command, and
+    /// only a reset ends its objects (`mlx5_try_fast_unload`).
+    fn end_quickly(&self) {
+        let has = |field| self.caps.get(field) != 0;
+        if !(has(FAST_TEARDOWN) && self.device.tear_down_fast().is_ok()) && has(FORCE_TEARDOWN) {
+            // The reset follows.
+            let _ = self.device.tear_down_by(FORCE_CLOSE);
+        }
     }
 }
 
@@ -312,10 +329,38 @@ impl Device {
         Ok(psid.iter().take_while(|byte| byte.is_ascii_graphic()).map(|&b| b as char).collect())
     }
 
+    /// TEARDOWN_HCA of this profile (`core/fw.c`, `mlx5_cmd_force_teardown_hca`).
+    fn tear_down_by(&self, profile: u64) -> Result<(), Error> {
+        let mut input = [0; teardown_hca_in::SIZE];
+        teardown_hca_in::PROFILE.set(&mut input, profile);
+        let output = self.run(CmdOpcode::TEARDOWN_HCA, 0, &input, teardown_hca_out::SIZE)?;
+        match teardown_hca_out::STATE.get32(&output) {
+            // Only the other two answer a state (`mlx5_cmd_teardown_hca`).
+            state if profile != GRACEFUL_CLOSE && state != 0 => {
+                Err(Error::answer("the state of a teardown", state))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Disables the interface after a preparation (`mlx5_cmd_fast_teardown_hca`).
+    fn tear_down_fast(&self) -> Result<(), Error> {
+        self.tear_down_by(PREPARE_FAST_TEARDOWN)?;
+        registers::disable_interface(self.transport())?;
+        let start = Instant::now();
+        while !registers::is_disabled(self.transport())? {
+            let waited = start.elapsed();
+            if waited >= FAST_TEARDOWN_LIMIT {
+                return Err(Error::TimedOut { what: "the end of the interface".into(), waited });
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Ok(())
+    }
+
     /// From TEARDOWN_HCA to DISABLE_HCA (`mlx5_function_close`, `mlx5_function_disable`).
     fn tear_down(&self) -> Result<(), Error> {
-        // Profile 0: graceful.
-        self.run(CmdOpcode::TEARDOWN_HCA, 0, &[0; teardown_hca_in::SIZE], SHORT)?;
+        self.tear_down_by(GRACEFUL_CLOSE)?;
         self.reclaim()?;
         self.run(CmdOpcode::DISABLE_HCA, 0, &[0; SHORT], SHORT).map(drop)
     }

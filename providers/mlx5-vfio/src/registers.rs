@@ -12,6 +12,13 @@ const CMD_IF_REV: u64 = 5;
 const LOG_SIZE_MAX: u32 = 5;
 /// Minimum log2 of an entry's bytes.
 const LOG_STRIDE_MIN: u32 = 6;
+/// Bits of the low word of the command queue's address, and the state of the interface in the
+/// others (`MLX5_NIC_IFC_OFFSET`).
+const CMDQ_L: u32 = 0xffff_f000;
+const NIC_STATE_SHIFT: u32 = 8;
+const NIC_STATE: u32 = 7;
+/// `MLX5_INITIAL_SEG_NIC_INTERFACE_DISABLED`.
+const DISABLED: u32 = 1;
 /// Value of a register of a device that left the bus.
 const GONE: u32 = u32::MAX;
 
@@ -110,6 +117,19 @@ pub(crate) fn identify(transport: &dyn Transport) -> Result<(FirmwareVersion, Qu
 pub(crate) fn set_command_queue(transport: &dyn Transport, iova: u64) -> Result<(), Error> {
     transport.bar_write(at::CMDQ_ADDR_H, (iova >> 32) as u32)?;
     transport.bar_write(at::CMDQ_ADDR_L, iova as u32)
+}
+
+/// Disables the interface, which ends a prepared teardown (`mlx5_set_nic_state` of Linux's
+/// `core/health.c`).
+pub(crate) fn disable_interface(transport: &dyn Transport) -> Result<(), Error> {
+    let low = read(transport, at::CMDQ_ADDR_L)? & CMDQ_L | DISABLED << NIC_STATE_SHIFT;
+    transport.bar_write(at::CMDQ_ADDR_L, low)
+}
+
+/// True once the interface is disabled (`mlx5_get_nic_state`).
+pub(crate) fn is_disabled(transport: &dyn Transport) -> Result<bool, Error> {
+    let low = read(transport, at::CMDQ_ADDR_L)?;
+    Ok(low >> NIC_STATE_SHIFT & NIC_STATE == DISABLED)
 }
 
 /// Tells the device that it owns the entry `slot`.

@@ -1,10 +1,12 @@
 //! Devices that make trouble: softhca's vfio-user server, on a thread of this process.
 
 use std::os::unix::net::UnixListener;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
+use uverbs_mlx5_prm::cmd::cq::{cqc, create_cq_in, create_cq_out};
+use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 use uverbs_mlx5_vfio::transport::vfio_user::VfioUser;
 use uverbs_mlx5_vfio::{Error, Function, Limits};
 use uverbs_softhca::pci::{PciOptions, Trouble};
@@ -17,6 +19,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 struct Device {
     socket: std::path::PathBuf,
     server: JoinHandle<()>,
+    log: Arc<Mutex<Vec<String>>>,
     _dir: tempfile::TempDir,
 }
 
@@ -27,17 +30,25 @@ impl Device {
         let listener = UnixListener::bind(&socket).unwrap();
         let trouble = Trouble { strict: true, ..trouble };
         let options = PciOptions { trouble, ..PciOptions::default() };
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let lines = Arc::clone(&log);
         let server = std::thread::spawn(move || {
             let mut server = Server::new(&options).unwrap();
+            server.log_to(Box::new(move |line| lines.lock().unwrap().push(line.to_string())));
             for _ in 0..clients {
                 server.serve_one(&listener).unwrap();
             }
         });
-        Self { socket, server, _dir: dir }
+        Self { socket, server, log, _dir: dir }
     }
 
     fn open(&self, limits: Limits) -> Result<Function, Error> {
         Function::open(VfioUser::connect(&self.socket).unwrap(), limits)
+    }
+
+    /// Lines of the server's log that contain `text`.
+    fn count(&self, text: &str) -> usize {
+        self.log.lock().unwrap().iter().filter(|line| line.contains(text)).count()
     }
 
     /// The server's function was reset for each client, and none of them broke the protocol.
@@ -107,5 +118,33 @@ fn a_stuck_command_fails_the_function() {
         drop(pd);
         assert!(matches!(function.close(), Err(Error::Fatal { .. })));
     }
+    device.end();
+}
+
+/// Objects that the firmware keeps end by the state of the interface, before the reset.
+#[test]
+fn objects_that_are_left_end_quickly() {
+    let device = Device::new(Trouble::default(), 2);
+    let function = device.open(Limits::default()).unwrap();
+    let memory = function.buffer(8192).unwrap();
+    let mut input = vec![0; create_cq_in::SIZE];
+    let context = create_cq_in::CQ_CONTEXT.of_mut(&mut input);
+    cqc::LOG_CQ_SIZE.set(context, 6);
+    cqc::UAR_PAGE.set(context, function.uar().into());
+    cqc::C_EQN_OR_APU_ELEMENT.set(context, function.eqn().into());
+    cqc::DBR_ADDR.set(context, memory.iova() + 4096);
+    input.extend(memory.iova().to_be_bytes());
+    function.command(CmdOpcode::CREATE_CQ, 0, &input, create_cq_out::SIZE).unwrap();
+    drop(memory);
+    match function.close() {
+        Err(Error::Refused { opcode, status, .. }) => {
+            assert_eq!((opcode, status), (CmdOpcode::DESTROY_EQ, CmdStatus::RES_BUSY));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!((device.count("TEARDOWN_HCA"), device.count("interface disabled")), (1, 1));
+    // An orderly end needs no other.
+    device.open(Limits::default()).unwrap().close().unwrap();
+    assert_eq!((device.count("TEARDOWN_HCA"), device.count("interface disabled")), (2, 1));
     device.end();
 }

@@ -19,10 +19,12 @@ ifc! {
         LOG_MAX_MKEY: 0xea + 6;
         TERMINATE_SCATTER_LIST_MKEY: 0xf6 + 1;
         DUMP_FILL_MKEY: 0xf8 + 1;
+        FAST_TEARDOWN: 0xfb + 1;
         LOG_MAX_EQ: 0xfc + 4;
         MAX_INDIRECTION: 0x100 + 8;
         FIXED_BUFFER_SIZE: 0x108 + 1;
         LOG_MAX_MRW_SZ: 0x109 + 7;
+        FORCE_TEARDOWN: 0x110 + 1;
         UMR_EXTENDED_TRANSLATION_OFFSET: 0x118 + 1;
         NULL_MKEY: 0x119 + 1;
         LOG_MAX_KLM_LIST_SIZE: 0x11a + 6;

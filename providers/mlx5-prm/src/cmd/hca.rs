@@ -73,6 +73,21 @@ ifc! {
     }
 }
 
+/// `profile` of TEARDOWN_HCA: ends all objects (`MLX5_TEARDOWN_HCA_IN_PROFILE_GRACEFUL_CLOSE`).
+pub const GRACEFUL_CLOSE: u64 = 0;
+/// Ends all access to the host at once (`MLX5_TEARDOWN_HCA_IN_PROFILE_FORCE_CLOSE`).
+pub const FORCE_CLOSE: u64 = 1;
+/// Prepares the end by the state of the interface
+/// (`MLX5_TEARDOWN_HCA_IN_PROFILE_PREPARE_FAST_TEARDOWN`).
+pub const PREPARE_FAST_TEARDOWN: u64 = 2;
+
+ifc! {
+    /// Answer to TEARDOWN_HCA: `state` is 0 if it succeeded (`mlx5_ifc_teardown_hca_out_bits`).
+    pub mod teardown_hca_out[16] {
+        STATE: 0x7f + 1;
+    }
+}
+
 ifc! {
     /// Answer to QUERY_HCA_CAP (`mlx5_ifc_query_hca_cap_out_bits`).
     pub mod query_hca_cap_out[4112] {

@@ -78,6 +78,8 @@ pub(crate) struct Firmware {
     dma: Arc<dyn Dma + Sync>,
     profile: Profile,
     life: Life,
+    /// The driver prepared a fast teardown.
+    ends_fast: bool,
     /// Pages that the driver lent. They stay unused: this device keeps its state elsewhere.
     pages: Vec<u64>,
     simple: Simple,
@@ -112,6 +114,7 @@ impl Firmware {
             dma,
             profile,
             life: Life::default(),
+            ends_fast: false,
             pages: Vec::new(),
             simple: Simple::default(),
             general: General::default(),
@@ -150,6 +153,7 @@ impl Firmware {
 
     /// Destroys all objects that a driver left.
     fn drop_objects(&mut self) {
+        self.ends_fast = false;
         self.hca.reset();
         self.eqs = EqTable::default();
         self.simple.clear();

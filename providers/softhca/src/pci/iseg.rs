@@ -19,6 +19,8 @@ pub(super) const STRIDE: u64 = 1 << LOG_STRIDE;
 /// Bits of `cmdq_addr_l_sz` that a driver writes: the address, and the interface state.
 const CMDQ_L: u32 = 0xffff_f000;
 const NIC_INTERFACE: u32 = 0x700;
+/// State of the interface: disabled (`MLX5_INITIAL_SEG_NIC_INTERFACE_DISABLED`).
+const DISABLED: u32 = 1 << 8;
 /// Period of the health counter. A driver checks every few seconds that it moves.
 const HEARTBEAT: Duration = Duration::from_millis(10);
 
@@ -45,6 +47,11 @@ impl InitSegment {
     /// Bus address of the command queue; 0 until the driver writes it.
     pub(super) fn command_queue(&self) -> u64 {
         u64::from(self.cmdq_high) << 32 | u64::from(self.cmdq_low & CMDQ_L)
+    }
+
+    /// True if the driver disabled the interface.
+    pub(super) fn is_disabled(&self) -> bool {
+        self.cmdq_low & NIC_INTERFACE == DISABLED
     }
 
     /// Value of the 32-bit register at `offset`; 0 for an undefined one. So the device is healthy.

@@ -216,6 +216,10 @@ impl PciHca {
         let (page, offset) = (at / PAGE, (at % PAGE) as u32);
         if page < FIRST_UAR.into() {
             let slots = self.iseg.write(at, value);
+            if self.iseg.is_disabled() {
+                self.trace.line(format_args!("interface disabled"));
+                self.firmware.interface_ended();
+            }
             self.commands(slots);
         } else if self.firmware.eqs.ring(&*self.dma, page as u32, offset, value) {
             self.trace.line(format_args!("eq doorbell uar={page:#x} +{offset:#x} {value:#010x}"));
@@ -254,6 +258,9 @@ impl PciHca {
     fn commands(&mut self, slots: u32) {
         if self.troubles.is_starting(self.trace.now) {
             return self.trace.line(format_args!("cmd before the firmware runs"));
+        }
+        if self.iseg.is_disabled() && slots != 0 {
+            return self.trace.line(format_args!("cmd while the interface is disabled"));
         }
         let queue = self.iseg.command_queue();
         for slot in (0..iseg::SLOTS).filter(|slot| slots >> slot & 1 != 0) {

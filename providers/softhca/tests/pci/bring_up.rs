@@ -45,6 +45,37 @@ fn objects_need_an_initialised_device() {
     assert_ne!(header::cmd_out::SYNDROME.get(&output), 0);
 }
 
+/// A forced end, and one that the state of the interface completes.
+#[test]
+fn a_teardown_is_forced_or_prepared() {
+    const FORCED: u64 = 1;
+    const PREPARED: u64 = 2;
+    let mut driver = Driver::up();
+    let teardown = |driver: &mut Driver, profile| {
+        let mut input = [0; hca::teardown_hca_in::SIZE];
+        hca::teardown_hca_in::PROFILE.set(&mut input, profile);
+        let (status, output) = driver.run(CmdOpcode::TEARDOWN_HCA, 0, &input, 16);
+        assert_eq!(hca::teardown_hca_out::STATE.get(&output), 0);
+        status
+    };
+    let alloc = |driver: &mut Driver| driver.run(CmdOpcode::ALLOC_PD, 0, &[0; 16], 16).0;
+    assert_eq!(teardown(&mut driver, 3), CmdStatus::BAD_PARAM_ERR);
+    assert_eq!(teardown(&mut driver, PREPARED), CmdStatus::OK);
+    assert_eq!(alloc(&mut driver), CmdStatus::OK);
+    let low = driver.slot(0) as u32;
+    driver.host.set(0x14, low | 1 << 8);
+    assert_eq!(driver.host.get(0x14) >> 8 & 7, 1, "disabled");
+    driver.host.set(0x14, low);
+    assert_eq!(alloc(&mut driver), CmdStatus::BAD_SYS_STATE_ERR);
+    // Without a preparation the state ends no object.
+    driver.ok(CmdOpcode::INIT_HCA, 0, &[0; 16], 16);
+    driver.host.set(0x14, low | 1 << 8);
+    driver.host.set(0x14, low);
+    assert_eq!(alloc(&mut driver), CmdStatus::OK);
+    assert_eq!(teardown(&mut driver, FORCED), CmdStatus::OK);
+    assert_eq!(alloc(&mut driver), CmdStatus::BAD_SYS_STATE_ERR);
+}
+
 #[test]
 fn pages_come_back_as_they_were_given() {
     let mut driver = Driver::off();

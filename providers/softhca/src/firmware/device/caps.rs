@@ -415,6 +415,8 @@ fn numbers_and_doorbells(cap: &mut [u8], log_uars_in_page: u32) {
         field.set(cap, LOG_MAX_NUMBER.into());
     }
     GENERAL_OBJ_TYPES.set(cap, general::KINDS);
+    FAST_TEARDOWN.set(cap, 1);
+    FORCE_TEARDOWN.set(cap, 1);
     LOG_MAX_UMEM.set(cap, MAX_UMEM.ilog2().into());
     LOG_MAX_UCTX.set(cap, capabilities::LOG_MAX_UCTX.into());
     UAR_4K.set(cap, 1);

@@ -2,7 +2,8 @@
 //! `mlx5_function_enable`).
 
 use uverbs_mlx5_prm::cmd::hca::{
-    query_adapter_out, query_adapter_param_block, query_issi_out, set_issi_in,
+    FORCE_CLOSE, GRACEFUL_CLOSE, PREPARE_FAST_TEARDOWN, query_adapter_out,
+    query_adapter_param_block, query_issi_out, set_issi_in, teardown_hca_in,
 };
 
 use crate::board::profile::VENDOR_ID;
@@ -45,10 +46,27 @@ impl Firmware {
         Ok(())
     }
 
-    pub(crate) fn teardown(&mut self, _: &mut Call<'_>) -> Result<(), Refusal> {
+    /// TEARDOWN_HCA: at once, or prepared for the end of the interface (Linux `core/fw.c`,
+    /// `mlx5_cmd_fast_teardown_hca`). The answer's state stays 0, success.
+    pub(crate) fn teardown(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        match teardown_hca_in::PROFILE.get(call.input) {
+            GRACEFUL_CLOSE | FORCE_CLOSE => self.end(),
+            PREPARE_FAST_TEARDOWN => self.ends_fast = true,
+            _ => return Err(Refusal::param("no such kind of teardown")),
+        }
+        Ok(())
+    }
+
+    /// The driver disabled the interface, which ends a prepared teardown.
+    pub(crate) fn interface_ended(&mut self) {
+        if self.ends_fast {
+            self.end();
+        }
+    }
+
+    fn end(&mut self) {
         self.drop_objects();
         self.life = Life::Enabled;
-        Ok(())
     }
 
     pub(crate) fn query_issi(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {

@@ -121,6 +121,35 @@ fn a_stuck_command_fails_the_function() {
     device.end();
 }
 
+/// Firmware that reports a failure; the reset gives the next owner a healthy function.
+#[test]
+fn a_health_syndrome_fails_the_function() {
+    let fails = Some((CmdOpcode::CREATE_CQ.0, 0x0f));
+    let device = Device::new(Trouble { fails, ..Trouble::default() }, 2);
+    let mut limits = Limits::default();
+    limits.health = Duration::from_millis(20);
+    for _ in 0..2 {
+        let function = device.open(limits).unwrap();
+        std::thread::sleep(5 * limits.health);
+        assert_eq!(function.failure(), None);
+        let cq = function.create_cq(6).unwrap();
+        let start = Instant::now();
+        while function.failure().is_none() {
+            assert!(start.elapsed() < LIMIT);
+            std::thread::sleep(limits.health);
+        }
+        assert!(
+            function.failure().unwrap().contains("health syndrome"),
+            "{:?}",
+            function.failure()
+        );
+        assert!(matches!(function.alloc_pd(), Err(Error::Fatal { .. })));
+        drop(cq);
+        assert!(matches!(function.close(), Err(Error::Fatal { .. })));
+    }
+    device.end();
+}
+
 /// Objects that the firmware keeps end by the state of the interface, before the reset.
 #[test]
 fn objects_that_are_left_end_quickly() {

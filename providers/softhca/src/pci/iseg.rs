@@ -21,6 +21,8 @@ const CMDQ_L: u32 = 0xffff_f000;
 const NIC_INTERFACE: u32 = 0x700;
 /// State of the interface: disabled (`MLX5_INITIAL_SEG_NIC_INTERFACE_DISABLED`).
 const DISABLED: u32 = 1 << 8;
+/// Position of the syndrome in the last word of the health buffer.
+const SYNDROME_SHIFT: u32 = 16;
 /// Period of the health counter. A driver checks every few seconds that it moves.
 const HEARTBEAT: Duration = Duration::from_millis(10);
 
@@ -31,9 +33,18 @@ mod at {
     pub(super) const CMDQ_ADDR_L: u64 = 0x14;
     pub(super) const CMD_DBELL: u64 = 0x18;
     pub(super) const INITIALIZING: u64 = 0x1fc;
+    pub(super) const HEALTH_SYNDROME: u64 = 0x23c;
     pub(super) const TIMER_H: u64 = 0x1000;
     pub(super) const TIMER_L: u64 = 0x1004;
     pub(super) const HEALTH_COUNTER: u64 = 0x1010;
+}
+
+/// State of the firmware that the registers show.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Signs {
+    pub(super) is_starting: bool,
+    /// Health syndrome; 0 if healthy.
+    pub(super) syndrome: u8,
 }
 
 /// Registers that a driver wrote.
@@ -54,8 +65,8 @@ impl InitSegment {
         self.cmdq_low & NIC_INTERFACE == DISABLED
     }
 
-    /// Value of the 32-bit register at `offset`; 0 for an undefined one. So the device is healthy.
-    pub(super) fn read(&self, offset: u64, now: Duration, is_starting: bool) -> u32 {
+    /// Value of the 32-bit register at `offset`; 0 for an undefined one.
+    pub(super) fn read(&self, offset: u64, now: Duration, signs: Signs) -> u32 {
         let timer = now.as_nanos() as u64;
         let [major, minor, sub] = [FW_VER >> 32, FW_VER >> 16 & 0xffff, FW_VER & 0xffff];
         match offset {
@@ -63,7 +74,8 @@ impl InitSegment {
             at::CMDIF_REV => CMDIF_REV << 16 | sub as u32,
             at::CMDQ_ADDR_H => self.cmdq_high,
             at::CMDQ_ADDR_L => self.cmdq_low | LOG_SIZE << 4 | LOG_STRIDE,
-            at::INITIALIZING => u32::from(is_starting) << 31,
+            at::INITIALIZING => u32::from(signs.is_starting) << 31,
+            at::HEALTH_SYNDROME => u32::from(signs.syndrome) << SYNDROME_SHIFT,
             at::TIMER_H => (timer >> 32) as u32,
             at::TIMER_L => timer as u32,
             at::HEALTH_COUNTER => (now.as_millis() / HEARTBEAT.as_millis()) as u32 & 0x00ff_ffff,

@@ -174,7 +174,7 @@ impl PciHca {
             if register.0 != start {
                 let value = match start / PAGE {
                     page if page < FIRST_UAR.into() => {
-                        self.iseg.read(start, now, self.troubles.is_starting(now))
+                        self.iseg.read(start, now, self.troubles.signs(now))
                     }
                     _ => 0,
                 };
@@ -303,6 +303,7 @@ impl PciHca {
         if delivery != uverbs_mlx5_prm::cmd::opcode::Delivery::OK {
             self.trace.line(format_args!("cmd {slot:2} answer not delivered: {delivery}"));
         }
+        self.troubles.ran(outcome.opcode);
         // The commands that create and destroy the command event queue are polled (Linux
         // `core/eq.c`, `create_async_eqs`: mlx5_cmd_use_events comes after).
         if told.is_some() && told == self.firmware.command_eq() {

@@ -1,12 +1,13 @@
 //! Behaviour that a driver may meet on silicon, and that this device has on request alone: firmware
-//! that starts late, a command without an answer, pages asked for and returned at any time,
-//! reserved bits that are refused.
+//! that starts late or fails, a command without an answer, pages asked for and returned at any
+//! time, reserved bits that are refused.
 
 use std::time::Duration;
 
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
 use uverbs_mlx5_prm::eqe::{EventType, mlx5_eqe};
 
+use super::iseg::Signs;
 use super::strict::{self, Violation};
 use crate::firmware::Firmware;
 use crate::hca::Dma;
@@ -22,6 +23,8 @@ pub struct Trouble {
     pub starting: Duration,
     /// Opcode of the commands that get no answer.
     pub stuck: Option<u16>,
+    /// Opcode of the command after which the firmware has failed, and its health syndrome.
+    pub fails: Option<(u16, u8)>,
     /// Seed of page requests, positive and negative, which follow some commands.
     pub pages: Option<u64>,
     /// Refuses commands with reserved bits, or with changes selected that they do not make.
@@ -33,21 +36,38 @@ pub struct Trouble {
 pub(super) struct Troubles {
     plan: Trouble,
     reset: Duration,
+    /// Health syndrome; 0 if healthy.
+    syndrome: u8,
 }
 
 impl Troubles {
     pub(super) fn new(plan: Trouble) -> Self {
-        Self { plan, reset: Duration::ZERO }
+        Self { plan, reset: Duration::ZERO, syndrome: 0 }
     }
 
     /// The function was reset.
     pub(super) fn restart(&mut self, now: Duration) {
         self.reset = now;
+        self.syndrome = 0;
     }
 
     /// True until the firmware runs.
     pub(super) fn is_starting(&self, now: Duration) -> bool {
         now.saturating_sub(self.reset) < self.plan.starting
+    }
+
+    /// Signs of trouble in the registers.
+    pub(super) fn signs(&self, now: Duration) -> Signs {
+        Signs { is_starting: self.is_starting(now), syndrome: self.syndrome }
+    }
+
+    /// A command ran.
+    pub(super) fn ran(&mut self, opcode: CmdOpcode) {
+        if let Some((fails, syndrome)) = self.plan.fails
+            && fails == opcode.0
+        {
+            self.syndrome = syndrome;
+        }
     }
 
     /// True if a command with this input gets no answer.

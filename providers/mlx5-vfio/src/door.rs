@@ -214,9 +214,7 @@ impl Hca {
         manager.seed(seed());
         let pages = UarPages::new(&device, function.uar());
         let mut firmware = Firmware::new(function, &config, neighbours);
-        if !interface.addresses.is_empty() {
-            firmware.start_neighbour_queues();
-        }
+        firmware.start_neighbour_queues();
         let watch = device.transport().watch();
         let mut front = uverbs_front::Device::new(config, manager, firmware);
         front.uars = UarSet::of_device(Box::new(pages), watch);

@@ -14,7 +14,7 @@ const FRAMES_PER_TURN: usize = 64;
 /// Maximum restarts of queues that failed.
 const RESTARTS: u8 = 16;
 
-/// Raw queues, while the port has addresses for which peers may ask.
+/// Raw queues of a RoCE port: each has a link-local address, for which peers may ask.
 #[derive(Debug, Default)]
 pub(super) struct NeighbourQueues {
     pub(super) frames: Option<Frames>,
@@ -22,8 +22,8 @@ pub(super) struct NeighbourQueues {
 }
 
 impl Firmware {
-    /// Creates the ARP and ND queues. If the firmware refuses, only the configured neighbours are
-    /// known.
+    /// Creates the ARP and ND queues of a RoCE port. If the firmware refuses, only the configured
+    /// neighbours are known.
     pub(crate) fn start_neighbour_queues(&mut self) {
         let next = self.root();
         let Some(neighbours) = &mut self.neighbours else { return };

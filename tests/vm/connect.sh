@@ -10,6 +10,6 @@ done
 shift
 $server &
 trap 'kill $! 2> /dev/null || :' EXIT
-served
+served $!
 $CLIENT_IN "$@"
 [ -n "$ENDLESS" ] || wait $!

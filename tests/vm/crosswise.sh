@@ -1,5 +1,6 @@
 # Programs of rdma_cm, one end on the C stack and the other on our library, both ways round:
 #   LIBRARY NAME...
+# Our library's end is at OURS, the address of the device that ON names, or both are at 10.0.0.1.
 set -e
 ours="sh /vm/ours.sh $1"
 shift
@@ -22,16 +23,18 @@ ends() {
     esac
 }
 
-at=10.0.0.1
 for name in "$@"; do
-    ends $name
     [ $name != cmtime ] || export ENDLESS=1
     case $name in
     perftest*) meet="sh /vm/perftest.sh /vm/connect.sh" ;;
     *) meet="sh /vm/connect.sh" ;;
     esac
+    at=${OURS:-10.0.0.1}
+    ends $name
     echo "== $name, the server on our library"
     $meet $ours $server -- $client
+    at=10.0.0.1
+    ends $name
     echo "== $name, the client on our library"
     $meet $server -- $ours $client
     unset ENDLESS

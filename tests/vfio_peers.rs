@@ -16,7 +16,7 @@ use uverbs::cm::{
     Connection, ConnectionErrorKind, Connector, EventChannel, Listener, Param, Route,
 };
 use uverbs::{
-    AckTimeout, Completed, CompletionQueue, Context, Device, Errno, GidEntry, GidType, Local,
+    AckTimeout, Completed, CompletionQueue, Context, Device, Errno, GidEntry, GidType, Local, Mtu,
     ProtectionDomain, QueuePair, Status,
 };
 use uverbs_softhca::LinkLayer;
@@ -205,6 +205,24 @@ fn gid_index(context: &Context, ip: &str) -> u32 {
     gids.iter().find(of).unwrap().index
 }
 
+/// A queue pair at an address of a device.
+fn side(device: &Device, ip: &str) -> Side {
+    let index = gid_index(&device.open().unwrap(), ip);
+    Side::new(device, &Local { gid_index: Some(index), ..local() }, |builder| builder)
+}
+
+/// Connects two queue pairs, and sends a message.
+fn reach(one: &mut Side, other: &mut Side, len: usize) {
+    one.qp.connect(&other.endpoint).unwrap();
+    other.qp.connect(&one.endpoint).unwrap();
+    other.expect(7, len);
+    let frame = one.filled(len, 1);
+    let mut batch = one.qp.batch();
+    batch.send(1, frame).unwrap();
+    batch.ring();
+    assert_eq!(other.done().result, Ok(Completed::Recv));
+}
+
 #[test]
 fn addresses_reach_known_neighbours() {
     for (ip, prefix) in [(["10.0.0.1", "10.0.0.2"], 24), (["2001:db8::1", "2001:db8::2"], 64)] {
@@ -224,20 +242,8 @@ fn addresses_reach_known_neighbours() {
             connection.disconnect(LIMIT).unwrap();
         });
         // By hand.
-        let index = |device: &Device, ip| gid_index(&device.open().unwrap(), ip);
-        let side = |device, ip| {
-            let local = Local { gid_index: Some(index(device, ip)), ..local() };
-            Side::new(device, &local, |builder| builder)
-        };
         let (mut one, mut other) = (side(&a, ip[0]), side(&b, ip[1]));
-        one.qp.connect(&other.endpoint).unwrap();
-        other.qp.connect(&one.endpoint).unwrap();
-        other.expect(7, 5);
-        let frame = one.filled(5, 1);
-        let mut batch = one.qp.batch();
-        batch.send(1, frame).unwrap();
-        batch.ring();
-        assert_eq!(other.done().result, Ok(Completed::Recv));
+        reach(&mut one, &mut other, 5);
     }
 }
 
@@ -248,20 +254,8 @@ fn unknown_neighbours_are_asked() {
         let machine = Machine::of(LinkLayer::Ethernet);
         let [a, b] =
             [0, 1].map(|at| machine.with_options(at, &format!(",address={}/24", ip[at])).unwrap());
-        let index = |device: &Device, ip| gid_index(&device.open().unwrap(), ip);
-        let side = |device, ip| {
-            let local = Local { gid_index: Some(index(device, ip)), ..local() };
-            Side::new(device, &local, |builder| builder)
-        };
         let (mut one, mut other) = (side(&a, ip[0]), side(&b, ip[1]));
-        one.qp.connect(&other.endpoint).unwrap();
-        other.qp.connect(&one.endpoint).unwrap();
-        other.expect(7, 5);
-        let frame = one.filled(5, 1);
-        let mut batch = one.qp.batch();
-        batch.send(1, frame).unwrap();
-        batch.ring();
-        assert_eq!(other.done().result, Ok(Completed::Recv));
+        reach(&mut one, &mut other, 5);
         let listener = listen(&a);
         let to = listener.local_addr().unwrap().unwrap();
         thread::scope(|scope| {
@@ -275,14 +269,23 @@ fn unknown_neighbours_are_asked() {
     }
 }
 
+/// A port without options has a link-local address, and asks from there.
+#[test]
+fn a_link_local_neighbour_is_asked() {
+    let machine = Machine::of(LinkLayer::Ethernet);
+    // Made of the MAC address, and by hand.
+    let ip = ["fe80::ca:5ff:fe00:1", "fe80::77"];
+    let (a, b) = (machine.device(0), machine.with_options(1, &format!(",address={}/64", ip[1])));
+    let (mut one, mut other) = (side(&a, ip[0]), side(&b.unwrap(), ip[1]));
+    reach(&mut one, &mut other, 5);
+}
+
 /// As Linux's `rdma_addr_find_l2_eth_by_grh`, which waits for a second.
 #[test]
 fn a_silent_neighbour_is_a_time_out() {
     let machine = Machine::of(LinkLayer::Ethernet);
     let device = machine.with_options(0, ",address=10.0.0.1/24").unwrap();
-    let index = gid_index(&device.open().unwrap(), "10.0.0.1");
-    let local = Local { gid_index: Some(index), ..local() };
-    let mut side = Side::new(&device, &local, |builder| builder);
+    let mut side = side(&device, "10.0.0.1");
     let mut peer = side.endpoint;
     peer.gid = Some(uverbs::Gid::from("10.0.0.77".parse::<IpAddr>().unwrap()));
     let start = Instant::now();
@@ -297,11 +300,26 @@ fn a_silent_neighbour_is_a_time_out() {
 }
 
 #[test]
+fn an_mtu_is_the_port_s() {
+    for (options, mtu, len) in [("", Mtu::Mtu1024, 3000), (",mtu=4200", Mtu::Mtu4096, 9000)] {
+        let machine = Machine::of(LinkLayer::Ethernet);
+        let [mut one, mut other] = [0, 1].map(|at| {
+            let device = machine.with_options(at, options).unwrap();
+            Side::new(&device, &local(), |builder| builder)
+        });
+        let port = one.context.query_port(1).unwrap();
+        assert_eq!((port.active_mtu, one.endpoint.mtu), (mtu, mtu), "{options}");
+        reach(&mut one, &mut other, len);
+    }
+}
+
+#[test]
 fn an_address_that_a_port_can_not_have_is_refused_by_name() {
     let machine = Machine::of(LinkLayer::InfiniBand);
     for (options, named) in [
         (",address=10.0.0.1.1", "10.0.0.1.1"),
-        (",mtu=9000", "mtu=9000"),
+        (",ttl=9", "ttl=9"),
+        (",mtu=4200", "4200"),
         (",address=10.0.0.9/24", "10.0.0.9/24"),
         (",neighbour=10.0.0.2@02:00:00:00:00:02", "10.0.0.2"),
     ] {
@@ -319,4 +337,6 @@ fn an_address_that_a_port_can_not_have_is_refused_by_name() {
     let all = (1..=255).map(|end| format!(",address=10.0.0.{end}")).collect::<String>();
     let error = machine.with_options(0, &all).unwrap_err();
     assert!(error.to_string().contains("number of GIDs"), "{error}");
+    let error = machine.with_options(0, ",mtu=9195").unwrap_err();
+    assert!(error.to_string().contains("9194"), "{error}");
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use uverbs_core::discovery::function::{ADDRESS, NEIGHBOUR};
+use uverbs_core::discovery::function::{ADDRESS, MTU, NEIGHBOUR};
 use uverbs_front::backend::network::Route;
 
 use crate::error::Error;
@@ -23,15 +23,19 @@ pub struct Address {
     pub prefix: u8,
 }
 
-/// IP addresses of a port, and MAC addresses of peers that need not be asked.
+/// IP addresses and MTU of a port, and MAC addresses of peers that need not be asked.
 ///
 /// As text, behind the name of a function: `address=10.0.0.1/24`,
-/// `neighbour=10.0.0.2@02:00:00:00:00:02`.
+/// `neighbour=10.0.0.2@02:00:00:00:00:02`, `mtu=4200`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interface {
     pub(crate) addresses: Vec<Address>,
     pub(crate) neighbours: Vec<(IpAddr, Mac)>,
+    pub(crate) mtu: Option<u16>,
 }
+
+/// Smallest MTU of a network with IPv6 (RFC 8200, 5).
+const MIN_MTU: u16 = 1280;
 
 /// Bits of the network of link-local addresses (RFC 4291, 2.5.6).
 const LINK_LOCAL_PREFIX: u8 = 64;
@@ -119,6 +123,23 @@ impl Interface {
         Ok(())
     }
 
+    /// Sets the longest IP packet of an Ethernet port, in bytes. The RoCE MTU is the largest that
+    /// fits. It is a setting of the port, which all its functions share.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] below 1280, or if it was set before.
+    pub fn set_mtu(&mut self, bytes: u16) -> Result<(), Error> {
+        if bytes < MIN_MTU {
+            return Err(invalid("mtu= must be at least 1280; given", &bytes.to_string()));
+        }
+        if self.mtu.is_some() {
+            return Err(invalid("mtu= given twice", &bytes.to_string()));
+        }
+        self.mtu = Some(bytes);
+        Ok(())
+    }
+
     /// Networks that a port with the link-local address `own` reaches: its addresses', and the
     /// neighbours that are in none of them.
     pub(crate) fn routes(&self, own: IpAddr) -> Vec<Route> {
@@ -148,8 +169,11 @@ impl Interface {
             } else if let Some(text) = part.strip_prefix(NEIGHBOUR) {
                 let (ip, mac) = neighbour(text)?;
                 interface.add_neighbour(ip, mac)?;
+            } else if let Some(text) = part.strip_prefix(MTU) {
+                let wrong = |_| invalid("mtu= takes a number of bytes up to 65535; given", text);
+                interface.set_mtu(text.parse().map_err(wrong)?)?;
             } else {
-                let known = "a function's option must be address= or neighbour=";
+                let known = "a function's option must be address=, neighbour= or mtu=";
                 return Err(invalid(known, part));
             }
         }
@@ -164,13 +188,14 @@ mod tests {
     #[test]
     fn a_name_has_addresses_and_neighbours() {
         let name = "vfio-user:/a,address=10.0.0.1/24,address=2001:db8::1/64,\
-                    neighbour=10.0.0.2@02:00:00:00:0a:02";
+                    neighbour=10.0.0.2@02:00:00:00:0a:02,mtu=4200";
         let (function, interface) = Interface::of_name(name).unwrap();
         assert_eq!(function, "vfio-user:/a");
         let shown: Vec<_> = interface.addresses.iter().map(Address::to_string).collect();
         assert_eq!(shown, ["10.0.0.1/24", "2001:db8::1/64"]);
         let known = ("10.0.0.2".parse().unwrap(), [2, 0, 0, 0, 10, 2]);
         assert_eq!(interface.neighbours, [known]);
+        assert_eq!(interface.mtu, Some(4200));
         assert_eq!(Interface::of_name("vfio-user:/a").unwrap().1, Interface::default());
     }
 
@@ -193,9 +218,13 @@ mod tests {
             "neighbour=10.0.0.2@02:00:00:00:00:+2",
             "neighbour=10.0.0.2@2:0:0:0:0:2",
             "neighbour=ff02::1@02:00:00:00:00:02",
+            "mtu=",
+            "mtu=1279",
+            "mtu=65536",
+            "mtu=1500,mtu=1501",
         ] {
             let error = Interface::of_name(&format!("vfio-user:/a,{wrong}")).unwrap_err();
-            let value = wrong.split_once('=').unwrap().1;
+            let value = wrong.rsplit_once('=').unwrap().1;
             assert!(error.to_string().contains(value), "{error}");
         }
         let twice = "vfio-user:/a,address=10.0.0.1/8,address=10.0.0.1/24";

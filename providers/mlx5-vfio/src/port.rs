@@ -2,9 +2,11 @@
 
 use std::time::Instant;
 
+use uverbs_mlx5_prm::cmd::Field;
 use uverbs_mlx5_prm::cmd::hca::{access_register_in, access_register_out};
 use uverbs_mlx5_prm::cmd::nic::{
-    mac_address_layout, nic_vport_context, query_nic_vport_context_out,
+    mac_address_layout, modify_nic_vport_context_in, modify_nic_vport_field_select,
+    nic_vport_context, query_nic_vport_context_out,
 };
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
 use uverbs_mlx5_prm::cmd::register::pmtu_reg;
@@ -14,13 +16,17 @@ use uverbs_mlx5_prm::cmd::vport::{
     query_hca_vport_pkey_out, query_vport_state_out,
 };
 
+use crate::command::SHORT;
 use crate::error::Error;
 use crate::function::Function;
 
 /// Register of frame sizes (`MLX5_REG_PMTU`).
 const PMTU: u64 = 0x5003;
-/// `op_mod` of ACCESS_REG: read.
+/// `op_mod` of ACCESS_REG.
+const WRITE: u16 = 0;
 const READ: u16 = 1;
+/// Bytes of a frame beside its packet: Ethernet and VLAN headers, FCS (Linux `MLX5E_ETH_HARD_MTU`).
+const FRAMING: u32 = 14 + 4 + 4;
 /// The only port of a function.
 const PORT: u64 = 1;
 /// State of a virtual Ethernet port: up.
@@ -165,18 +171,50 @@ impl Function {
 
     /// Reads the frame size in force. A virtual function may be refused.
     fn mtu(&self) -> Result<u32, Error> {
+        match self.frame_size(READ, 0, pmtu_reg::OPER_MTU) {
+            Err(Error::Refused { .. }) => Ok(0),
+            read => read,
+        }
+    }
+
+    /// Reads or writes the register of frame sizes, and returns a field of the answer.
+    fn frame_size(&self, op_mod: u16, bytes: u32, field: Field) -> Result<u32, Error> {
         let mut input = vec![0; access_register_in::SIZE + pmtu_reg::SIZE];
         access_register_in::REGISTER_ID.set(&mut input, PMTU);
         let register = access_register_in::REGISTER_DATA.of_mut(&mut input);
         pmtu_reg::LOCAL_PORT.set(register, PORT);
+        pmtu_reg::ADMIN_MTU.set(register, bytes.into());
         let len = access_register_out::SIZE + pmtu_reg::SIZE;
-        match self.command(CmdOpcode::ACCESS_REG, READ, &input, len) {
-            Ok(output) => {
-                let register = access_register_out::REGISTER_DATA.of(&output);
-                Ok(pmtu_reg::OPER_MTU.get32(register))
-            }
-            Err(Error::Refused { .. }) => Ok(0),
-            Err(error) => Err(error),
+        let output = self.command(CmdOpcode::ACCESS_REG, op_mod, &input, len)?;
+        Ok(field.get32(access_register_out::REGISTER_DATA.of(&output)))
+    }
+
+    /// Sets the longest packet of an Ethernet port (Linux `mlx5e_set_dev_port_mtu`). Returns the
+    /// frame size in force.
+    pub(crate) fn set_mtu(&self, bytes: u16) -> Result<u32, Error> {
+        let (value, size) = (bytes.into(), u32::from(bytes) + FRAMING);
+        let most = self.frame_size(READ, 0, pmtu_reg::MAX_MTU)?;
+        if size > most {
+            let limit = most.saturating_sub(FRAMING).into();
+            return Err(Error::Limit { what: "mtu=", value, limit });
         }
+        self.frame_size(WRITE, size, pmtu_reg::ADMIN_MTU)?;
+        let select = modify_nic_vport_field_select::MTU;
+        self.modify_nic_vport(&[(select, nic_vport_context::MTU, size.into())])?;
+        self.mtu()
+    }
+
+    /// Changes fields of the port's context: for each the bit that selects it, and the value.
+    pub(crate) fn modify_nic_vport(&self, changes: &[(Field, Field, u64)]) -> Result<(), Error> {
+        let mut input = vec![0; modify_nic_vport_context_in::SIZE];
+        let mut select = [0; modify_nic_vport_field_select::SIZE];
+        let context = modify_nic_vport_context_in::NIC_VPORT_CONTEXT.of_mut(&mut input);
+        for (selects, field, value) in changes {
+            selects.set(&mut select, 1);
+            field.set(context, *value);
+        }
+        let select = u32::from_be_bytes(select).into();
+        modify_nic_vport_context_in::FIELD_SELECT.set(&mut input, select);
+        self.command(CmdOpcode::MODIFY_NIC_VPORT_CONTEXT, 0, &input, SHORT).map(drop)
     }
 }

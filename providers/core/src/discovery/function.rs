@@ -4,8 +4,10 @@
 pub const ADDRESS: &str = "address=";
 /// Option that gives a peer's MAC address.
 pub const NEIGHBOUR: &str = "neighbour=";
+/// Option that sets the port's MTU.
+pub const MTU: &str = "mtu=";
 /// Options behind a name, each after a comma.
-pub const OPTIONS: [&str; 2] = [ADDRESS, NEIGHBOUR];
+pub const OPTIONS: [&str; 3] = [ADDRESS, NEIGHBOUR, MTU];
 
 /// True for the name of a function, with or without options.
 #[must_use]

@@ -163,6 +163,9 @@ impl ByLid {
     /// Network of an address that the user gave; without one 10.86.x.y, where x.y is the LID.
     fn new(interface: &Interface, lid: u16) -> Result<Self, Error> {
         let invalid = |what| Err(Error::Invalid { what });
+        if let Some(mtu) = interface.mtu {
+            return invalid(format!("the MTU of an InfiniBand port: {mtu}"));
+        }
         if let Some((ip, _)) = interface.neighbours.first() {
             return invalid(format!("a neighbour of an InfiniBand port: {ip}"));
         }
@@ -215,10 +218,13 @@ pub(crate) struct Start {
 
 /// Reads limits and port, and sets the addresses of an Ethernet port.
 pub(crate) fn start(function: &Function, interface: &Interface) -> Result<Start, Error> {
-    let port = function.port()?;
+    let mut port = function.port()?;
     let (set, neighbours, by_lid) = match port.link {
         LinkState::InfiniBand { lid, .. } => (Vec::new(), None, Some(ByLid::new(interface, lid)?)),
         LinkState::Ethernet { mac, .. } => {
+            if let Some(bytes) = interface.mtu {
+                port.mtu = function.set_mtu(bytes)?;
+            }
             let gids = function.enable_roce(mac, interface)?;
             (gids, Some(Neighbours::new(mac, interface)), None)
         }

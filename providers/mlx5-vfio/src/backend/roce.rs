@@ -6,10 +6,10 @@ use std::net::Ipv6Addr;
 
 use uverbs_front::backend::config::{Gid, GidType};
 use uverbs_front::backend::network::sixteen;
+use uverbs_mlx5_prm::cmd::Field;
 use uverbs_mlx5_prm::cmd::caps::cmd_hca_cap::{DISABLE_LOCAL_LB_MC, DISABLE_LOCAL_LB_UC};
 use uverbs_mlx5_prm::cmd::nic::{
-    modify_nic_vport_context_in, modify_nic_vport_field_select, nic_vport_context,
-    roce_addr_layout, set_roce_address_in,
+    modify_nic_vport_field_select, nic_vport_context, roce_addr_layout, set_roce_address_in,
 };
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
 
@@ -33,22 +33,17 @@ impl Function {
             let what = "an Ethernet port without a MAC address: its owner must set one".to_owned();
             return Err(Error::Unsupported { what });
         }
-        let mut input = vec![0; modify_nic_vport_context_in::SIZE];
-        let mut select = [0; modify_nic_vport_field_select::SIZE];
-        modify_nic_vport_field_select::ROCE_EN.set(&mut select, 1);
-        // Loopback of raw frames stays on: no network interface sends any here. mlx5_core turns it
-        // off, and mlx5_ib on again for two programs (`mlx5_nic_vport_update_local_lb`).
-        for (able, field) in [
-            (DISABLE_LOCAL_LB_UC, modify_nic_vport_field_select::DISABLE_UC_LOCAL_LB),
-            (DISABLE_LOCAL_LB_MC, modify_nic_vport_field_select::DISABLE_MC_LOCAL_LB),
-        ] {
-            field.set(&mut select, self.caps().get(able));
-        }
-        let select = u32::from_be_bytes(select).into();
-        modify_nic_vport_context_in::FIELD_SELECT.set(&mut input, select);
-        let context = modify_nic_vport_context_in::NIC_VPORT_CONTEXT.of_mut(&mut input);
-        nic_vport_context::ROCE_EN.set(context, 1);
-        self.command(CmdOpcode::MODIFY_NIC_VPORT_CONTEXT, 0, &input, SHORT)?;
+        use modify_nic_vport_field_select as select;
+        let uc = (select::DISABLE_UC_LOCAL_LB, nic_vport_context::DISABLE_UC_LOCAL_LB, 0);
+        let mc = (select::DISABLE_MC_LOCAL_LB, nic_vport_context::DISABLE_MC_LOCAL_LB, 0);
+        // Local loopback of raw frames stays on: programs' raw queues may reach each other.
+        // mlx5_core turns it off, and mlx5_ib on again for two programs
+        // (`mlx5_nic_vport_update_local_lb`).
+        let able = |field: Field| self.caps().get(field) == 1;
+        let mut changes = vec![(select::ROCE_EN, nic_vport_context::ROCE_EN, 1)];
+        changes.extend(able(DISABLE_LOCAL_LB_UC).then_some(uc));
+        changes.extend(able(DISABLE_LOCAL_LB_MC).then_some(mc));
+        self.modify_nic_vport(&changes)?;
         let addresses = interface.addresses.iter().map(|at| sixteen(at.ip));
         let gids: Vec<_> = iter::once(link_local(mac)).chain(addresses).collect();
         let (value, limit) = (2 * gids.len() as u64, self.caps().gid_table_len().into());

@@ -212,6 +212,13 @@ impl Hca {
         }
     }
 
+    /// Removes a destroyed queue pair or target from the schedule. `queued` if it may have a turn.
+    pub(super) fn unschedule(&mut self, number: Qpn, timer: Option<Duration>, queued: bool) {
+        let Self { schedule, qps, targets, .. } = self;
+        let lives = |other| qps.contains_key(&other) || targets.contains(other);
+        schedule.forget(number, timer, queued, lives);
+    }
+
     /// Updates the schedule after a change of a queue pair.
     pub(super) fn settle(&mut self, qpn: Qpn) {
         if let Some(qp) = self.qps.get_mut(&qpn) {

@@ -37,7 +37,7 @@ impl Hca {
     /// [`HcaError::BadHandle`]; [`HcaError::DctState`] if it is not drained.
     pub(crate) fn destroy_dct(&mut self, dctn: Qpn) -> Result<(), HcaError> {
         self.targets.destroy(dctn, &mut self.common)?;
-        self.schedule.forget(dctn, None, true);
+        self.unschedule(dctn, None, true);
         Ok(())
     }
 

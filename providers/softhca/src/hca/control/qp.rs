@@ -78,7 +78,7 @@ impl Hca {
     /// # Errors
     /// [`HcaError::BadHandle`].
     pub(crate) fn destroy_qp(&mut self, qpn: Qpn) -> Result<(), HcaError> {
-        self.look_at_all();
+        self.look_at_own(qpn);
         self.send_rung(qpn);
         let qp = self.qps.remove(&qpn).ok_or(no_qp(qpn))?;
         for cqn in [qp.ctx.send_cq, qp.ctx.recv_cq] {
@@ -95,7 +95,7 @@ impl Hca {
         }
         self.groups.leave_all(qpn);
         self.common.port.set_groups(self.groups.gids());
-        self.schedule.forget(qpn, qp.timer, qp.queued);
+        self.unschedule(qpn, qp.timer, qp.queued);
         self.common.events.forget(|event| event.qpn() == Some(qpn.0));
         self.common.faults.forget(qpn);
         Ok(())
@@ -114,7 +114,7 @@ impl Hca {
         attrs: &QpAttrs,
     ) -> Result<(), HcaError> {
         if matches!(to, QpTransition::ToErr | QpTransition::ToRst) {
-            self.look_at_all();
+            self.look_at_own(qpn);
             self.send_rung(qpn);
         }
         let qp = self.qps.get_mut(&qpn).ok_or(no_qp(qpn))?;

@@ -286,16 +286,16 @@ impl CqTable {
         self.doorbells.next_due()
     }
 
-    /// Looks at the next due ARM records of a page.
+    /// Looks at the next due ARM records of a page, up to `most`.
     pub(crate) fn look_at(
         &mut self,
         dma: &dyn Dma,
-        uar: UarNumber,
+        (uar, most): (UarNumber, usize),
         events: &mut Events,
         stats: &mut HcaStats,
     ) {
         let mut changed = std::mem::take(&mut self.changed);
-        self.doorbells.look(uar, dma, &mut changed);
+        self.doorbells.look(uar, most, dma, &mut changed);
         for cqn in changed.drain(..) {
             let Some(cq) = self.cqs.get_mut(&cqn) else { continue };
             let Ok(word) = dma.load_u32(cq.ctx.doorbell_record + 4) else { continue };

@@ -6,8 +6,10 @@ use std::ops::Bound;
 use crate::hca::dma::Dma;
 use uverbs_front::backend::number::UarNumber;
 
-/// Records looked at in one step: a page may have thousands.
-const AT_ONCE: usize = 256;
+/// Records looked at in one step without other work: a page may have thousands.
+pub(crate) const AT_ONCE: usize = 256;
+/// Records looked at beside a doorbell or other work, which waits for them.
+pub(crate) const BESIDE_WORK: usize = 64;
 
 /// UAR pages with the queues of one kind, named by `N`, that ring there.
 #[derive(Debug)]
@@ -78,6 +80,11 @@ impl<N: Copy + Ord> Doorbells<N> {
         self.due != 0
     }
 
+    /// True if records of a page are due.
+    pub(crate) fn is_due_on(&self, uar: UarNumber) -> bool {
+        self.pages.get(&uar).is_some_and(|page| page.due != 0)
+    }
+
     /// Next page with due records, in turn.
     pub(crate) fn next_due(&mut self) -> Option<UarNumber> {
         if self.due == 0 {
@@ -90,11 +97,17 @@ impl<N: Copy + Ord> Doorbells<N> {
         self.last
     }
 
-    /// Looks at due records of a page, in turn. Adds the queues whose records changed, or are
-    /// unreadable, to `changed`.
-    pub(crate) fn look(&mut self, uar: UarNumber, dma: &dyn Dma, changed: &mut Vec<N>) {
+    /// Looks at up to `most` due records of a page, in turn. Adds the queues whose records changed,
+    /// or are unreadable, to `changed`.
+    pub(crate) fn look(
+        &mut self,
+        uar: UarNumber,
+        most: usize,
+        dma: &dyn Dma,
+        changed: &mut Vec<N>,
+    ) {
         let Some(page) = self.pages.get_mut(&uar) else { return };
-        let mut left = page.due.min(AT_ONCE);
+        let mut left = page.due.min(most);
         page.due -= left;
         self.due -= left;
         let after = page.last.map_or(Bound::Unbounded, Bound::Excluded);
@@ -130,7 +143,7 @@ mod tests {
 
     fn look(doorbells: &mut Doorbells<Qpn>, arena: &Arena) -> Vec<u32> {
         let mut changed = Vec::new();
-        doorbells.look(UAR, arena, &mut changed);
+        doorbells.look(UAR, AT_ONCE, arena, &mut changed);
         changed.into_iter().map(|qpn| qpn.0).collect()
     }
 

@@ -13,6 +13,8 @@ use uverbs_front::backend::number::Qpn;
 pub(crate) struct Schedule {
     /// Queue pairs and targets with work, in the order of their turns.
     pub(crate) runnable: VecDeque<Qpn>,
+    /// Entries of `runnable` that may be of destroyed queue pairs and targets.
+    gone: usize,
     timers: BTreeSet<(Duration, Qpn)>,
     /// QPs in ERR with a receive ring: receives posted later are flushed, too, and ring no
     /// doorbell.
@@ -69,14 +71,41 @@ impl Schedule {
         self.timers.first().map(|&(when, _)| when)
     }
 
-    /// Removes a destroyed queue pair or target. `queued` if it may have a turn.
-    pub(crate) fn forget(&mut self, number: Qpn, timer: Option<Duration>, queued: bool) {
+    /// Removes a destroyed queue pair or target. `queued` if it may have a turn; the entry stays
+    /// until its turn, or until half of the entries may be of destroyed ones. `lives` tells them.
+    pub(crate) fn forget(
+        &mut self,
+        number: Qpn,
+        timer: Option<Duration>,
+        queued: bool,
+        lives: impl Fn(Qpn) -> bool,
+    ) {
         if let Some(when) = timer {
             self.timers.remove(&(when, number));
         }
         self.flushing.remove(&number);
-        if queued {
-            self.runnable.retain(|&other| other != number);
+        self.gone += usize::from(queued);
+        if self.gone > self.runnable.len() / 2 {
+            self.runnable.retain(|&other| lives(other));
+            self.gone = 0;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns_of_destroyed_queue_pairs_do_not_pile_up() {
+        let mut schedule = Schedule::default();
+        schedule.runnable.extend((0..100).map(Qpn));
+        for number in (100..10_000).map(Qpn) {
+            schedule.runnable.push_back(number);
+            schedule.forget(number, None, true, |other| other.0 < 100);
+            assert!(schedule.runnable.len() <= 202);
+        }
+        let living = schedule.runnable.iter().take(100).map(|qpn| qpn.0);
+        assert!(living.eq(0..100), "each keeps its turn");
     }
 }

@@ -11,6 +11,7 @@ use crate::hca::engine::responder::response_tx;
 use crate::hca::engine::scheduler::patience;
 use crate::hca::engine::scheduler::turn::PACKETS_PER_TURN;
 use crate::hca::state::common::Common;
+use crate::hca::state::doorbells::{AT_ONCE, BESIDE_WORK};
 use uverbs_front::backend::context::QpState;
 use uverbs_front::backend::error::HcaEvent;
 use uverbs_front::backend::number::Qpn;
@@ -76,7 +77,7 @@ impl Hca {
                 self.enqueue(qpn);
             }
         }
-        done |= self.look_at_due();
+        done |= self.look_at_due(if done { BESIDE_WORK } else { AT_ONCE });
         done |= self.serve_all();
         done |= self.overhear();
         let Common { dma, cqs, events, stats, .. } = &mut self.common;

@@ -9,6 +9,7 @@ use crate::hca::config::Strictness;
 use crate::hca::device::Hca;
 use crate::hca::engine::wqe::doorbell_records::take_record;
 use crate::hca::state::common::Common;
+use crate::hca::state::doorbells::BESIDE_WORK;
 use uverbs_front::backend::context::QpState;
 use uverbs_front::backend::number::{Cqn, Qpn, UarNumber};
 
@@ -31,7 +32,7 @@ impl Hca {
             if !cqs.arm(uar, Cqn(low & NUMBER_MASK), high, events, stats) {
                 stats.complaints.unknown_number += 1;
             }
-            cqs.look_at(&**dma, uar, events, stats);
+            cqs.look_at(&**dma, (uar, BESIDE_WORK), events, stats);
         } else if is_send_doorbell(at) {
             self.ring_send(uar, OpmodIdxOpcode(high), QpnDs(low));
         } else {
@@ -49,7 +50,7 @@ impl Hca {
             self.common.stats.complaints.unknown_number += 1;
         }
         self.doorbells.ring(uar);
-        self.look_at(uar);
+        self.look_at(uar, BESIDE_WORK);
     }
 
     fn ring_named(&mut self, named: Qpn, word0: OpmodIdxOpcode, word1: QpnDs) {
@@ -75,10 +76,10 @@ impl Hca {
         self.enqueue(named);
     }
 
-    /// Looks at the next due records of a page.
-    fn look_at(&mut self, uar: UarNumber) {
+    /// Looks at the next due records of a page, up to `most`.
+    fn look_at(&mut self, uar: UarNumber, most: usize) {
         let mut changed = std::mem::take(&mut self.changed);
-        self.doorbells.look(uar, &*self.common.dma, &mut changed);
+        self.doorbells.look(uar, most, &*self.common.dma, &mut changed);
         for qpn in changed.drain(..) {
             let Some(qp) = self.qps.get_mut(&qpn) else { continue };
             let before = qp.sq_published;
@@ -94,16 +95,17 @@ impl Hca {
         self.changed = changed;
     }
 
-    /// Looks at due records of sends and arms, a part of them. True if there were some.
-    pub(in crate::hca) fn look_at_due(&mut self) -> bool {
+    /// Looks at due records of a page of sends and of one of arms, up to `most`. True if there were
+    /// some.
+    pub(in crate::hca) fn look_at_due(&mut self, most: usize) -> bool {
         let Common { dma, cqs, events, stats, .. } = &mut self.common;
         let arms = cqs.next_due();
         if let Some(uar) = arms {
-            cqs.look_at(&**dma, uar, events, stats);
+            cqs.look_at(&**dma, (uar, most), events, stats);
         }
         let sends = self.doorbells.next_due();
         if let Some(uar) = sends {
-            self.look_at(uar);
+            self.look_at(uar, most);
         }
         arms.is_some() || sends.is_some()
     }
@@ -112,9 +114,12 @@ impl Hca {
         self.doorbells.is_due() || self.common.cqs.has_due_records()
     }
 
-    /// Looks at all due records, before a command stops a queue pair.
-    pub(in crate::hca) fn look_at_all(&mut self) {
-        while self.look_at_due() {}
+    /// Looks at the record of a queue pair if it may be due, before a command stops the queue pair.
+    pub(in crate::hca) fn look_at_own(&mut self, qpn: Qpn) {
+        let Some(qp) = self.qps.get_mut(&qpn) else { return };
+        if self.doorbells.is_due_on(qp.ctx.uar) && !take_record(qp, &mut self.common) {
+            self.fatal(qpn, true);
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use uverbs_mlx5_prm::ctrl::FmCeSe;
 use uverbs_mlx5_prm::opcode::Opcode;
 
 use crate::hca::HcaConfig;
+use crate::hca::state::doorbells::BESIDE_WORK;
 use crate::hca::testing::*;
 use crate::wire::{Faults, Psn};
 use uverbs_front::backend::context::Mtu;
@@ -221,6 +222,25 @@ fn one_doorbell_serves_all_queues_of_the_page() {
     assert_eq!((rig.sent(&mut a).len(), rig.sent(&mut c).len()), (1, 1));
     assert_eq!(rig.hosts[1].get(DST, 3), b"one");
     assert_eq!(rig.hosts[1].get(DST + 8, 3), b"two");
+}
+
+#[test]
+fn a_coalesced_doorbell_is_served_before_its_queue_ends() {
+    let mut rig = Rig::new(2);
+    let setup = Setup { sq_log: 2, rq_log: 2, cq_log: 2, ..Setup::default() };
+    let (mut a, _b) = rig.pair(&setup);
+    for _ in 1..BESIDE_WORK {
+        rig.pair(&setup);
+    }
+    let (mut c, _d) = rig.pair(&setup);
+    let remote = rig.hosts[1].key;
+    rig.write_wr(&mut c, &Wr::new(Opcode::RDMA_WRITE).remote(DST, remote).inline(b"last"));
+    rig.hosts[0].store(c.record + 4, c.posted.into());
+    // The command comes before the device looks at the record of `c`.
+    rig.post(&mut a, &Wr::new(Opcode::RDMA_WRITE).remote(DST + 8, remote).inline(b"first"));
+    rig.hosts[0].hca.destroy_qp(c.qpn).unwrap();
+    rig.run();
+    assert_eq!(rig.hosts[1].get(DST, 4), b"last");
 }
 
 #[test]

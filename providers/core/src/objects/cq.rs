@@ -424,7 +424,13 @@ impl CqCore {
     #[cold]
     #[must_use]
     pub unsafe fn messages(&self) -> Vec<Message> {
-        self.inbox.take(|| self.users.forget_gone())
+        let messages = self.inbox.take();
+        for message in &messages {
+            if let Message::Detach(shared) = message {
+                self.users.forget(shared.user_index.value());
+            }
+        }
+        messages
     }
 
     /// Drops all further messages, after the end of the polling side.

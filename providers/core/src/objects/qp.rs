@@ -57,7 +57,7 @@ pub struct QpCore {
     object: QpObject,
     parts: QpParts,
     /// Registration with the completion queues, while the queue pair lives.
-    user: Arc<User>,
+    _user: Arc<User>,
     /// Attached completion counters, which the kernel destroys after the queue pair.
     counters: Mutex<Vec<Arc<CompCntrCore>>>,
 }
@@ -91,13 +91,14 @@ impl QpCore {
         let QpCap { max_send_wr: sends, max_recv_wr: receives, .. } = parts.cap;
         let srq = parts.srq.as_ref().map(|srq| (srq.event_id(), srq.max_wr()));
         let fits = !parts.overcommit;
+        let index = parts.shared.user_index.value();
         if Arc::ptr_eq(&parts.send_cq, &parts.recv_cq) {
-            parts.send_cq.users().add(&user, sends.saturating_add(receives), srq, fits);
+            parts.send_cq.users().add(index, &user, sends.saturating_add(receives), srq, fits);
         } else {
-            parts.send_cq.users().add(&user, sends, None, fits);
-            parts.recv_cq.users().add(&user, receives, srq, fits);
+            parts.send_cq.users().add(index, &user, sends, None, fits);
+            parts.recv_cq.users().add(index, &user, receives, srq, fits);
         }
-        Arc::new(Self { object, parts, user, counters: Mutex::default() })
+        Arc::new(Self { object, parts, _user: user, counters: Mutex::default() })
     }
 
     /// Returns true if completions may carry data, which polling copies to the memory that the work
@@ -122,7 +123,8 @@ impl QpCore {
         let checked = queues.iter().try_for_each(|cq| cq.check_overrun("create_qp"));
         if checked.is_err() {
             // The queue pair never posted, so it leaves no CQE to poll first.
-            queues.iter().for_each(|cq| cq.users().remove(&self.user));
+            let index = self.parts.shared.user_index.value();
+            queues.iter().for_each(|cq| cq.users().forget(index));
         }
         checked
     }

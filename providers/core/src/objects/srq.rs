@@ -84,7 +84,7 @@ impl SrqCore {
     #[must_use]
     pub unsafe fn new(parts: SrqParts) -> Arc<Self> {
         if let Some(Completes { cq, user, most, .. }) = &parts.completes {
-            cq.users().add_queue(user, *most);
+            cq.users().add_queue(user.user_index.value(), *most);
             // SAFETY: attached only here, by the contract of `new`.
             unsafe { cq.tell(Message::Attach(Arc::clone(user), RECEIVES)) };
         }

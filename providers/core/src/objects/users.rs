@@ -2,13 +2,13 @@
 //! completion.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use uverbs_kernel_abi::qp as abi;
 
 use crate::attr::QpState;
 use crate::objects::context::ContextCore;
-use crate::queues::shared::QpShared;
 
 /// A queue pair as its completion queues know it. The queue pair owns this.
 #[derive(Debug)]
@@ -42,71 +42,102 @@ struct UserEntry {
     srq: Option<(u64, u32)>,
 }
 
-/// Queue pairs of a completion queue, alive or destroyed, and shared receive queues that complete
-/// to it directly.
+/// Queue pairs of a completion queue, and receive queues that complete to it directly. A destroyed
+/// one stays until the polling side reads the message of its destruction.
 #[derive(Debug, Default)]
-pub(crate) struct Users {
-    pairs: Mutex<Vec<UserEntry>>,
-    /// Sizes of the queues. The polling side keeps each queue until it handles its destruction.
-    queues: Mutex<Vec<(Weak<QpShared>, u32)>>,
+pub(crate) struct Users(Mutex<Known>);
+
+/// Users by their user indexes, each of which is unique until that message is read.
+#[derive(Debug, Default)]
+struct Known {
+    pairs: BTreeMap<u32, UserEntry>,
+    /// Sizes of the receive queues.
+    queues: BTreeMap<u32, u32>,
+    /// Sum of the completions of all, except the shared receive queues'.
+    own: u64,
+    /// Size and number of users of the shared receive queues in `pairs`, by event id.
+    srqs: BTreeMap<u64, (u32, u32)>,
+}
+
+impl Known {
+    fn forget(&mut self, index: u32) {
+        self.own -= u64::from(self.queues.remove(&index).unwrap_or(0));
+        let Some(entry) = self.pairs.remove(&index) else { return };
+        self.own -= u64::from(entry.most);
+        let srq = entry.srq.map(|(id, _)| self.srqs.entry(id));
+        if let Some(Entry::Occupied(mut srq)) = srq {
+            srq.get_mut().1 -= 1;
+            if srq.get().1 == 0 {
+                srq.remove();
+            }
+        }
+    }
+
+    /// Sum of the completions of all. A shared receive queue counts once, however many users bring
+    /// it.
+    fn together(&self) -> u64 {
+        self.own + self.srqs.values().map(|(size, _)| u64::from(*size)).sum::<u64>()
+    }
 }
 
 impl Users {
     /// Adds a queue pair with up to `most` completions at once, and its shared receive queue by
     /// event id and size. `fits`: it was checked to fit the completion queue.
-    pub(crate) fn add(&self, user: &Arc<User>, most: u32, srq: Option<(u64, u32)>, fits: bool) {
-        let mut users = lock(&self.pairs);
-        users.push(UserEntry { user: Arc::downgrade(user), most, fits, srq });
+    pub(crate) fn add(
+        &self,
+        index: u32,
+        user: &Arc<User>,
+        most: u32,
+        srq: Option<(u64, u32)>,
+        fits: bool,
+    ) {
+        let mut known = self.lock();
+        known.forget(index);
+        known.own += u64::from(most);
+        if let Some((id, size)) = srq {
+            known.srqs.entry(id).or_insert((size, 0)).1 += 1;
+        }
+        known.pairs.insert(index, UserEntry { user: Arc::downgrade(user), most, fits, srq });
     }
 
-    /// Removes a user to which no work was ever posted.
-    pub(crate) fn remove(&self, user: &Arc<User>) {
-        let mut users = lock(&self.pairs);
-        users.retain(|entry| !std::ptr::eq(entry.user.as_ptr(), Arc::as_ptr(user)));
+    /// Adds a receive queue of `size` that completes here directly.
+    pub(crate) fn add_queue(&self, index: u32, size: u32) {
+        let mut known = self.lock();
+        known.forget(index);
+        known.own += u64::from(size);
+        known.queues.insert(index, size);
     }
 
-    /// Drops destroyed users, after the polling side handled their destruction.
-    pub(crate) fn forget_gone(&self) {
-        let mut users = lock(&self.pairs);
-        users.retain(|entry| entry.user.strong_count() > 0);
-    }
-
-    /// Adds a shared receive queue of `size` that completes here directly.
-    pub(crate) fn add_queue(&self, queue: &Arc<QpShared>, size: u32) {
-        let mut queues = lock(&self.queues);
-        queues.retain(|(queue, _)| queue.strong_count() > 0);
-        queues.push((Arc::downgrade(queue), size));
-    }
-
-    /// Living users, and the maximum completions of all together.
-    fn alive(&self) -> (Vec<Arc<User>>, u64) {
-        let entries = lock(&self.pairs);
-        let alive = entries.iter().filter_map(|entry| Some((entry.user.upgrade()?, entry)));
-        let (users, entries): (Vec<_>, Vec<_>) = alive.unzip();
-        let most = together(entries);
-        (users, most)
+    /// Removes a user to which no work was ever posted, or whose destruction the polling side
+    /// handles.
+    pub(crate) fn forget(&self, index: u32) {
+        self.lock().forget(index);
     }
 
     /// CQEs to reserve: the largest single user's, of those checked to fit; with `all`, the sum
     /// over all users, including destroyed ones that are not drained yet.
     pub(crate) fn promised(&self, all: bool) -> u64 {
-        let entries = lock(&self.pairs);
-        let queues = lock(&self.queues);
-        let queues = queues.iter().filter(|(queue, _)| queue.strong_count() > 0);
-        let queues = queues.map(|(_, size)| u64::from(*size));
+        let known = self.lock();
         if all {
-            return together(entries.iter()) + queues.sum::<u64>();
+            return known.together();
         }
-        let alive = entries.iter().filter(|entry| entry.fits && entry.user.strong_count() > 0);
+        let pairs = known.pairs.values();
+        let alive = pairs.filter(|entry| entry.fits && entry.user.strong_count() > 0);
         let most =
             alive.map(|entry| u64::from(entry.most) + entry.srq.map_or(0, |srq| srq.1.into()));
+        let queues = known.queues.values().map(|size| u64::from(*size));
         most.chain(queues).max().unwrap_or(0)
     }
 
     /// Explains why no completion arrives at a queue with room for `room`, from the states and
     /// sizes of its queue pairs.
     pub(crate) fn trouble(&self, room: u32) -> Option<String> {
-        let (users, most) = self.alive();
+        // Queried without the lock.
+        let (users, queues, most) = {
+            let known = self.lock();
+            let users = known.pairs.values().filter_map(|entry| entry.user.upgrade());
+            (users.collect::<Vec<_>>(), known.queues.len(), known.together())
+        };
         let states: Vec<_> = users.iter().map(|user| (user.qpn, user.state())).collect();
         let of = |wanted: &dyn Fn(QpState) -> bool| {
             let states = states.iter().filter(|(_, state)| state.is_some_and(wanted));
@@ -127,8 +158,7 @@ impl Users {
                  has room for {room}: it may have overrun"
             ));
         }
-        let queues = lock(&self.queues);
-        if users.is_empty() && queues.iter().all(|(queue, _)| queue.strong_count() == 0) {
+        if users.is_empty() && queues == 0 {
             said.push("no queue pair completes here".to_owned());
         }
         let ready = of(&|state| state == QpState::ReadyToSend);
@@ -140,19 +170,8 @@ impl Users {
         }
         (!said.is_empty()).then(|| said.join("; "))
     }
-}
 
-/// Sum of completions of several users. A shared receive queue counts once, however many users
-/// bring it.
-fn together<'a>(entries: impl IntoIterator<Item = &'a UserEntry>) -> u64 {
-    let (mut own, mut shared) = (0, BTreeMap::new());
-    for entry in entries {
-        own += u64::from(entry.most);
-        shared.extend(entry.srq);
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    own + shared.into_values().map(u64::from).sum::<u64>()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

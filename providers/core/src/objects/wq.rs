@@ -70,7 +70,7 @@ impl WqCore {
     /// queue.
     #[must_use]
     pub unsafe fn new(parts: WqParts) -> Arc<Self> {
-        parts.cq.users().add_queue(&parts.shared, parts.max_wr);
+        parts.cq.users().add_queue(parts.shared.user_index.value(), parts.max_wr);
         // SAFETY: attached only here, by the contract of `new`.
         unsafe { parts.cq.tell(Message::Attach(Arc::clone(&parts.shared), RECEIVES)) };
         let life = Mutex::new(Life { state: WqState::Reset, destroyed: false });

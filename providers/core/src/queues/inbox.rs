@@ -106,12 +106,11 @@ impl<T> Inbox<T> {
         self.pace.store(0, Ordering::Release);
     }
 
-    /// Takes the messages, oldest first, and calls `also` under the lock. Called by the poller.
-    pub(crate) fn take(&self, also: impl FnOnce()) -> Vec<T> {
+    /// Takes the messages, oldest first. Called by the poller.
+    pub(crate) fn take(&self) -> Vec<T> {
         let mut content = self.lock();
         self.unread.store(0, Ordering::Relaxed);
         self.pace.store(self.rest.load(Ordering::Relaxed), Ordering::Relaxed);
-        also();
         std::mem::take(&mut content.messages)
     }
 

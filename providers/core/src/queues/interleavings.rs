@@ -174,14 +174,14 @@ fn a_message_is_there_before_what_follows_it() {
             published.store(1, Ordering::Release);
         });
         // A poll that begins at any time and continues.
-        let mut heard = if inbox.pace() == 0 { inbox.take(|| ()) } else { Vec::new() };
+        let mut heard = if inbox.pace() == 0 { inbox.take() } else { Vec::new() };
         if follows.load(Ordering::Acquire) == 1 && heard.is_empty() {
             assert_eq!(inbox.pace(), 0, "a completion came, and nobody told of its queue pair");
-            heard = inbox.take(|| ());
+            heard = inbox.take();
             assert_eq!(heard, [1]);
         }
         teller.join().unwrap();
-        heard.extend(inbox.take(|| ()));
+        heard.extend(inbox.take());
         assert_eq!((heard, inbox.pace()), (vec![1], LAG));
     });
 }
@@ -195,12 +195,12 @@ fn two_tell_and_one_reads() {
             let inbox = Arc::clone(&inbox);
             thread::spawn(move || inbox.put(message))
         });
-        let mut heard = if inbox.pace() == 0 { inbox.take(|| ()) } else { Vec::new() };
+        let mut heard = if inbox.pace() == 0 { inbox.take() } else { Vec::new() };
         for teller in tellers {
             teller.join().unwrap();
         }
         assert_eq!(inbox.pace(), if heard.len() == 2 { LAG } else { 0 });
-        heard.extend(inbox.take(|| ()));
+        heard.extend(inbox.take());
         heard.sort_unstable();
         assert_eq!(heard, [1, 2]);
     });
@@ -216,7 +216,7 @@ fn a_size_changes_while_one_tells() {
         inbox.set_lag(LAG + 1);
         teller.join().unwrap();
         assert_eq!((inbox.pace(), inbox.lag()), (0, LAG + 1));
-        assert_eq!(inbox.take(|| ()), [1]);
+        assert_eq!(inbox.take(), [1]);
         assert_eq!(inbox.pace(), LAG + 1);
     });
 }

@@ -24,6 +24,8 @@ mod strict;
 mod trace;
 mod trouble;
 
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -127,6 +129,16 @@ impl PciHca {
             troubles: Troubles::new(options.trouble.clone()),
             infiniband,
         }
+    }
+
+    /// Has the device memory in a client's file of the BAR, whose pages are zeros.
+    pub(crate) fn share_memory(&self, bar: BorrowedFd<'_>) -> io::Result<()> {
+        self.memory.share(bar)
+    }
+
+    /// Has the device memory where no client maps it.
+    pub(crate) fn unshare_memory(&self) {
+        self.memory.unshare();
     }
 
     /// Logs every command, doorbell and interrupt as a line.

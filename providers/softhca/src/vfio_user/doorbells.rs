@@ -1,4 +1,5 @@
-//! UAR pages that a client maps, if it asks for them: it rings by stores, without messages.
+//! UAR pages that a client maps, if it asks for them: it rings by stores, without messages. Their
+//! file is as long as the BAR, and has the device memory, too.
 //!
 //! The server looks at the pages while it is awake, and for a while after the last work. Then it
 //! asks the client to arm them: to tell of the next store ([`command::LOOK`]). It goes on with rare
@@ -14,17 +15,18 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::ftruncate;
 use uverbs_core::memory::pages::Pages;
 use uverbs_front::uar::take_doorbells;
 
-use crate::board::bar::{FIRST_UAR, LAST_UAR, PAGE};
+use crate::board::bar::{BAR0_LEN, DEVICE_MEMORY, FIRST_UAR, LAST_UAR, PAGE};
+use crate::board::capabilities::DEVICE_MEMORY_LEN;
 
 /// Text by which a client asks for the pages in VERSION.
 const ASKS: &[u8] = b"\"uverbs_doorbells\":true";
-/// Offsets in BAR 0, and in the file, of the pages.
+/// Offsets of the pages in BAR 0, and in the file.
 pub(super) const START: u64 = FIRST_UAR as u64 * PAGE;
 pub(super) const END: u64 = (LAST_UAR as u64 + 1) * PAGE;
 
@@ -59,8 +61,10 @@ pub(super) struct Doorbells {
 impl Doorbells {
     pub(super) fn new() -> io::Result<Self> {
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
-        let file = memfd_create(c"softhca-uar", flags)?;
-        ftruncate(&file, END.cast_signed())?;
+        let file = memfd_create(c"softhca-bar", flags)?;
+        ftruncate(&file, BAR0_LEN.cast_signed())?;
+        let memory = [DEVICE_MEMORY, DEVICE_MEMORY_LEN].map(u64::cast_signed);
+        fallocate(&file, FallocateFlags::empty(), memory[0], memory[1])?;
         let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
         fcntl(&file, FcntlArg::F_ADD_SEALS(seals))?;
         let pages = Pages::shared(file.as_fd(), END as usize, 0);

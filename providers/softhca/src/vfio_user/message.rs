@@ -88,10 +88,13 @@ message! {
 pub(super) const CAP_SPARSE_MMAP: u16 = 1;
 
 message! {
-    /// Capability of a region: one area that can be mapped.
-    SparseMmap {
-        id: u16, version: u16, next: u32, count: u32, reserved: u32, offset: u64, size: u64,
-    }
+    /// Capability of a region: areas that can be mapped follow.
+    SparseMmap { id: u16, version: u16, next: u32, count: u32, reserved: u32, }
+}
+
+message! {
+    /// Area of a [`SparseMmap`].
+    Area { offset: u64, size: u64, }
 }
 
 message! {

@@ -2,8 +2,8 @@
 //! into a guest, whose drivers bind to it.
 //!
 //! One thread serves one client at a time: it answers messages, and does the device's work between
-//! them. Each access to a register is a message, and each of QEMU's guests to a doorbell; other
-//! clients may map the doorbells. No privileges are needed.
+//! them. Each access to a register is a message, and each of QEMU's guests to a doorbell or to
+//! device memory; other clients may map these. No privileges are needed.
 //!
 //! Several functions, each with a thread, may share a wire ([`Server::on`]).
 
@@ -105,6 +105,7 @@ impl Server {
     /// Resets the function after a client has left.
     fn leave(&mut self) {
         self.cable.unplug();
+        self.hca.unshare_memory();
         self.hca.reset();
         self.memory.leave();
         self.stuck.retain(|closer| closer.waiting() != 0);

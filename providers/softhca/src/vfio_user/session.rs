@@ -17,10 +17,12 @@ use super::channel::{Channel, Message};
 use super::doorbells::{self, Doorbells};
 use super::memory::GuestMemory;
 use super::message::{
-    CAP_SPARSE_MMAP, DeviceInfo, DmaMap, DmaUnmap, Header, IrqInfo, IrqSet, Look, MAP_WRITE,
+    Area, CAP_SPARSE_MMAP, DeviceInfo, DmaMap, DmaUnmap, Header, IrqInfo, IrqSet, Look, MAP_WRITE,
     MAX_TRANSFER, Region, RegionInfo, SparseMmap, UNMAP_ALL, Version, command, flag, split,
 };
 use super::signals::Signals;
+use crate::board::bar::DEVICE_MEMORY;
+use crate::board::capabilities::DEVICE_MEMORY_LEN;
 use crate::closer::Foreign;
 use crate::pci::{BAR0_LEN, CONFIG_LEN, PciHca, VECTORS};
 
@@ -220,7 +222,10 @@ impl<'a> Session<'a> {
                     return Err(Errno::EINVAL);
                 }
                 if self.doorbells.is_none() && doorbells::are_asked_for(capabilities) {
-                    self.doorbells = Some(Doorbells::new().map_err(|error| refusal(&error))?);
+                    let doorbells = Doorbells::new().map_err(|error| refusal(&error))?;
+                    let shared = self.hca.share_memory(doorbells.as_fd());
+                    shared.map_err(|error| refusal(&error))?;
+                    self.doorbells = Some(doorbells);
                 }
                 Ok(Version { major: 0, minor: 0 }.as_bytes().to_vec())
             }
@@ -372,7 +377,7 @@ fn check_range(region: &Region) -> Result<(), Errno> {
     }
 }
 
-/// Describes a region; `maps`: with doorbell pages that the client may map.
+/// Describes a region; `maps`: with areas that the client may map.
 fn region_info(body: &[u8], maps: bool) -> Result<Vec<u8>, Errno> {
     let (asked, _) = parse::<RegionInfo>(body)?;
     if asked.index >= index::REGIONS {
@@ -387,16 +392,10 @@ fn region_info(body: &[u8], maps: bool) -> Result<Vec<u8>, Errno> {
     }
     let info =
         RegionInfo { argsz: REGION_INFO_LEN, flags: flags | MAPS, cap_offset: argsz, ..info };
-    let area = SparseMmap {
-        id: CAP_SPARSE_MMAP,
-        version: 1,
-        count: 1,
-        offset: doorbells::START,
-        size: doorbells::END - doorbells::START,
-        ..SparseMmap::default()
-    };
+    let count = AREAS.len() as u32;
+    let areas = SparseMmap { id: CAP_SPARSE_MMAP, version: 1, count, ..SparseMmap::default() };
     Ok(match maps_pages(body) {
-        true => [info.as_bytes(), area.as_bytes()].concat(),
+        true => [info.as_bytes(), areas.as_bytes(), AREAS.as_bytes()].concat(),
         // Without room for the capability: its length is in `argsz` (Linux `vfio_pci_core.c`,
         // `vfio_pci_ioctl_get_region_info`).
         false => RegionInfo { cap_offset: 0, ..info }.as_bytes().to_vec(),
@@ -404,7 +403,14 @@ fn region_info(body: &[u8], maps: bool) -> Result<Vec<u8>, Errno> {
 }
 
 /// Bytes of BAR 0's description with its capability.
-const REGION_INFO_LEN: u32 = (size_of::<RegionInfo>() + size_of::<SparseMmap>()) as u32;
+const REGION_INFO_LEN: u32 =
+    (size_of::<RegionInfo>() + size_of::<SparseMmap>() + size_of_val(&AREAS)) as u32;
+
+/// Areas of BAR 0 that a client may map: doorbells, and device memory.
+const AREAS: [Area; 2] = [
+    Area { offset: doorbells::START, size: doorbells::END - doorbells::START },
+    Area { offset: DEVICE_MEMORY, size: DEVICE_MEMORY_LEN },
+];
 
 /// True if a DEVICE_GET_REGION_INFO is for BAR 0, with room for its capability.
 fn maps_pages(body: &[u8]) -> bool {

@@ -158,7 +158,7 @@ impl Firmware {
         }
         data.fill(0);
         if let Some(at) = self.memic.operand(bar, data.len(), TEST_AND_SET) {
-            self.memic.memory.at(at, 1, |bytes| data[0] = std::mem::replace(&mut bytes[0], 1));
+            data[0] = self.memic.memory.change(at, |_| 1).unwrap_or(0);
         }
         true
     }
@@ -168,7 +168,7 @@ impl Firmware {
         if is_operation(bar)
             && let Some(at) = self.memic.operand(bar, data.len(), INCREMENT)
         {
-            self.memic.memory.at(at, 1, |bytes| bytes[0] = bytes[0].wrapping_add(data[0]));
+            self.memic.memory.change(at, |old| old.wrapping_add(data[0]));
         }
         is_operation(bar)
     }

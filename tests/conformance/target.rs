@@ -31,10 +31,7 @@ const SOFT_KERNEL: Version = (6, 15);
 
 /// Starts of the names of cases and calls that a function without a kernel driver refuses by name
 /// (docs/VFIO.md), and what it lacks.
-const LACKS: [(&str, &str); 5] = [
-    ("DM", "no device memory over VFIO"),
-    ("MR.DM_MR_REG", "no device memory over VFIO"),
-    ("device memory", "no device memory over VFIO"),
+const LACKS: [(&str, &str); 2] = [
     ("advice", "no paging on demand over VFIO"),
     ("regions: access flags 0x41", "no paging on demand over VFIO"),
 ];

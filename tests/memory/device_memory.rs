@@ -1,7 +1,7 @@
 //! Device memory: copies in and out, regions over it, and its limits.
 #![allow(unsafe_code, reason = "posts by address and key")]
 
-use common::{Side, is_function, is_plain, local, pair, pattern};
+use common::{Side, is_plain, local, pair, pattern};
 use uverbs::memory::DeviceMemory;
 use uverbs::raw::Data;
 use uverbs::{AccessFlags, Completed, Errno, Error, MemoryRegion, OutOfRange, Remote, Status};
@@ -23,7 +23,7 @@ fn allocate(side: &Side, len: usize) -> Option<DeviceMemory> {
     }
     match side.context.alloc_device_memory(len, 0) {
         Ok(memory) => Some(memory),
-        Err(Error::Unsupported { verb: "alloc_dm", .. }) if is_plain() || is_function() => {
+        Err(Error::Unsupported { verb: "alloc_dm", .. }) if is_plain() => {
             common::skip("the device has no device memory");
             None
         }

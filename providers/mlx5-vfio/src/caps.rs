@@ -6,6 +6,7 @@ use uverbs_mlx5_prm::cmd::Field;
 use uverbs_mlx5_prm::cmd::caps::cmd_hca_cap;
 use uverbs_mlx5_prm::cmd::caps::per_protocol_networking_offload_caps::WQE_INLINE_MODE;
 use uverbs_mlx5_prm::cmd::hca::{query_hca_cap_out, set_hca_cap_in};
+use uverbs_mlx5_prm::cmd::memic::device_mem_cap;
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
 use uverbs_mlx5_prm::eth::MLX5_ETH_L2_INLINE_HEADER_SIZE;
 
@@ -16,6 +17,7 @@ use crate::error::Error;
 /// Kinds of capabilities (`enum mlx5_cap_type`).
 const GENERAL: u16 = 0;
 const ETHERNET: u16 = 1;
+const DEVICE_MEMORY: u16 = 0xf;
 /// Lowest bit of `op_mod` (`enum mlx5_cap_mode`).
 const MAXIMUM: u16 = 0;
 const CURRENT: u16 = 1;
@@ -96,6 +98,15 @@ impl Device {
             NO_INLINE => 0,
             _ => MLX5_ETH_L2_INLINE_HEADER_SIZE as u16,
         })
+    }
+
+    /// Reads the capabilities of device memory, if there is some (`mlx5_query_hca_caps`).
+    pub(crate) fn memory_caps(&self, general: &Caps) -> Result<Option<Vec<u8>>, Error> {
+        if general.get(cmd_hca_cap::DEVICE_MEMORY) == 0 {
+            return Ok(None);
+        }
+        let caps = self.query_caps(DEVICE_MEMORY, CURRENT)?;
+        Ok(device_mem_cap::MEMIC.is_set(&caps).then_some(caps))
     }
 
     /// Sets the general capabilities that this driver needs; all others keep their values.

@@ -205,7 +205,8 @@ impl Hca {
         name: &str,
         interface: &Interface,
     ) -> Result<Self, Error> {
-        let Start { config, up, mut manager, neighbours, by_lid } = start(&function, interface)?;
+        let start = start(&function, interface)?;
+        let Start { config, up, mut manager, neighbours, by_lid, memory } = start;
         let mut record = DeviceRecord::new(name, RDMA_DRIVER_MLX5);
         record.node_guid = config.guid;
         record.node_type = 1;
@@ -214,6 +215,7 @@ impl Hca {
         manager.seed(seed());
         let pages = UarPages::new(&device, function.uar());
         let mut firmware = Firmware::new(function, &config, neighbours);
+        firmware.set_device_memory(memory);
         firmware.start_neighbour_queues();
         let watch = device.transport().watch();
         let mut front = uverbs_front::Device::new(config, manager, firmware);

@@ -12,8 +12,8 @@ use crate::door::Hca;
 use crate::error::Error;
 use crate::function::Function;
 use crate::objects::qp::{Peer, Sge};
-use crate::tests::context::{context, use_context};
-use crate::tests::fake::{Fake, Twist, limits};
+use crate::tests::context::{context, piece, use_context};
+use crate::tests::fake::{Fake, MEMORY, Twist, limits};
 
 /// Registers that the driver reads.
 const REGISTERS: [u64; 8] = [0x0, 0x4, 0x14, 0x1fc, 0x23c, 0x1010, 0x10, 0x18];
@@ -31,6 +31,7 @@ pub fn functions(data: &[u8]) {
 /// Runs `act`; true if memory was unmapped under a live device.
 fn run(data: &[u8], act: impl Fn(&Fake, Limits) -> Result<(), Error>) -> bool {
     let fake = Fake::new();
+    fake.state().memory = MEMORY;
     let mut bytes = data.iter().copied();
     while let Some(proper) = bytes.next() {
         let after = fake.state().twists.len() + usize::from(proper % 32);
@@ -100,9 +101,10 @@ pub(crate) fn serve(fake: &Fake, limits: Limits) -> Result<(), Error> {
     for _ in 0..4 {
         let uverbs = context(&hca);
         let queue = uverbs.as_ref().map(use_context);
+        let pieces = uverbs.as_ref().map(|uverbs| [64, 5000].map(|len| piece(uverbs, len, 6)));
         // Before the queue's memory.
         drop(uverbs);
-        drop(queue);
+        drop((queue, pieces));
     }
     Ok(())
 }

@@ -126,6 +126,8 @@ pub struct MkeyContext {
     pub remote_invalidate: bool,
     /// Memory of the key, at least `len` bytes. Its offset 0 is the address `iova`.
     pub region: Region,
+    /// `region` is device memory: of the device itself, if it has some.
+    pub device_memory: bool,
     /// Parts of other keys, in place of `region`.
     pub indirect: Option<Indirect>,
     /// The key is free: unusable until a WQE binds it (mkc.free).

@@ -18,6 +18,7 @@ pub mod address;
 pub mod command;
 pub mod config;
 pub mod context;
+pub mod device_memory;
 pub mod error;
 pub mod indirect;
 pub mod mgid;
@@ -32,6 +33,7 @@ use self::context::{
     CqContext, DctContext, MkeyContext, Moderation, QpAttrs, QpContext, QpState, QpTransition,
     SrqContext,
 };
+use self::device_memory::DeviceMemory;
 use self::error::{HcaError, HcaEvent};
 use self::number::{Cqn, Key, Qpn, Srqn, UarNumber};
 use self::region::Region;
@@ -64,6 +66,21 @@ pub trait Backend: Send + fmt::Debug {
     }
     /// Number of memory windows that are bound to a key.
     fn windows_on(&self, key: Key) -> usize;
+
+    /// Allocates `len` bytes of the device's own memory, at a multiple of 64 << `log_align`
+    /// (ALLOC_MEMIC). `None`: it has none, and the front has memory of the process in its place.
+    fn alloc_device_memory(
+        &mut self,
+        len: u64,
+        log_align: u32,
+    ) -> Result<Option<DeviceMemory>, HcaError> {
+        let _ = (len, log_align);
+        Ok(None)
+    }
+    /// Frees device memory by its start and length (DEALLOC_MEMIC).
+    fn free_device_memory(&mut self, start: u64, len: u64) {
+        let _ = (start, len);
+    }
 
     /// Creates a completion queue (CREATE_CQ).
     fn create_cq(&mut self, context: CqContext) -> Result<Cqn, HcaError>;

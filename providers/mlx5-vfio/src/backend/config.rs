@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use uverbs_mlx5_prm::cmd::caps::cmd_hca_cap as cap;
 
+use super::memic::Memic;
 use crate::error::Error;
 use crate::function::Function;
 use crate::interface::Interface;
@@ -214,6 +215,7 @@ pub(crate) struct Start {
     pub(crate) neighbours: Option<Neighbours>,
     /// `None` on Ethernet.
     pub(crate) by_lid: Option<ByLid>,
+    pub(crate) memory: Memic,
 }
 
 /// Reads limits and port, and sets the addresses of an Ethernet port.
@@ -229,12 +231,15 @@ pub(crate) fn start(function: &Function, interface: &Interface) -> Result<Start,
             (gids, Some(Neighbours::new(mac, interface)), None)
         }
     };
-    let (config, up) = config(function, &port, &set)?;
+    let memory = Memic::of(function)?;
+    let (mut config, up) = config(function, &port, &set)?;
+    config.device_memory = memory.max_len;
+    config.log_max_memic_alignment = memory.max_alignment;
     let network = by_lid.and_then(|by_lid| by_lid.network(config.lid));
     let routes = neighbours.as_ref().map(Neighbours::routes).unwrap_or_default();
     let mut manager = Manager::new(host(&config, routes));
     if let Some(network) = network {
         manager.set_subnet(network);
     }
-    Ok(Start { config, up, manager, neighbours, by_lid })
+    Ok(Start { config, up, manager, neighbours, by_lid, memory })
 }

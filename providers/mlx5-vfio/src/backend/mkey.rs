@@ -20,9 +20,10 @@ use uverbs_front::backend::error::{HcaError, Noun};
 use uverbs_front::backend::number::{Key, Pdn};
 use uverbs_front::backend::region::Region;
 
-/// `access_mode_1_0`: a list of pages, and a list of ranges (`MLX5_MKC_ACCESS_MODE_*`).
+/// Access modes: a list of pages, a list of ranges, device memory (`MLX5_MKC_ACCESS_MODE_*`).
 const MTT: u64 = 1;
 const KLMS: u64 = 2;
+const MEMIC: u64 = 5;
 /// The device may read and write a page (`MLX5_IB_MTT_READ`, `MLX5_IB_MTT_WRITE`).
 const READ_WRITE: u64 = 0b11;
 /// Entries of the page list are counted in units of 16 bytes, two addresses each.
@@ -51,6 +52,16 @@ impl Firmware {
             mkc::FREE.set(mkc, 1);
             mkc::ACCESS_MODE_1_0.set(mkc, KLMS);
             mkc::TRANSLATIONS_OCTWORD_SIZE.set(mkc, context.octowords.into());
+        } else if context.device_memory {
+            // `mlx5_ib_get_dm_mr`.
+            let Region::Flat { addr, len } = context.region else {
+                return Err(unsupported("device memory that is no range"));
+            };
+            set_rights(context, mkc);
+            mkc::ACCESS_MODE_1_0.set(mkc, MEMIC);
+            mkc::ACCESS_MODE_4_2.set(mkc, MEMIC >> 2);
+            mkc::START_ADDR.set(mkc, addr);
+            mkc::LEN.set(mkc, len);
         } else {
             let Region::Flat { addr, len } = context.region else {
                 return Err(unsupported("memory of a region that is no pinned range"));
@@ -174,6 +185,18 @@ fn is_writable(context: &MkeyContext) -> bool {
     context.access.intersects(stores) || !context.no_windows
 }
 
+/// Fills in the rights of a region.
+fn set_rights(context: &MkeyContext, mkc: &mut [u8]) {
+    for (right, field) in [
+        (Access::LOCAL_WRITE, mkc::LW),
+        (Access::REMOTE_WRITE, mkc::RW),
+        (Access::REMOTE_READ, mkc::RR),
+        (Access::REMOTE_ATOMIC, mkc::A),
+    ] {
+        field.set(mkc, context.access.contains(right).into());
+    }
+}
+
 /// Fills in memory and rights of a region that starts at `at` for the device.
 fn describe(context: &MkeyContext, at: u64, input: &mut Vec<u8>) -> Result<(), HcaError> {
     let (start, len) = (context.iova, context.len);
@@ -189,14 +212,7 @@ fn describe(context: &MkeyContext, at: u64, input: &mut Vec<u8>) -> Result<(), H
     let octwords = count.div_ceil(PER_OCTWORD);
     create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE.set(input, octwords);
     let mkc = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of_mut(input);
-    for (right, field) in [
-        (Access::LOCAL_WRITE, mkc::LW),
-        (Access::REMOTE_WRITE, mkc::RW),
-        (Access::REMOTE_READ, mkc::RR),
-        (Access::REMOTE_ATOMIC, mkc::A),
-    ] {
-        field.set(mkc, context.access.contains(right).into());
-    }
+    set_rights(context, mkc);
     mkc::ACCESS_MODE_1_0.set(mkc, MTT);
     mkc::START_ADDR.set(mkc, start);
     mkc::LEN.set(mkc, len);

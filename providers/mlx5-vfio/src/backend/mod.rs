@@ -2,7 +2,7 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `memory` | page lists of rings and regions |
+//! | `memory`, `memic` | page lists of rings and regions; the device's own memory |
 //! | `domain` | numbers of PDs and XRC domains |
 //! | `mkey`, `cq`, `qp`, `srq`, `dct` | objects; `modify`: transitions of a queue pair |
 //! | `raw`, `tirs`, `tables` | raw packet queues; TIRs and RQ tables; flow tables, counters |
@@ -21,6 +21,7 @@ mod dct;
 mod domain;
 mod event;
 mod mads;
+mod memic;
 mod memory;
 mod mkey;
 mod modify;
@@ -44,6 +45,7 @@ use self::cq::Cq;
 use self::domain::Domains;
 use self::event::Events;
 use self::mads::Mads;
+use self::memic::Memic;
 use self::neighbours::NeighbourQueues;
 use self::qp::Qp;
 use self::srq::Srq;
@@ -60,6 +62,7 @@ use uverbs_front::backend::context::{
     CqContext, DctContext, MkeyContext, Moderation, QpAttrs, QpContext, QpState, QpTransition,
     SrqContext,
 };
+use uverbs_front::backend::device_memory::DeviceMemory;
 use uverbs_front::backend::error::{HcaError, HcaEvent, Noun};
 use uverbs_front::backend::number::{Cqn, Key, Qpn, Srqn, UarNumber};
 use uverbs_front::backend::region::Region;
@@ -82,6 +85,7 @@ pub(crate) struct Firmware {
     eces: BTreeMap<Qpn, u32>,
     /// Memory of regions that is lent to the device, by index of the key.
     lent: BTreeMap<u32, Lent>,
+    memic: Memic,
     tirs: Tirs,
     tables: Tables,
     events: Events,
@@ -105,6 +109,7 @@ impl Firmware {
             srqs: BTreeMap::new(),
             eces: BTreeMap::new(),
             lent: BTreeMap::new(),
+            memic: Memic::default(),
             tirs: Tirs::default(),
             tables: Tables::default(),
             events: Events::default(),
@@ -227,6 +232,18 @@ impl Backend for Firmware {
     fn windows_on(&self, _: Key) -> usize {
         // The firmware refuses to destroy a key with windows.
         0
+    }
+
+    fn alloc_device_memory(
+        &mut self,
+        len: u64,
+        log_align: u32,
+    ) -> Result<Option<DeviceMemory>, HcaError> {
+        self.take_memory(len, log_align).map(Some)
+    }
+
+    fn free_device_memory(&mut self, start: u64, len: u64) {
+        self.give_memory(start, len);
     }
 
     fn create_cq(&mut self, context: CqContext) -> Result<Cqn, HcaError> {

@@ -8,7 +8,8 @@
 use uverbs_core::commands::Uverbs;
 use uverbs_core::commands::cq::CreateCq;
 use uverbs_core::doors::DeviceSource;
-use uverbs_core::memory::pages::Pages;
+use uverbs_core::error::Error;
+use uverbs_core::memory::pages::{Pages, page_size};
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
 use uverbs_kernel_abi::mlx5::*;
 use zerocopy::IntoBytes;
@@ -69,6 +70,33 @@ pub(crate) fn use_context(uverbs: &Uverbs) -> Option<Queue> {
     // SAFETY: the memory is returned, and dropped after the file is closed.
     let made = unsafe { uverbs.create_cq(&attr, request.as_bytes(), &mut [0; 8]) };
     made.ok().map(|_| Queue { _memory: memory, page, uar })
+}
+
+/// A piece of device memory.
+pub(crate) struct Piece {
+    pub(crate) handle: u32,
+    /// Offset of its first byte in the mapping.
+    pub(crate) start: usize,
+    pub(crate) map: Pages,
+}
+
+/// Allocates and maps a piece of device memory.
+pub(crate) fn piece(uverbs: &Uverbs, len: usize, log_align: u32) -> Result<Piece, Error> {
+    let (mut start, mut index) = ([0; 8], [0; 2]);
+    // SAFETY: two output buffers of this function.
+    let handle = unsafe {
+        uverbs.alloc_dm(len as u64, log_align, |command| {
+            command
+                .output(MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET, &mut start)
+                .output(MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX, &mut index)
+        })
+    }?;
+    let page = page_size();
+    let index = u16::from_ne_bytes(index).into();
+    let offset = mmap_offset(MLX5_IB_MMAP_DEVICE_MEM, index, page as u64);
+    let map = uverbs.door().mmap(len.next_multiple_of(page), offset);
+    let map = map.map_err(|errno| Error::System { what: "mmap", errno })?;
+    Ok(Piece { handle, start: u64::from_ne_bytes(start) as usize, map })
 }
 
 /// Allocates and maps a doorbell page. Returns it with its number.

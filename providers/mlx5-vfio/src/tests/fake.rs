@@ -24,7 +24,7 @@ use uverbs_mlx5_prm::cmd::caps::cmd_hca_cap;
 use uverbs_mlx5_prm::cmd::header::{cmd_in, cmd_out};
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 use uverbs_mlx5_prm::cmd::queue::{mlx5_cmd_layout, mlx5_cmd_prot_block};
-use uverbs_mlx5_prm::cmd::{eq, hca, mkey, simple, vport};
+use uverbs_mlx5_prm::cmd::{eq, hca, memic, mkey, simple, vport};
 use uverbs_mlx5_prm::eqe::{MLX5_PORT_CHANGE_SUBTYPE_DOWN, mlx5_eqe};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -38,6 +38,8 @@ const BAR_LEN: u64 = 0x2_0000;
 const CONFIG_LEN: usize = 256;
 pub(crate) const UAR: u32 = 0x10;
 const END_UAR: u32 = 0x20;
+/// Place of device memory in the BAR.
+pub(crate) const MEMORY: Range<u64> = 0x8000..0x1_0000;
 /// Doorbell of the command queue.
 const CMD_DBELL: u64 = 0x18;
 /// Doorbells of the event queue.
@@ -110,6 +112,8 @@ pub(crate) struct State {
     pub(crate) rings: usize,
     /// Number that the next ALLOC_UAR returns.
     pub(crate) next_uar: Option<u32>,
+    /// Device memory in the BAR, if there is some.
+    pub(crate) memory: Range<u64>,
     /// State and LID of the port.
     pub(crate) port: (u8, u16),
     /// Input of the last command.
@@ -204,6 +208,13 @@ impl State {
     fn alloc_uar(&mut self) -> Option<u32> {
         let planned = self.next_uar.take();
         planned.or_else(|| (UAR..END_UAR).find(|uar| self.uars.insert(*uar)))
+    }
+
+    /// A byte of the BAR, as a program's mapping has it.
+    pub(crate) fn bar_byte(&mut self, at: u64) -> u8 {
+        let mut byte = [0];
+        pread(self.bar(), &mut byte, at as i64).unwrap();
+        byte[0]
     }
 
     /// Takes a doorbell that a program rang.
@@ -356,13 +367,33 @@ impl State {
         }
     }
 
+    fn describe_memory(&self, caps: &mut [u8]) {
+        let Range { start, end } = self.memory;
+        memic::device_mem_cap::MEMIC.set(caps, 1);
+        memic::device_mem_cap::MEMIC_BAR_START_ADDR.set(caps, start);
+        memic::device_mem_cap::MEMIC_BAR_SIZE.set(caps, end - start);
+        memic::device_mem_cap::MAX_MEMIC_SIZE.set(caps, end - start);
+        memic::device_mem_cap::LOG_MAX_MEMIC_ADDR_ALIGNMENT.set(caps, 6);
+    }
+
     /// Answers as firmware should.
     fn execute(&mut self, opcode: CmdOpcode, op_mod: u16, input: &[u8], output: &mut [u8]) {
         match opcode {
             CmdOpcode::QUERY_ISSI => hca::query_issi_out::SUPPORTED_ISSI_DW0.set(output, 3),
             CmdOpcode::QUERY_HCA_CAP => {
                 let caps = hca::query_hca_cap_out::CAPABILITY.of_mut(output);
-                cmd_hca_cap::LOG_MAX_CQ_SZ.set(caps, self.log_max_cq_sz);
+                match op_mod >> 1 {
+                    0xf => self.describe_memory(caps),
+                    _ => {
+                        cmd_hca_cap::LOG_MAX_CQ_SZ.set(caps, self.log_max_cq_sz);
+                        let has_memory = !self.memory.is_empty();
+                        cmd_hca_cap::DEVICE_MEMORY.set(caps, has_memory.into());
+                    }
+                }
+            }
+            CmdOpcode::ALLOC_MEMIC => {
+                let start = memic::alloc_memic_in::RANGE_START_ADDR.get(input);
+                memic::alloc_memic_out::MEMIC_START_ADDR.set(output, start);
             }
             CmdOpcode::QUERY_PAGES => hca::query_pages_out::NUM_PAGES.set(output, 5),
             CmdOpcode::MANAGE_PAGES => {

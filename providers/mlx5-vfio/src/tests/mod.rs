@@ -1,6 +1,8 @@
 //! The driver on a device in the test, which answers as firmware should, or lies.
 
 pub(crate) mod context;
+#[cfg(test)]
+mod device_memory;
 pub(crate) mod fake;
 #[cfg(test)]
 mod hca;

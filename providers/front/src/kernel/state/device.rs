@@ -15,6 +15,7 @@ use crate::backend::number::{Cqn, Qpn, Srqn};
 use crate::cm::Manager;
 use crate::guard;
 use crate::kernel::rdmavt::Rings;
+use crate::kernel::state::device_memory::Pieces;
 use crate::kernel::state::flows::Flows;
 use crate::kernel::state::xrc::Xrc;
 use crate::kernel::user::{page_size, probe};
@@ -36,8 +37,7 @@ pub struct Device<H: ?Sized = dyn Backend> {
     pub(crate) blue_flame: Vec<Weak<UarPage>>,
     pub(crate) pds: BTreeSet<u32>,
     pub(crate) ahs: u32,
-    /// Bytes of device memory allocated, in whole pages.
-    pub(crate) memic_taken: u64,
+    pub(crate) pieces: Pieces,
     /// Bytes pinned, limited by `Config::memlock`.
     pub(crate) pinned: u64,
     pub(crate) port_up: bool,
@@ -71,7 +71,7 @@ impl<H> Device<H> {
             blue_flame: Vec::new(),
             pds: BTreeSet::new(),
             ahs: 0,
-            memic_taken: 0,
+            pieces: Pieces::default(),
             pinned: 0,
             port_up: true,
             link_downs: 0,

@@ -123,7 +123,10 @@ impl File {
                     self.objects.release(dm);
                 }
             }
-            Some(Object::Dm(dm)) => device.memic_taken -= dm.map.len() as u64,
+            Some(Object::Dm(dm)) => {
+                drop(dm);
+                device.pieces.free_unused(&mut device.hca);
+            }
             Some(Object::Mw(mw)) => self.objects.release(mw.pd),
             Some(Object::Cq(cq)) => destroyed = self.abandon_cq(device, &cq),
             Some(Object::Dct(dct)) => {

@@ -2,6 +2,7 @@
 //! commands.
 
 pub(crate) mod device;
+pub(crate) mod device_memory;
 pub(crate) mod events;
 pub(crate) mod file;
 pub(crate) mod flows;

@@ -4,7 +4,6 @@
 //! freed ones: `alloc_begin_idr_uobject` uses an xarray (`XA_FLAGS_ALLOC`).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use nix::errno::Errno;
@@ -14,6 +13,7 @@ use uverbs_kernel_abi::qp::{ib_uverbs_qp_cap, ib_uverbs_qp_dest};
 
 use crate::backend::context::{DctContext, QpState};
 use crate::backend::number::{Cqn, Key, Pdn, Qpn, Srqn};
+use crate::kernel::state::device_memory::Piece;
 use crate::kernel::state::flows::Placed;
 use crate::kernel::state::raw_queues::RawQueues;
 use crate::uar::UarPage;
@@ -55,12 +55,10 @@ pub(crate) struct Mw {
     pub(crate) key: Key,
 }
 
-/// A piece of device memory. In process it is a memory file, mapped by the device and by each
-/// client that maps the door's file.
+/// A piece of device memory.
 #[derive(Debug)]
 pub(crate) struct Dm {
-    pub(crate) file: OwnedFd,
-    pub(crate) map: Pages,
+    pub(crate) piece: Arc<Piece>,
     /// Requested bytes.
     pub(crate) asked: u64,
     /// Index for mmap.

@@ -31,6 +31,7 @@ static DUMP_FILL: MkeyContext = MkeyContext {
     access: Access::LOCAL_WRITE,
     remote_invalidate: false,
     region: Region::Void,
+    device_memory: false,
     indirect: None,
     free: false,
     qpn: None,

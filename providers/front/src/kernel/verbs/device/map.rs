@@ -81,11 +81,10 @@ fn clock_info(device: &Device, len: usize, version: u64) -> Result<Pages, Errno>
 fn device_memory(file: &File, len: usize, index: u64) -> Result<Pages, Errno> {
     let mut all = file.objects.device_memory();
     let dm = all.find(|dm| u64::from(dm.index) == index).ok_or(Errno::EINVAL)?;
-    if len.checked_next_multiple_of(page_size() as usize) != Some(dm.map.len()) {
+    if (len as u64).checked_next_multiple_of(page_size()) != Some(dm.piece.room()) {
         return Err(Errno::EINVAL);
     }
-    let map = Pages::shared(dm.file.as_fd(), dm.map.len(), 0);
-    map.map_err(|errno| Errno::from_raw(errno.raw()))
+    dm.piece.map()
 }
 
 #[cfg(test)]

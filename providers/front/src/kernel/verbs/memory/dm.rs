@@ -1,11 +1,6 @@
 //! Device memory (`uverbs_std_types_dm.c`, `hw/mlx5/dm.c`), and regions over it.
 
-use std::os::fd::AsFd;
-
 use nix::errno::Errno;
-use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::unistd::ftruncate;
-use uverbs_core::memory::pages::Pages;
 use uverbs_kernel_abi::mlx5::{
     MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE, MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX,
     MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET, MLX5_IB_ATTR_DM_MAP_OP_ADDR_REQ_OP,
@@ -28,8 +23,8 @@ use uverbs_kernel_abi::objects::{
 
 use crate::backend::number::Key;
 use crate::kernel::call::Call;
+use crate::kernel::state::device::Device;
 use crate::kernel::state::objects::{Backing, Dm, Mr, Object};
-use crate::kernel::user::page_size;
 use crate::kernel::verbs::memory::mr::{SUPPORTED, check_access, install};
 
 /// Granularity of lengths of device memory (`MLX5_MEMIC_BASE_SIZE`).
@@ -60,27 +55,19 @@ pub(crate) fn alloc(call: &mut Call<'_>) -> Result<(), Errno> {
     }
     // A length that overflows becomes 0.
     let size = asked.checked_next_multiple_of(UNIT).unwrap_or(0);
-    if size == 0
-        || alignment.saturating_sub(UNIT.ilog2()) > call.device.config.log_max_memic_alignment
-    {
+    let log_align = alignment.saturating_sub(UNIT.ilog2());
+    if size == 0 || log_align > call.device.config.log_max_memic_alignment {
         return Err(Errno::EINVAL);
-    }
-    let pages = size.checked_next_multiple_of(page_size()).ok_or(Errno::ENOMEM)?;
-    if pages > call.device.config.device_memory - call.device.memic_taken {
-        return Err(Errno::ENOMEM);
     }
     let handle = call.object(UVERBS_ATTR_ALLOC_DM_HANDLE).ok_or(Errno::ENOENT)?;
     let taken = call.file.objects.device_memory().map(|dm| dm.index).collect::<Vec<_>>();
     let index = (0..u16::MAX).find(|index| !taken.contains(index)).ok_or(Errno::ENOMEM)?;
-    let file = memfd_create("uverbs-device-memory", MFdFlags::MFD_CLOEXEC)?;
-    ftruncate(&file, pages.cast_signed())?;
-    let map = Pages::shared(file.as_fd(), pages as usize, 0);
-    let map = map.map_err(|errno| Errno::from_raw(errno.raw()))?;
-    call.device.memic_taken += pages;
-    call.put_object(handle, Object::Dm(Dm { file, map, asked, index }));
+    let Device { hca, pieces, config, .. } = &mut *call.device;
+    let piece = pieces.alloc(hca, config.device_memory, size, log_align)?;
+    let inside = piece.inside();
+    call.put_object(handle, Object::Dm(Dm { piece, asked, index }));
     call.output(MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX, &index)?;
-    // Each piece begins at a page.
-    call.output(MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET, &0u64)
+    call.output(MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET, &inside)
 }
 
 /// DM.QUERY of mlx5, for clients that import device memory.
@@ -89,14 +76,14 @@ pub(crate) fn query(call: &mut Call<'_>) -> Result<(), Errno> {
     let Some(Object::Dm(dm)) = call.file.objects.get(handle) else {
         return Err(Errno::ENOENT);
     };
-    let (index, asked) = (dm.index, dm.asked);
+    let (index, asked, inside) = (dm.index, dm.asked, dm.piece.inside());
     call.output(MLX5_IB_ATTR_QUERY_DM_RESP_PAGE_INDEX, &index)?;
-    call.output(MLX5_IB_ATTR_QUERY_DM_RESP_START_OFFSET, &0u64)?;
+    call.output(MLX5_IB_ATTR_QUERY_DM_RESP_START_OFFSET, &inside)?;
     call.output(MLX5_IB_ATTR_QUERY_DM_RESP_LENGTH, &asked)
 }
 
 /// DM.MAP_OP_ADDR of mlx5. The device has no operations (capability `memic_operations`), since it
-/// cannot see a processor's loads in its own process.
+/// cannot see a processor's loads in a process.
 pub(crate) fn map_operation(call: &mut Call<'_>) -> Result<(), Errno> {
     let _: u8 = call.input(MLX5_IB_ATTR_DM_MAP_OP_ADDR_REQ_OP)?;
     Err(Errno::EOPNOTSUPP)
@@ -125,7 +112,7 @@ pub(crate) fn register(call: &mut Call<'_>) -> Result<(), Errno> {
     if access_flags & !ALLOWED != 0 {
         return Err(Errno::EINVAL);
     }
-    let start = dm.map.as_mut_ptr().expose_provenance() as u64 + offset;
+    let start = dm.piece.start + offset;
     let backing = Backing::DeviceMemory(memory);
     let (key, pinned) = (Key::default(), 0);
     let key =

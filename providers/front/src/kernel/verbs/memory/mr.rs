@@ -200,6 +200,7 @@ fn mkey(mr: &Mr, pdn: u32) -> MkeyContext {
             0 => Region::Flat { addr: mr.start, len: mr.len },
             _ => Region::OnDemand { addr: mr.start, len: mr.len },
         },
+        device_memory: matches!(mr.backing, Backing::DeviceMemory(_)),
         ..MkeyContext::default()
     }
 }

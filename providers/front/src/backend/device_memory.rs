@@ -1,0 +1,15 @@
+//! Device memory that is in the device itself.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// A piece of device memory.
+#[derive(Clone, Debug)]
+pub struct DeviceMemory {
+    /// Address of the first byte, for keys (`MLX5_MKC_ACCESS_MODE_MEMIC`).
+    pub start: u64,
+    /// File that programs map.
+    pub file: Arc<OwnedFd>,
+    /// Offset in the file of the page in which the piece starts.
+    pub offset: u64,
+}

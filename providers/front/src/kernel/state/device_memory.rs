@@ -1,0 +1,109 @@
+//! Pieces of device memory (`hw/mlx5/dm.c`). A piece is used until its object is freed and its last
+//! mapping is gone (`mlx5_ib_dm_memic_free`).
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::unistd::ftruncate;
+use uverbs_core::memory::pages::Pages;
+
+use crate::backend::Backend;
+use crate::backend::device_memory::DeviceMemory;
+use crate::backend::error::errno;
+use crate::kernel::user::page_size;
+
+/// A piece. A device in process has a memory file for it, mapped by the device and by each client.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    /// Address of the first byte for the device.
+    pub(crate) start: u64,
+    /// Bytes.
+    len: u64,
+    file: Arc<OwnedFd>,
+    /// Offset in the file of its pages.
+    offset: u64,
+    /// The device's mapping; `None` if the memory is the device's own.
+    map: Option<Pages>,
+}
+
+impl Piece {
+    fn of_process(len: u64) -> Result<Self, Errno> {
+        let file = memfd_create("uverbs-device-memory", MFdFlags::MFD_CLOEXEC)?;
+        ftruncate(&file, len.next_multiple_of(page_size()).cast_signed())?;
+        let (file, offset) = (Arc::new(file), 0);
+        let map = map(&file, len, offset)?;
+        let start = map.as_mut_ptr().expose_provenance() as u64;
+        Ok(Self { start, len, file, offset, map: Some(map) })
+    }
+
+    fn of_device(DeviceMemory { start, file, offset }: DeviceMemory, len: u64) -> Self {
+        Self { start, len, file, offset, map: None }
+    }
+
+    /// Offset of the first byte in its page.
+    pub(crate) fn inside(&self) -> u64 {
+        self.start % page_size()
+    }
+
+    /// Bytes of its pages.
+    pub(crate) fn room(&self) -> u64 {
+        self.len.next_multiple_of(page_size())
+    }
+
+    /// Maps the whole piece for a client.
+    pub(crate) fn map(self: &Arc<Self>) -> Result<Pages, Errno> {
+        let map = map(&self.file, self.len, self.offset)?;
+        Ok(map.keeping_beyond(Arc::clone(self)))
+    }
+}
+
+fn map(file: &OwnedFd, len: u64, offset: u64) -> Result<Pages, Errno> {
+    let len = len.next_multiple_of(page_size()) as usize;
+    Pages::shared(file.as_fd(), len, offset).map_err(|errno| Errno::from_raw(errno.raw()))
+}
+
+/// Pieces of a device.
+#[derive(Debug, Default)]
+pub(crate) struct Pieces(Vec<Arc<Piece>>);
+
+impl Pieces {
+    /// Allocates `len` bytes, a multiple of 64 that is not 0, at a multiple of 64 << `log_align`.
+    /// `most`: bytes of all pieces together of a device in process.
+    pub(crate) fn alloc(
+        &mut self,
+        hca: &mut dyn Backend,
+        most: u64,
+        len: u64,
+        log_align: u32,
+    ) -> Result<Arc<Piece>, Errno> {
+        self.free_unused(hca);
+        let piece = match hca.alloc_device_memory(len, log_align).map_err(errno)? {
+            Some(own) => Piece::of_device(own, len),
+            None => {
+                let taken = self.0.iter().map(|piece| piece.room()).sum();
+                let room = len.checked_next_multiple_of(page_size());
+                if room.is_none_or(|room| room > most.saturating_sub(taken)) {
+                    return Err(Errno::ENOMEM);
+                }
+                Piece::of_process(len)?
+            }
+        };
+        let piece = Arc::new(piece);
+        self.0.push(Arc::clone(&piece));
+        Ok(piece)
+    }
+
+    /// Frees the pieces that no object and no mapping uses. One that the device refuses to free
+    /// stays taken there.
+    pub(crate) fn free_unused(&mut self, hca: &mut dyn Backend) {
+        self.0.retain(|piece| {
+            let used = Arc::strong_count(piece) > 1;
+            if !used && piece.map.is_none() {
+                hca.free_device_memory(piece.start, piece.len);
+            }
+            used
+        });
+    }
+}

@@ -1,0 +1,142 @@
+//! Device memory, which programs map in BAR 0 (Linux `hw/mlx5/dm.c`).
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Instant;
+
+use uverbs_core::memory::pages::page_size;
+use uverbs_front::backend::device_memory::DeviceMemory;
+use uverbs_front::backend::error::{HcaError, Noun};
+use uverbs_mlx5_prm::cmd::memic::{
+    alloc_memic_in, alloc_memic_out, dealloc_memic_in, device_mem_cap as cap,
+};
+use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
+
+use super::Firmware;
+use crate::command::SHORT;
+use crate::error::Error;
+use crate::function::Function;
+use crate::transport::{BAR0, check};
+
+/// Unit of lengths and alignments.
+const UNIT: u64 = 64;
+/// Largest log2 of an alignment in units that this driver asks for.
+const MAX_ALIGNMENT: u32 = 32;
+
+/// Device memory, by addresses in BAR 0.
+#[derive(Debug, Default)]
+pub(crate) struct Memic {
+    /// Whole pages of the machine; empty without device memory.
+    range: Range<u64>,
+    /// Maximum bytes of a piece.
+    pub(super) max_len: u64,
+    /// Largest log2 of an alignment, in units of 64 bytes.
+    pub(super) max_alignment: u32,
+    /// Pages of the pieces: their end by their start.
+    taken: BTreeMap<u64, u64>,
+}
+
+impl Memic {
+    /// Reads the capabilities. A function whose BAR programs can't map there has none.
+    pub(super) fn of(function: &Function) -> Result<Self, Error> {
+        let Some(caps) = function.device().memory_caps(function.caps())? else {
+            return Ok(Self::default());
+        };
+        let (start, len) = (cap::MEMIC_BAR_START_ADDR.get(&caps), cap::MEMIC_BAR_SIZE.get(&caps));
+        let transport = function.device().transport();
+        check(BAR0, start, len, transport.bar_len())
+            .map_err(|_| Error::answer("the place of device memory", start))?;
+        let page = page_size() as u64;
+        let range = start.next_multiple_of(page)..(start + len) / page * page;
+        if range.is_empty() || transport.bar_file(range.start, range.end - range.start).is_err() {
+            return Ok(Self::default());
+        }
+        Ok(Self {
+            max_len: cap::MAX_MEMIC_SIZE.get(&caps),
+            max_alignment: cap::LOG_MAX_MEMIC_ADDR_ALIGNMENT.get32(&caps).min(MAX_ALIGNMENT),
+            range,
+            taken: BTreeMap::new(),
+        })
+    }
+
+    /// First free range of `room` bytes from `at` on.
+    fn free(&self, mut at: u64, room: u64) -> Option<Range<u64>> {
+        loop {
+            let end = at.checked_add(room).filter(|end| *end <= self.range.end)?;
+            match self.taken.range(..end).next_back() {
+                Some((_, taken)) if *taken > at => at = *taken,
+                _ => return Some(at..end),
+            }
+        }
+    }
+}
+
+impl Firmware {
+    /// Sets the device's memory. For a new device.
+    pub(crate) fn set_device_memory(&mut self, memic: Memic) {
+        self.memic = memic;
+    }
+
+    /// Allocates a piece (`mlx5_cmd_alloc_memic`): the firmware searches the pages that the driver
+    /// names, and other pages are tried if it finds no room there.
+    pub(super) fn take_memory(&mut self, len: u64, align: u32) -> Result<DeviceMemory, HcaError> {
+        let page = page_size() as u64;
+        let full = HcaError::Limit { what: "device memory", limit: self.memic.max_len };
+        let room = len.checked_next_multiple_of(page).ok_or(full)?;
+        let (begun, mut at) = (Instant::now(), self.memic.range.start);
+        while let Some(pages) = self.memic.free(at, room) {
+            match self.alloc_memic(&pages, len, align) {
+                Err(Error::Refused { status: CmdStatus::NO_RES_ERR, .. }) => {
+                    at = pages.start + page;
+                }
+                Err(error) => return Err(self.refusal(&error, (Noun::Mkey, 0))),
+                Ok(piece) => {
+                    self.memic.taken.insert(pages.start, pages.end);
+                    return Ok(piece);
+                }
+            }
+            if begun.elapsed() >= self.function.limits().command {
+                break;
+            }
+        }
+        Err(full)
+    }
+
+    /// Runs ALLOC_MEMIC for a piece in whole pages.
+    fn alloc_memic(&self, pages: &Range<u64>, len: u64, align: u32) -> Result<DeviceMemory, Error> {
+        let mut input = [0; alloc_memic_in::SIZE];
+        alloc_memic_in::RANGE_START_ADDR.set(&mut input, pages.start);
+        alloc_memic_in::RANGE_SIZE.set(&mut input, pages.end - pages.start);
+        alloc_memic_in::MEMIC_SIZE.set(&mut input, len);
+        alloc_memic_in::LOG_MEMIC_ADDR_ALIGNMENT.set(&mut input, align.into());
+        let outlen = alloc_memic_out::SIZE;
+        let output = self.function.command(CmdOpcode::ALLOC_MEMIC, 0, &input, outlen)?;
+        let start = alloc_memic_out::MEMIC_START_ADDR.get(&output);
+        let is_inside = start >= pages.start
+            && start.checked_add(len).is_some_and(|end| end <= pages.end)
+            && start.is_multiple_of(UNIT << align);
+        let device = self.function.device();
+        if !is_inside {
+            return Err(device.fail(Error::answer("the address of device memory", start)));
+        }
+        let (file, offset) = device
+            .transport()
+            .bar_file(pages.start, pages.end - pages.start)
+            .inspect_err(|_| _ = self.dealloc_memic(start, len))?;
+        Ok(DeviceMemory { start, file, offset })
+    }
+
+    fn dealloc_memic(&self, start: u64, len: u64) -> Result<(), Error> {
+        let mut input = [0; dealloc_memic_in::SIZE];
+        dealloc_memic_in::MEMIC_START_ADDR.set(&mut input, start);
+        dealloc_memic_in::MEMIC_SIZE.set(&mut input, len);
+        self.function.command(CmdOpcode::DEALLOC_MEMIC, 0, &input, SHORT).map(drop)
+    }
+
+    /// Frees a piece. One that the firmware keeps stays taken until the function is reset.
+    pub(super) fn give_memory(&mut self, start: u64, len: u64) {
+        if self.dealloc_memic(start, len).is_ok() {
+            self.memic.taken.remove(&(start / page_size() as u64 * page_size() as u64));
+        }
+    }
+}

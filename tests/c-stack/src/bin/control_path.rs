@@ -4,7 +4,7 @@
 //! `control-path calls N`: creates an object of each kind, then N more, and destroys all.
 //! `control-path times N`: the same without marks; prints the nanoseconds of each phase.
 //! `control-path memory N`: N objects of each kind, for `c/heap.c`. `UVERBS_TEST_DEVICE` names the
-//! device; default: the first.
+//! device, which may be a function of vfio-pci; default: the first.
 //!
 //! # Safety
 //!
@@ -105,11 +105,12 @@ fn main() -> Done {
     phase("list devices");
     let devices = uverbs::devices()?;
     phase("open device");
-    let context = devices
-        .iter()
-        .find(|device| wanted.as_ref().is_none_or(|name| device.name() == name))
-        .ok_or("no device")?
-        .open()?;
+    let function = wanted.as_deref().filter(|name| name.starts_with("vfio:")).map(uverbs::device);
+    let listed = || {
+        let mut devices = devices.iter();
+        devices.find(|device| wanted.as_ref().is_none_or(|name| device.name() == name)).cloned()
+    };
+    let context = function.transpose()?.or_else(listed).ok_or("no device")?.open()?;
     phase("alloc PD");
     let pd = context.alloc_pd()?;
     let mut all = Objects { context, pd, memory, regions, cqs, qps };

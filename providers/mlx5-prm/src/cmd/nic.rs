@@ -25,6 +25,7 @@ ifc! {
         DISABLE_MC_LOCAL_LB: 0x15 + 1;
         MTU: 0x19 + 1;
         PROMISC: 0x1b + 1;
+        ADDRESSES_LIST: 0x1d + 1;
         ROCE_EN: 0x1e + 1;
     }
 }
@@ -42,6 +43,8 @@ ifc! {
         PROMISC_UC: 0x780 + 1;
         PROMISC_MC: 0x781 + 1;
         PROMISC_ALL: 0x782 + 1;
+        ALLOWED_LIST_TYPE: 0x785 + 3;
+        ALLOWED_LIST_SIZE: 0x790 + 16;
         PERMANENT_ADDRESS: 0x7a0 + 64;
     }
 }

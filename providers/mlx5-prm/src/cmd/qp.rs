@@ -35,6 +35,10 @@ ifc! {
         ST: 0x8 + 8;
         PM_STATE: 0x13 + 2;
         WQ_SIGNATURE: 0x20 + 1;
+        BLOCK_LB_MC: 0x21 + 1;
+        ATOMIC_LIKE_WRITE_EN: 0x22 + 1;
+        LATENCY_SENSITIVE: 0x23 + 1;
+        DRAIN_SIGERR: 0x25 + 1;
         PD: 0x28 + 24;
         MTU: 0x40 + 3;
         LOG_MSG_MAX: 0x43 + 5;

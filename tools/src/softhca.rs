@@ -75,6 +75,9 @@ struct Serve {
     /// Refuse commands with reserved bits, which a driver must not set; the log names them
     #[arg(long)]
     strict: bool,
+    /// How a guest rings doorbells
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = GuestDoorbells::Trapped)]
+    guest_doorbells: GuestDoorbells,
     /// Serve one client of each device, then end
     #[arg(long)]
     once: bool,
@@ -86,6 +89,14 @@ enum Port {
     Ib,
     /// Ethernet, with RoCE
     Eth,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum GuestDoorbells {
+    /// QEMU sends a message for each
+    Trapped,
+    /// Stores into memory that the device looks at
+    Mapped,
 }
 
 /// Runs the command.
@@ -117,6 +128,9 @@ fn serve(args: &Serve) -> Result<(), Error> {
         let mut server = server.map_err(|error| failed(path, error))?;
         if let Some(log) = &log {
             server.log_to(sink(log, several.then_some(number)));
+        }
+        if args.guest_doorbells == GuestDoorbells::Mapped {
+            server.map_to_guests();
         }
         let listener = listen(path).map_err(|error| failed(path, error))?;
         devices.push((server, listener, path));

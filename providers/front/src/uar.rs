@@ -38,7 +38,12 @@ pub(crate) const UAR_SIZE: usize = 4096;
 /// Doorbell words of a UAR: the CQ doorbell (`MLX5_CQ_DOORBELL`, 0x20), and two BlueFlame
 /// registers of 512 bytes from 0x800 on (`MLX5_BF_OFFSET`), each with two halves that the client
 /// uses in turn.
-const DOORBELLS: [u32; 5] = [0x20, 0x800, 0x900, 0xa00, 0xb00];
+pub const DOORBELLS: [u32; 5] = [0x20, 0x800, 0x900, 0xa00, 0xb00];
+
+/// [`DOORBELLS`], and the fast path's two registers, in which Linux's mlx5_ib itself rings
+/// (`MLX5_FP_BFREGS_PER_UAR`).
+pub const KERNEL_DOORBELLS: [u32; 9] =
+    [0x20, 0x800, 0x900, 0xa00, 0xb00, 0xc00, 0xd00, 0xe00, 0xf00];
 
 /// Doorbell pages of a device that sees stores into them itself, such as pages of a BAR.
 pub trait UarSource: Send + fmt::Debug {
@@ -138,7 +143,7 @@ impl UarPage {
     fn scan(&self, mut ring: impl FnMut(u32, u32, u64)) {
         let Some(map) = &self.map else { return };
         for (start, uar) in self.uars() {
-            take_doorbells(map, start, |offset, value| ring(uar, offset, value));
+            take_doorbells(map, start, &DOORBELLS, |offset, value| ring(uar, offset, value));
         }
     }
 
@@ -158,11 +163,11 @@ impl UarPage {
     }
 }
 
-/// Takes the doorbells of the UAR at byte `start` of `map`: calls `ring` with each offset in the
-/// UAR and the 8 bytes as a big-endian number. The owner of `map` accesses it through this function
-/// only.
-pub fn take_doorbells(map: &Pages, start: usize, mut ring: impl FnMut(u32, u64)) {
-    for offset in DOORBELLS {
+/// Takes the doorbells in these `words` of the UAR at byte `start` of `map`: calls `ring` with each
+/// offset in the UAR and the 8 bytes as a big-endian number. The owner of `map` accesses it through
+/// this function only.
+pub fn take_doorbells(map: &Pages, start: usize, words: &[u32], mut ring: impl FnMut(u32, u64)) {
+    for &offset in words {
         let Some(word) = word(map, start + offset as usize) else { continue };
         // Loaded before the swap, so that the cache line stays shared while no doorbell is rung.
         if word.load(Ordering::Relaxed) != 0 {

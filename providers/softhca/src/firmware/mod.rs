@@ -29,6 +29,7 @@ pub(crate) mod fuzz;
 pub(crate) mod objects;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -99,6 +100,8 @@ pub(crate) struct Firmware {
     /// `atomic_req_8B_endianness_mode`. It and `log_uar_page_sz` are the only capabilities that
     /// SET_HCA_CAP changes.
     atomic_mode: u64,
+    /// UARs that a guest maps: two stores into a register may become one.
+    pub(crate) mapped_uars: Range<u32>,
 }
 
 impl Firmware {
@@ -131,6 +134,7 @@ impl Firmware {
             nic: Nic::default(),
             memic: Memic::new(memory),
             atomic_mode: 0,
+            mapped_uars: 0..0,
         };
         firmware.publish_addresses();
         firmware.reset();

@@ -25,6 +25,7 @@ mod trace;
 mod trouble;
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -253,6 +254,11 @@ impl PciHca {
     /// Numbers of the UARs that the driver allocated.
     pub(crate) fn uars(&self) -> impl Iterator<Item = u32> {
         self.firmware.uars()
+    }
+
+    /// Sets the UARs that a guest maps, which can have no event queues.
+    pub(crate) fn map_uars(&mut self, uars: Range<u32>) {
+        self.firmware.mapped_uars = uars;
     }
 
     /// Carries out a doorbell that was stored into a UAR.

@@ -1,17 +1,19 @@
-//! UAR pages that a client maps, if it asks for them: it rings by stores, without messages. Their
-//! file is as long as the BAR, and has the device memory, too.
+//! UAR pages that a client maps: it rings by stores, without messages. Their file is as long as the
+//! BAR, and has the device memory, too.
 //!
 //! The server looks at the pages while it is awake, and for a while after the last work. Then it
 //! asks the client to arm them: to tell of the next store ([`command::LOOK`]). It goes on with rare
-//! looks, so that a client which can't tell is served, too.
+//! looks, so that a client which can't tell, as QEMU, is served, too.
 //!
 //! Event queues have no doorbell record, so that two stores into their registers could become one.
-//! A client rings these by messages; QEMU's guests don't know that, and so get no pages.
+//! A client that asked for the pages rings these by messages. QEMU's guests don't know that: the
+//! first page, which Linux's driver allocates first and gives to its event queues, is not mapped.
 //!
 //! [`command::LOOK`]: super::message::command::LOOK
 
 use std::collections::BTreeSet;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -19,16 +21,16 @@ use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::ftruncate;
 use uverbs_core::memory::pages::Pages;
-use uverbs_front::uar::take_doorbells;
+use uverbs_front::uar::{DOORBELLS, KERNEL_DOORBELLS, take_doorbells};
 
+use super::message::Area;
 use crate::board::bar::{BAR0_LEN, DEVICE_MEMORY, FIRST_UAR, LAST_UAR, PAGE};
 use crate::board::capabilities::DEVICE_MEMORY_LEN;
 
 /// Text by which a client asks for the pages in VERSION.
 const ASKS: &[u8] = b"\"uverbs_doorbells\":true";
-/// Offsets of the pages in BAR 0, and in the file.
-pub(super) const START: u64 = FIRST_UAR as u64 * PAGE;
-pub(super) const END: u64 = (LAST_UAR as u64 + 1) * PAGE;
+/// Bytes of BAR 0 up to the end of the pages.
+const END: u64 = (LAST_UAR as u64 + 1) * PAGE;
 
 /// Time after the last work in which the server looks without a pause.
 const AWAKE: Duration = Duration::from_micros(200);
@@ -41,10 +43,22 @@ const LATE_YIELD: Duration = Duration::from_micros(100);
 const CROWDED: Duration = Duration::from_millis(10);
 /// First pause of a server that sleeps, and pause before a store that was told of.
 const NAP: Duration = Duration::from_micros(20);
+/// Longest pause between looks at a guest's pages.
+const GUEST: Duration = Duration::from_millis(1);
 
 /// True if a client's capabilities ask for doorbell pages.
 pub(super) fn are_asked_for(capabilities: &[u8]) -> bool {
     capabilities.windows(ASKS.len()).any(|text| text == ASKS)
+}
+
+/// Kind of a client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Client {
+    /// Asked for the pages: rings event queues by messages, and tells of stores.
+    #[default]
+    Asks,
+    /// QEMU: neither.
+    Guest,
 }
 
 /// Pages of one client. The first look takes memory for a page; with `vm.overcommit_memory=2` it
@@ -53,13 +67,14 @@ pub(super) fn are_asked_for(capabilities: &[u8]) -> bool {
 pub(super) struct Doorbells {
     file: OwnedFd,
     pages: Pages,
+    client: Client,
     /// UARs that the driver has.
     uars: BTreeSet<u32>,
     pub(super) rest: Rest,
 }
 
 impl Doorbells {
-    pub(super) fn new() -> io::Result<Self> {
+    pub(super) fn new(client: Client) -> io::Result<Self> {
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
         let file = memfd_create(c"softhca-bar", flags)?;
         ftruncate(&file, BAR0_LEN.cast_signed())?;
@@ -69,7 +84,26 @@ impl Doorbells {
         fcntl(&file, FcntlArg::F_ADD_SEALS(seals))?;
         let pages = Pages::shared(file.as_fd(), END as usize, 0);
         let pages = pages.map_err(|errno| io::Error::from_raw_os_error(errno.raw()))?;
-        Ok(Self { file, pages, uars: BTreeSet::new(), rest: Rest::default() })
+        let rest = Rest { client, ..Rest::default() };
+        Ok(Self { file, pages, client, uars: BTreeSet::new(), rest })
+    }
+
+    /// Areas of BAR 0 that the client maps; their offsets are the same in the file.
+    pub(super) fn areas(&self) -> Vec<Area> {
+        let uars = self.mapped();
+        let uars = Area { offset: u64::from(uars.start) * PAGE, size: uars.len() as u64 * PAGE };
+        match self.client {
+            Client::Asks => vec![uars, Area { offset: DEVICE_MEMORY, size: DEVICE_MEMORY_LEN }],
+            Client::Guest => vec![uars],
+        }
+    }
+
+    /// UARs that the client maps.
+    pub(super) fn mapped(&self) -> Range<u32> {
+        match self.client {
+            Client::Asks => FIRST_UAR..LAST_UAR + 1,
+            Client::Guest => FIRST_UAR + 1..LAST_UAR + 1,
+        }
     }
 
     /// Notes which UARs the driver has after a message. Words that were stored into a page before
@@ -83,7 +117,11 @@ impl Doorbells {
 
     /// Takes the doorbells in a UAR: offset in it, and word.
     pub(super) fn take(&self, uar: u32, ring: impl FnMut(u32, u64)) {
-        take_doorbells(&self.pages, uar as usize * PAGE as usize, ring);
+        let words = match self.client {
+            Client::Asks => &DOORBELLS[..],
+            Client::Guest => &KERNEL_DOORBELLS,
+        };
+        take_doorbells(&self.pages, uar as usize * PAGE as usize, words, ring);
     }
 }
 
@@ -96,6 +134,7 @@ impl AsFd for Doorbells {
 /// Rest of a server whose client maps pages.
 #[derive(Debug, Default)]
 pub(super) struct Rest {
+    client: Client,
     /// Time of the last work, or of a told store.
     since: Duration,
     /// A store was told of, and is not seen yet.
@@ -110,7 +149,8 @@ pub(super) struct Rest {
 impl Rest {
     /// Notes work.
     pub(super) fn saw_work(&mut self, now: Duration) {
-        *self = Self { since: now, crowded: self.crowded, ..Self::default() };
+        let Self { client, crowded, .. } = *self;
+        *self = Self { client, since: now, crowded, ..Self::default() };
     }
 
     /// Notes that the client told of a store, or that its pages are armed.
@@ -139,7 +179,11 @@ impl Rest {
         if idle < AWAKE || self.expects && idle < STORE {
             return (NAP, false);
         }
-        let arms = !std::mem::replace(&mut self.armed, true);
+        let (asks, longest) = match self.client {
+            Client::Asks => (true, longest),
+            Client::Guest => (false, longest.min(GUEST)),
+        };
+        let arms = asks && !std::mem::replace(&mut self.armed, true);
         self.nap = if arms { NAP } else { (2 * self.nap).clamp(NAP, longest) };
         (self.nap, arms)
     }
@@ -202,6 +246,16 @@ mod tests {
     }
 
     #[test]
+    fn a_guest_is_not_asked_and_waits_less() {
+        let mut rest = Rest { client: Client::Guest, ..Rest::default() };
+        rest.saw_work(after(1000));
+        assert_eq!(rest.pause(after(1199), LONGEST), (Duration::ZERO, false));
+        assert_eq!(rest.pause(after(1200), LONGEST), (NAP, false));
+        let naps = (0..10).map(|_| rest.pause(after(2000), LONGEST));
+        assert_eq!(naps.last(), Some((GUEST, false)));
+    }
+
+    #[test]
     fn a_client_asks_by_its_capabilities() {
         assert!(are_asked_for(b"{\"capabilities\":{\"uverbs_doorbells\":true}}\0"));
         assert!(!are_asked_for(b"{\"capabilities\":{\"max_msg_fds\":8}}\0"));
@@ -210,7 +264,7 @@ mod tests {
 
     #[test]
     fn a_store_is_taken_once() {
-        let doorbells = Doorbells::new().unwrap();
+        let doorbells = Doorbells::new(Client::Asks).unwrap();
         for uar in [FIRST_UAR, LAST_UAR] {
             let at = u64::from(uar) * PAGE + 0x800;
             pwrite(doorbells.as_fd(), &7u64.to_be_bytes(), at.cast_signed()).unwrap();
@@ -219,13 +273,22 @@ mod tests {
             doorbells.take(uar, |offset, word| taken.push((offset, word)));
             assert_eq!(taken, [(0x800, 7)]);
         }
+        // A register of the kernel's.
+        for (client, count) in [(Client::Asks, 0), (Client::Guest, 1)] {
+            let doorbells = Doorbells::new(client).unwrap();
+            let at = u64::from(LAST_UAR) * PAGE + 0xf00;
+            pwrite(doorbells.as_fd(), &7u64.to_be_bytes(), at.cast_signed()).unwrap();
+            let mut taken = Vec::new();
+            doorbells.take(LAST_UAR, |offset, word| taken.push((offset, word)));
+            assert_eq!(taken, [(0xf00, 7)][..count]);
+        }
         // Beyond the file.
         doorbells.take(LAST_UAR + 1, |_, _| panic!());
     }
 
     #[test]
     fn words_from_before_an_allocation_are_dropped() {
-        let mut doorbells = Doorbells::new().unwrap();
+        let mut doorbells = Doorbells::new(Client::Asks).unwrap();
         let [one, other] = [FIRST_UAR, FIRST_UAR + 1];
         let store = |doorbells: &Doorbells, uar| {
             let at = u64::from(uar) * PAGE + 0x800;

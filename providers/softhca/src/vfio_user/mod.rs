@@ -2,8 +2,9 @@
 //! into a guest, whose drivers bind to it.
 //!
 //! One thread serves one client at a time: it answers messages, and does the device's work between
-//! them. Each access to a register is a message, and each of QEMU's guests to a doorbell or to
-//! device memory; other clients may map these. No privileges are needed.
+//! them. Each access to a register is a message. Accesses to doorbells and to device memory are, too,
+//! unless the client maps these: it asks for both, or is QEMU, which maps doorbells if
+//! [`Server::map_to_guests`] was called. No privileges are needed.
 //!
 //! Several functions, each with a thread, may share a wire ([`Server::on`]).
 
@@ -46,6 +47,7 @@ pub struct Server {
     stuck: Vec<Closer>,
     /// The device's clock continues from client to client.
     start: Instant,
+    maps_to_guests: bool,
 }
 
 /// Time for which the end of a session waits for its descriptors to be closed.
@@ -79,7 +81,14 @@ impl Server {
         let hca = PciHca::new(options, memory.clone(), Some(Box::new(port)));
         let (signals, closer) = (Signals::new()?, Closer::new()?);
         let (stuck, start) = (Vec::new(), Instant::now());
-        Ok(Self { hca, memory, cable, bell, signals, closer, stuck, start })
+        let maps_to_guests = false;
+        Ok(Self { hca, memory, cable, bell, signals, closer, stuck, start, maps_to_guests })
+    }
+
+    /// Lets QEMU's guests map the doorbell pages but the first, which has the event queues. Without
+    /// it each doorbell of theirs is a message.
+    pub fn map_to_guests(&mut self) {
+        self.maps_to_guests = true;
     }
 
     /// Logs a line for every command, doorbell and interrupt.

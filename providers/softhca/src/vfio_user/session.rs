@@ -14,15 +14,13 @@ use zerocopy::IntoBytes;
 use super::Server;
 use super::bell::Bell;
 use super::channel::{Channel, Message};
-use super::doorbells::{self, Doorbells};
+use super::doorbells::{self, Client, Doorbells};
 use super::memory::GuestMemory;
 use super::message::{
     Area, CAP_SPARSE_MMAP, DeviceInfo, DmaMap, DmaUnmap, Header, IrqInfo, IrqSet, Look, MAP_WRITE,
     MAX_TRANSFER, Region, RegionInfo, SparseMmap, UNMAP_ALL, Version, command, flag, split,
 };
 use super::signals::Signals;
-use crate::board::bar::DEVICE_MEMORY;
-use crate::board::capabilities::DEVICE_MEMORY_LEN;
 use crate::closer::Foreign;
 use crate::pci::{BAR0_LEN, CONFIG_LEN, PciHca, VECTORS};
 
@@ -65,8 +63,11 @@ pub(super) struct Session<'a> {
     bell: &'a Bell,
     signals: &'a Signals,
     start: Instant,
-    /// Pages that the client maps, if it asked for them.
+    /// Pages that the client maps.
     doorbells: Option<Doorbells>,
+    maps_to_guests: bool,
+    /// A message other than VERSION came.
+    is_open: bool,
 }
 
 impl<'a> Session<'a> {
@@ -74,9 +75,22 @@ impl<'a> Session<'a> {
         let channel = Arc::new(Channel::new(socket, &server.closer)?);
         server.memory.serve(Arc::clone(&channel));
         let vectors = (0..VECTORS).map(|_| None).collect();
-        let Server { hca, memory, bell, signals, start, .. } = server;
-        let (start, doorbells) = (*start, None);
-        Ok(Self { hca, memory, channel, vectors, bell, signals, start, doorbells })
+        let Server { hca, memory, bell, signals, start, maps_to_guests, .. } = server;
+        let (start, doorbells, maps_to_guests) = (*start, None, *maps_to_guests);
+        hca.map_uars(0..0);
+        let is_open = false;
+        Ok(Self {
+            hca,
+            memory,
+            channel,
+            vectors,
+            bell,
+            signals,
+            start,
+            doorbells,
+            maps_to_guests,
+            is_open,
+        })
     }
 
     /// Serves until the client leaves.
@@ -188,7 +202,9 @@ impl<'a> Session<'a> {
         {
             doorbells.rest.saw_work(self.start.elapsed());
         }
-        let maps = header.command == command::DEVICE_GET_REGION_INFO && maps_pages(&body);
+        let doorbells = self.doorbells.as_ref();
+        let maps = header.command == command::DEVICE_GET_REGION_INFO
+            && doorbells.is_some_and(|doorbells| maps_pages(&body, doorbells));
         let answer = self.answer(header.command, &body, &mut fds);
         if let Some(doorbells) = &mut self.doorbells {
             doorbells.follow(self.hca.uars());
@@ -214,19 +230,16 @@ impl<'a> Session<'a> {
         body: &[u8],
         fds: &mut Vec<Foreign>,
     ) -> Result<Vec<u8>, Errno> {
+        self.is_open |= number != command::VERSION;
         match number {
             command::VERSION => {
                 // QEMU accepts its own version only: 0.0.
                 let (version, capabilities) = parse::<Version>(body)?;
-                if version.major != 0 {
+                // Device memory that has contents is not replaced.
+                if version.major != 0 || self.is_open {
                     return Err(Errno::EINVAL);
                 }
-                if self.doorbells.is_none() && doorbells::are_asked_for(capabilities) {
-                    let doorbells = Doorbells::new().map_err(|error| refusal(&error))?;
-                    let shared = self.hca.share_memory(doorbells.as_fd());
-                    shared.map_err(|error| refusal(&error))?;
-                    self.doorbells = Some(doorbells);
-                }
+                self.doorbells = self.doorbell_pages(capabilities)?;
                 Ok(Version { major: 0, minor: 0 }.as_bytes().to_vec())
             }
             command::DMA_MAP => self.dma_map(body, fds),
@@ -248,7 +261,7 @@ impl<'a> Session<'a> {
             }
             .as_bytes()
             .to_vec()),
-            command::DEVICE_GET_REGION_INFO => region_info(body, self.doorbells.is_some()),
+            command::DEVICE_GET_REGION_INFO => region_info(body, self.doorbells.as_ref()),
             command::DEVICE_GET_IRQ_INFO => irq_info(body),
             command::DEVICE_SET_IRQS => self.set_irqs(body, fds),
             command::REGION_READ => self.region_read(body),
@@ -266,6 +279,26 @@ impl<'a> Session<'a> {
             }
             _ => Err(Errno::ENOTSUP),
         }
+    }
+
+    /// Pages that the client of a VERSION message maps. A second VERSION changes nothing.
+    fn doorbell_pages(&mut self, capabilities: &[u8]) -> Result<Option<Doorbells>, Errno> {
+        let client = match doorbells::are_asked_for(capabilities) {
+            true => Client::Asks,
+            false => Client::Guest,
+        };
+        if self.doorbells.is_some() || client == Client::Guest && !self.maps_to_guests {
+            return Ok(self.doorbells.take());
+        }
+        let doorbells = Doorbells::new(client).map_err(|error| refusal(&error))?;
+        match client {
+            Client::Asks => {
+                let shared = self.hca.share_memory(doorbells.as_fd());
+                shared.map_err(|error| refusal(&error))?;
+            }
+            Client::Guest => self.hca.map_uars(doorbells.mapped()),
+        }
+        Ok(Some(doorbells))
     }
 
     fn dma_map(&mut self, body: &[u8], fds: &mut Vec<Foreign>) -> Result<Vec<u8>, Errno> {
@@ -377,8 +410,8 @@ fn check_range(region: &Region) -> Result<(), Errno> {
     }
 }
 
-/// Describes a region; `maps`: with areas that the client may map.
-fn region_info(body: &[u8], maps: bool) -> Result<Vec<u8>, Errno> {
+/// Describes a region; `doorbells`: with areas that the client maps.
+fn region_info(body: &[u8], doorbells: Option<&Doorbells>) -> Result<Vec<u8>, Errno> {
     let (asked, _) = parse::<RegionInfo>(body)?;
     if asked.index >= index::REGIONS {
         return Err(Errno::EINVAL);
@@ -387,35 +420,37 @@ fn region_info(body: &[u8], maps: bool) -> Result<Vec<u8>, Errno> {
     let flags = if size == 0 { 0 } else { READ_WRITE };
     let argsz = size_of::<RegionInfo>() as u32;
     let info = RegionInfo { argsz, flags, index: asked.index, cap_offset: 0, size, offset: 0 };
-    if !maps || asked.index != index::BAR0 {
+    let Some(doorbells) = doorbells.filter(|_| asked.index == index::BAR0) else {
         return Ok(info.as_bytes().to_vec());
-    }
-    let info =
-        RegionInfo { argsz: REGION_INFO_LEN, flags: flags | MAPS, cap_offset: argsz, ..info };
-    let count = AREAS.len() as u32;
-    let areas = SparseMmap { id: CAP_SPARSE_MMAP, version: 1, count, ..SparseMmap::default() };
-    Ok(match maps_pages(body) {
-        true => [info.as_bytes(), areas.as_bytes(), AREAS.as_bytes()].concat(),
-        // Without room for the capability: its length is in `argsz` (Linux `vfio_pci_core.c`,
-        // `vfio_pci_ioctl_get_region_info`).
-        false => RegionInfo { cap_offset: 0, ..info }.as_bytes().to_vec(),
+    };
+    let areas = doorbells.areas();
+    let info = RegionInfo {
+        argsz: region_info_len(&areas),
+        flags: flags | MAPS,
+        cap_offset: argsz,
+        ..info
+    };
+    let count = areas.len() as u32;
+    let list = SparseMmap { id: CAP_SPARSE_MMAP, version: 1, count, ..SparseMmap::default() };
+    Ok(match asked.argsz >= info.argsz {
+        true => [info.as_bytes(), list.as_bytes(), areas.as_bytes()].concat(),
+        // Without room for the capability: its length is in `argsz`. QEMU wants an offset even so
+        // (`hw/vfio-user/device.c`, `vfio_user_device_io_get_region_info`).
+        false => info.as_bytes().to_vec(),
     })
 }
 
 /// Bytes of BAR 0's description with its capability.
-const REGION_INFO_LEN: u32 =
-    (size_of::<RegionInfo>() + size_of::<SparseMmap>() + size_of_val(&AREAS)) as u32;
-
-/// Areas of BAR 0 that a client may map: doorbells, and device memory.
-const AREAS: [Area; 2] = [
-    Area { offset: doorbells::START, size: doorbells::END - doorbells::START },
-    Area { offset: DEVICE_MEMORY, size: DEVICE_MEMORY_LEN },
-];
+fn region_info_len(areas: &[Area]) -> u32 {
+    (size_of::<RegionInfo>() + size_of::<SparseMmap>() + size_of_val(areas)) as u32
+}
 
 /// True if a DEVICE_GET_REGION_INFO is for BAR 0, with room for its capability.
-fn maps_pages(body: &[u8]) -> bool {
+fn maps_pages(body: &[u8], doorbells: &Doorbells) -> bool {
     let asked = parse::<RegionInfo>(body).ok();
-    asked.is_some_and(|(asked, _)| asked.index == index::BAR0 && asked.argsz >= REGION_INFO_LEN)
+    asked.is_some_and(|(asked, _)| {
+        asked.index == index::BAR0 && asked.argsz >= region_info_len(&doorbells.areas())
+    })
 }
 
 fn irq_info(body: &[u8]) -> Result<Vec<u8>, Errno> {

@@ -208,7 +208,7 @@ fn a_driver_with_larger_pages_gets_as_many_uars() {
     assert_eq!(driver.about(CmdOpcode::DEALLOC_UAR, uar, first), CmdStatus::OK);
     assert_eq!(take(&mut driver), first);
     // With allocated pages the size is unchanged. Each queue may use any UAR of a page.
-    driver.uar = second + 3;
+    driver.eq_uar = second + 3;
     driver.ok(CmdOpcode::SET_HCA_CAP, 0, &vec![0; hca::set_hca_cap_in::SIZE], 16);
     assert_eq!(told(&mut driver), [1, 2, 4]);
     driver.eq(2, 1 << 0xa);

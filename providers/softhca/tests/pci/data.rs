@@ -32,7 +32,7 @@ pub(crate) fn send(driver: &mut Driver, qp: &Qp, index: u32, (key, addr, len): (
     driver.host.ring(offset, doorbell);
 }
 
-struct Pair {
+pub(crate) struct Pair {
     driver: Driver,
     eqn: u32,
     cq: Cq,
@@ -42,6 +42,11 @@ struct Pair {
 fn pair() -> Pair {
     let mut driver = Driver::up();
     let eqn = driver.eq(1, 0);
+    pair_of(driver, eqn)
+}
+
+/// Two connected queue pairs of a driver with an event queue.
+pub(crate) fn pair_of(mut driver: Driver, eqn: u32) -> Pair {
     let cq = driver.cq(eqn);
     let qps = [driver.qp(&cq), driver.qp(&cq)];
     driver.connect(qps[0].number, qps[1].number);
@@ -51,7 +56,12 @@ fn pair() -> Pair {
 
 #[test]
 fn sends_arrive_complete_and_interrupt() {
-    let Pair { mut driver, eqn, mut cq, qps: [a, b] } = pair();
+    send_and_sleep(pair());
+}
+
+/// Sends, and takes each completion after its event.
+pub(crate) fn send_and_sleep(pair: Pair) {
+    let Pair { mut driver, eqn, mut cq, qps: [a, b] } = pair;
     let (from, to) = (driver.page(), driver.page());
     let key = driver.lkey;
     // More messages than both rings hold.

@@ -25,6 +25,8 @@ pub(crate) struct Driver {
     cmdq: u64,
     next: u64,
     pub(crate) uar: u32,
+    /// Doorbell page of the event queues.
+    pub(crate) eq_uar: u32,
     pub(crate) pd: u32,
     pub(crate) lkey: u32,
     /// Number, ring, and number of events read.
@@ -79,6 +81,7 @@ impl Driver {
             cmdq: 0,
             next: BASE,
             uar: 0,
+            eq_uar: 0,
             pd: 0,
             lkey: 0,
             eqs: Vec::new(),
@@ -108,6 +111,7 @@ impl Driver {
         driver.ok(CmdOpcode::INIT_HCA, 0, &[0; 32], 16);
         let uar = driver.ok(CmdOpcode::ALLOC_UAR, 0, &[0; 16], 16);
         driver.uar = simple::alloc_uar_out::UAR.get32(&uar);
+        driver.eq_uar = driver.uar;
         let pd = driver.ok(CmdOpcode::ALLOC_PD, 0, &[0; 16], 16);
         driver.pd = simple::alloc_pd_out::PD.get32(&pd);
         driver.lkey = driver.all_memory();
@@ -240,7 +244,7 @@ impl Driver {
         let mut input = with_page(eq::create_eq_in::SIZE, ring);
         let context = eq::create_eq_in::EQ_CONTEXT_ENTRY.of_mut(&mut input);
         eq::eqc::LOG_EQ_SIZE.set(context, LOG_EQES.into());
-        eq::eqc::UAR_PAGE.set(context, self.uar.into());
+        eq::eqc::UAR_PAGE.set(context, self.eq_uar.into());
         eq::eqc::INTR.set(context, vector.into());
         if mask == 0 {
             // An event queue of completions, which every user may name (`create_map_eq` of Linux
@@ -283,7 +287,7 @@ impl Driver {
 
     fn arm_eq(&mut self, eqn: u32) {
         let read = self.eqs.iter().find(|(number, ..)| *number == eqn).unwrap().2;
-        self.host.set(u64::from(self.uar) * PAGE + 0x40, eqn << 24 | read & 0xff_ffff);
+        self.host.set(u64::from(self.eq_uar) * PAGE + 0x40, eqn << 24 | read & 0xff_ffff);
     }
 
     pub(crate) fn cq(&mut self, eqn: u32) -> Cq {

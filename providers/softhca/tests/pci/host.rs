@@ -1,7 +1,8 @@
 //! A minimal QEMU: a vfio-user client that shares its memory and forwards register accesses.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{IoSliceMut, Read, Write};
+use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 use std::os::unix::fs::FileExt;
 use uverbs_softhca::pci::PciOptions;
 use uverbs_softhca::vfio_user::Server;
@@ -27,12 +28,16 @@ pub(crate) const MEMORY: u64 = 16 << 20;
 const VECTORS: u32 = 4;
 const CONFIG: u32 = 7;
 const BAR0: u32 = 0;
+/// Bytes of BAR 0's description with one area that can be mapped.
+const REGION_INFO: u32 = 64;
 
 /// A client with its memory. Dropping it disconnects, and waits for the server's thread.
 pub(crate) struct Host {
     socket: Option<UnixStream>,
     memory: File,
     pub(crate) events: Vec<EventFd>,
+    /// File of the doorbell pages that it maps, and their offsets there and in BAR 0.
+    doorbells: Option<(File, Range<u64>)>,
     path: PathBuf,
     server: Option<JoinHandle<(Server, std::io::Result<()>)>>,
 }
@@ -93,7 +98,8 @@ impl Host {
         fcntl(&memory, FcntlArg::F_ADD_SEALS(seals)).unwrap();
         let event = || EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC).unwrap();
         let events = (0..VECTORS).map(|_| event()).collect();
-        Self { socket: Some(socket), memory, events, path, server: Some(server) }
+        let (socket, server, doorbells) = (Some(socket), Some(server), None);
+        Self { socket, memory, events, doorbells, path, server }
     }
 
     /// DMA_MAP.
@@ -186,8 +192,35 @@ impl Host {
         self.region_write(BAR0, offset, &value.to_be_bytes()).unwrap();
     }
 
-    /// Writes a doorbell of 8 bytes without waiting for an answer, as QEMU does.
+    /// Maps the doorbell pages that the server offers. Returns their offsets.
+    pub(crate) fn map_doorbells(&mut self) -> Range<u64> {
+        let asks = words(&[REGION_INFO, 0, BAR0, 0, 0, 0, 0, 0]);
+        assert!(self.send(&message(5, 0, &asks), &[]));
+        let mut bytes = [0; 16 + REGION_INFO as usize];
+        let mut space = nix::cmsg_space!(RawFd);
+        let (socket, mut parts) = (self.socket().as_raw_fd(), [IoSliceMut::new(&mut bytes)]);
+        let got = recvmsg::<()>(socket, &mut parts, Some(&mut space), MsgFlags::MSG_WAITALL);
+        let fd = got.unwrap().cmsgs().unwrap().find_map(|with| match with {
+            ControlMessageOwned::ScmRights(fds) => fds.first().copied(),
+            _ => None,
+        });
+        let fd = fd.expect("a file of the pages");
+        // Opened once more, so that it has an owner.
+        let open = File::options().read(true).write(true).open(format!("/proc/self/fd/{fd}"));
+        nix::unistd::close(fd).unwrap();
+        let [start, len] =
+            [64, 72].map(|at| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap()));
+        self.doorbells = Some((open.unwrap(), start..start + len));
+        start..start + len
+    }
+
+    /// Rings a doorbell of 8 bytes: stores into a mapped page, or writes without waiting for an
+    /// answer, as QEMU does.
     pub(crate) fn ring(&mut self, offset: u64, value: u64) {
+        let mapped = self.doorbells.as_ref().filter(|(_, pages)| pages.contains(&offset));
+        if let Some((file, _)) = mapped {
+            return file.write_all_at(&value.to_be_bytes(), offset).unwrap();
+        }
         let mut body = region_header(BAR0, offset, 8);
         body.extend_from_slice(&value.to_be_bytes());
         assert!(self.send(&message(10, 1 << 4, &body), &[]));

@@ -13,6 +13,7 @@ mod general;
 mod host;
 mod hostile;
 mod mad;
+mod mapped;
 mod memory;
 mod owners;
 mod page_faults;

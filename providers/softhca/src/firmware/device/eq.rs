@@ -201,6 +201,10 @@ impl Firmware {
         if !self.simple.has_uar(call, uar) {
             return Err(Refusal::resource("no such doorbell page"));
         }
+        // Two doorbells of event queues could become one there, and no record has the first.
+        if self.mapped_uars.contains(&uar) {
+            return Err(Refusal::param("a doorbell page that the guest maps"));
+        }
         let vector = eqc::INTR.get(context) as u16;
         if vector >= VECTORS {
             return Err(Refusal::param("no such interrupt vector"));

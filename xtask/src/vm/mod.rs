@@ -72,6 +72,9 @@ pub(crate) struct Options {
     /// --profile` takes it [default: connectx-6dx].
     #[arg(long, value_name = "NAME")]
     card: Option<String>,
+    /// Let guests of worlds B, E and V map the doorbell pages.
+    #[arg(long)]
+    mapped_doorbells: bool,
     /// List the programs, and run nothing.
     #[arg(long)]
     list: bool,
@@ -148,6 +151,7 @@ impl Options {
             processors,
             // The one other card whose rows are the same.
             card: (world == World::B).then(|| "connectx-7".to_owned()),
+            mapped_doorbells: false,
             list: false,
             keep: false,
             shell: false,

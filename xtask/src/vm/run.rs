@@ -237,6 +237,9 @@ pub(crate) fn server(
     if let Some(card) = &options.card {
         command.args(["--profile", card]);
     }
+    if options.mapped_doorbells {
+        command.args(["--guest-doorbells", "mapped"]);
+    }
     if options.keep || world == World::V {
         command.args(["--log", DEVICE_LOG]);
     }

@@ -103,17 +103,7 @@ fn serve_one(device: &Device, listener: &Listener) {
 fn connections_by_address() {
     for link in LINKS {
         let machine = Machine::of(link);
-        let (a, b) = (machine.device(0), machine.device(1));
-        let listener = listen(&a);
-        let to = listener.local_addr().unwrap().unwrap();
-        thread::scope(|scope| {
-            scope.spawn(|| serve_one(&a, &listener));
-            let mut end = End::on(&b);
-            let route = resolve(&b, to);
-            let mut connection = route.connect(end.queue_pair(), &Param::default()).unwrap();
-            assert_eq!(end.send(&mut connection).result, Ok(Completed::Send));
-            connection.disconnect(LIMIT).unwrap();
-        });
+        connection(&machine.device(0), &machine.device(1));
     }
 }
 
@@ -205,6 +195,21 @@ fn gid_index(context: &Context, ip: &str) -> u32 {
     gids.iter().find(of).unwrap().index
 }
 
+/// Connects `b` to `a` by rdma_cm and sends a message. Returns the address of `a`.
+fn connection(a: &Device, b: &Device) -> SocketAddr {
+    let listener = listen(a);
+    let to = listener.local_addr().unwrap().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| serve_one(a, &listener));
+        let mut end = End::on(b);
+        let route = resolve(b, to);
+        let mut connection = route.connect(end.queue_pair(), &Param::default()).unwrap();
+        assert_eq!(end.send(&mut connection).result, Ok(Completed::Send));
+        connection.disconnect(LIMIT).unwrap();
+    });
+    to
+}
+
 /// A queue pair at an address of a device.
 fn side(device: &Device, ip: &str) -> Side {
     let index = gid_index(&device.open().unwrap(), ip);
@@ -223,27 +228,28 @@ fn reach(one: &mut Side, other: &mut Side, len: usize) {
     assert_eq!(other.done().result, Ok(Completed::Recv));
 }
 
+/// Connects queue pairs of two addresses, and sends a message.
+fn message([a, b]: [&Device; 2], ip: [&str; 2]) {
+    reach(&mut side(a, ip[0]), &mut side(b, ip[1]), 5);
+}
+
+/// Error of a queue pair whose peer would have the address `to`.
+fn unreached(device: &Device, own: &str, to: &str) -> Option<Errno> {
+    let mut side = side(device, own);
+    let mut peer = side.endpoint;
+    peer.gid = Some(uverbs::Gid::from(to.parse::<IpAddr>().unwrap()));
+    side.qp.connect(&peer).unwrap_err().errno()
+}
+
 #[test]
 fn addresses_reach_known_neighbours() {
     for (ip, prefix) in [(["10.0.0.1", "10.0.0.2"], 24), (["2001:db8::1", "2001:db8::2"], 64)] {
         let machine = Machine::of(LinkLayer::Ethernet);
         let [a, b] = neighbours(&machine, ip, prefix);
         assert_eq!(a.addresses().unwrap(), [ip[0].parse::<IpAddr>().unwrap()]);
-        // By rdma_cm.
-        let listener = listen(&a);
-        let to = listener.local_addr().unwrap().unwrap();
+        let to = connection(&a, &b);
         assert_eq!(to.ip().to_string(), ip[0]);
-        thread::scope(|scope| {
-            scope.spawn(|| serve_one(&a, &listener));
-            let mut end = End::on(&b);
-            let mut connection =
-                resolve(&b, to).connect(end.queue_pair(), &Param::default()).unwrap();
-            assert_eq!(end.send(&mut connection).result, Ok(Completed::Send));
-            connection.disconnect(LIMIT).unwrap();
-        });
-        // By hand.
-        let (mut one, mut other) = (side(&a, ip[0]), side(&b, ip[1]));
-        reach(&mut one, &mut other, 5);
+        message([&a, &b], ip);
     }
 }
 
@@ -254,18 +260,8 @@ fn unknown_neighbours_are_asked() {
         let machine = Machine::of(LinkLayer::Ethernet);
         let [a, b] =
             [0, 1].map(|at| machine.with_options(at, &format!(",address={}/24", ip[at])).unwrap());
-        let (mut one, mut other) = (side(&a, ip[0]), side(&b, ip[1]));
-        reach(&mut one, &mut other, 5);
-        let listener = listen(&a);
-        let to = listener.local_addr().unwrap().unwrap();
-        thread::scope(|scope| {
-            scope.spawn(|| serve_one(&a, &listener));
-            let mut end = End::on(&b);
-            let mut connection =
-                resolve(&b, to).connect(end.queue_pair(), &Param::default()).unwrap();
-            assert_eq!(end.send(&mut connection).result, Ok(Completed::Send));
-            connection.disconnect(LIMIT).unwrap();
-        });
+        message([&a, &b], ip);
+        connection(&a, &b);
     }
 }
 
@@ -276,8 +272,45 @@ fn a_link_local_neighbour_is_asked() {
     // Made of the MAC address, and by hand.
     let ip = ["fe80::ca:5ff:fe00:1", "fe80::77"];
     let (a, b) = (machine.device(0), machine.with_options(1, &format!(",address={}/64", ip[1])));
-    let (mut one, mut other) = (side(&a, ip[0]), side(&b.unwrap(), ip[1]));
-    reach(&mut one, &mut other, 5);
+    message([&a, &b.unwrap()], ip);
+}
+
+/// Tagged questions reach the VLAN's hosts alone.
+#[test]
+fn neighbours_are_asked_on_their_vlan() {
+    for (ip, vlan) in [(["10.0.0.1", "10.0.0.2"], 5), (["2001:db8::1", "2001:db8::2"], 4094)] {
+        let machine = Machine::of(LinkLayer::Ethernet);
+        let options = |at: usize| format!(",address={}/24,vlan={vlan}", ip[at]);
+        let [a, b] = [0, 1].map(|at| machine.with_options(at, &options(at)).unwrap());
+        message([&a, &b], ip);
+        connection(&a, &b);
+    }
+    let machine = Machine::of(LinkLayer::Ethernet);
+    let option = |at: usize| format!(",address=10.0.0.{at}/24,vlan={}", 5 + at);
+    let [a, _b] = [0, 1].map(|at| machine.with_options(at, &option(at + 1)).unwrap());
+    assert_eq!(unreached(&a, "10.0.0.1", "10.0.0.2"), Some(Errno::ETIMEDOUT), "another VLAN");
+}
+
+/// The second function is the router, and what is behind it.
+#[test]
+fn a_router_leads_to_other_networks() {
+    for (ip, router, prefix) in [
+        (["10.0.0.1", "10.1.0.2"], "10.0.0.254", 24),
+        (["2001:db8::1", "2001:db8:1::2"], "2001:db8::ff", 64),
+    ] {
+        let machine = Machine::of(LinkLayer::Ethernet);
+        let b = format!(",address={}/{prefix},address={router}/{prefix}", ip[1]);
+        let b = machine.with_options(1, &b).unwrap();
+        let a = format!(",address={}/{prefix},gateway={router}", ip[0]);
+        let a = machine.with_options(0, &a).unwrap();
+        message([&a, &b], ip);
+        connection(&b, &a);
+    }
+    let machine = Machine::of(LinkLayer::Ethernet);
+    let device = machine.with_options(0, ",address=10.0.0.1/24").unwrap();
+    let start = Instant::now();
+    assert_eq!(unreached(&device, "10.0.0.1", "10.1.0.2"), Some(Errno::ENETUNREACH));
+    assert!(start.elapsed() < Duration::from_secs(1), "nobody was asked");
 }
 
 /// As Linux's `rdma_addr_find_l2_eth_by_grh`, which waits for a second.
@@ -285,12 +318,8 @@ fn a_link_local_neighbour_is_asked() {
 fn a_silent_neighbour_is_a_time_out() {
     let machine = Machine::of(LinkLayer::Ethernet);
     let device = machine.with_options(0, ",address=10.0.0.1/24").unwrap();
-    let mut side = side(&device, "10.0.0.1");
-    let mut peer = side.endpoint;
-    peer.gid = Some(uverbs::Gid::from("10.0.0.77".parse::<IpAddr>().unwrap()));
     let start = Instant::now();
-    let error = side.qp.connect(&peer).unwrap_err();
-    assert_eq!(error.errno(), Some(Errno::ETIMEDOUT));
+    assert_eq!(unreached(&device, "10.0.0.1", "10.0.0.77"), Some(Errno::ETIMEDOUT));
     assert!(start.elapsed() < Duration::from_secs(4));
     let to = "10.0.0.77:1".parse().unwrap();
     let error = Connector::new(to).resolve_on(EventChannel::of(&device).unwrap()).unwrap_err();
@@ -318,6 +347,8 @@ fn an_address_that_a_port_can_not_have_is_refused_by_name() {
     let machine = Machine::of(LinkLayer::InfiniBand);
     for (options, named) in [
         (",address=10.0.0.1.1", "10.0.0.1.1"),
+        (",address=10.1.0.1,vlan=5", "vlan=5"),
+        (",address=10.1.0.1/24,gateway=10.1.0.2", "10.1.0.2"),
         (",ttl=9", "ttl=9"),
         (",mtu=4200", "4200"),
         (",address=10.0.0.9/24", "10.0.0.9/24"),

@@ -111,8 +111,9 @@ fn is_none(error: &Error) -> bool {
 /// - `vfio:0000:65:00.2`, or `vfio-user:/path` of a server, is a ConnectX function that this
 ///   process drives without a kernel driver (feature `vfio`);
 /// - `vfio-user:/path,address=10.0.0.1/24,neighbour=10.0.0.2@02:00:00:00:00:02` has IP addresses,
-///   and peers whose MAC addresses are known; both may be repeated or left out. `,mtu=4200` is the
-///   longest IP packet of its Ethernet port.
+///   and peers whose MAC addresses are known; both may be repeated or left out. `,vlan=5` is of the
+///   address before it, `,gateway=10.0.0.254` a router, `,mtu=4200` the longest IP packet of its
+///   Ethernet port.
 ///
 /// `near:PLACE` is the device of [`near`](crate::near): `near:eth0`, `near:cpu:3`.
 ///

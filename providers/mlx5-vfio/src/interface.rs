@@ -1,10 +1,11 @@
 //! IP addresses of a function, which has no network interface to take them from.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-use uverbs_core::discovery::function::{ADDRESS, MTU, NEIGHBOUR};
+use uverbs_core::discovery::function::{ADDRESS, GATEWAY, MTU, NEIGHBOUR, VLAN};
 use uverbs_front::backend::network::Route;
 
 use crate::error::Error;
@@ -21,17 +22,29 @@ pub struct Address {
     pub ip: IpAddr,
     /// Length in bits of the prefix that all addresses of the network share.
     pub prefix: u8,
+    /// VLAN of the network, 1 to 4094; `None`: its frames have no tag.
+    pub vlan: Option<u16>,
 }
 
-/// IP addresses and MTU of a port, and MAC addresses of peers that need not be asked.
+/// IP addresses and MTU of a port, its routers, and MAC addresses of peers that need not be asked.
 ///
-/// As text, behind the name of a function: `address=10.0.0.1/24`,
-/// `neighbour=10.0.0.2@02:00:00:00:00:02`, `mtu=4200`.
+/// As text, behind the name of a function: `address=10.0.0.1/24`, `vlan=5` of the address before
+/// it, `gateway=10.0.0.254`, `neighbour=10.0.0.2@02:00:00:00:00:02`, `mtu=4200`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interface {
     pub(crate) addresses: Vec<Address>,
+    pub(crate) gateways: Vec<IpAddr>,
     pub(crate) neighbours: Vec<(IpAddr, Mac)>,
     pub(crate) mtu: Option<u16>,
+}
+
+/// Destinations that a port reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NextHop {
+    pub(crate) route: Route,
+    pub(crate) vlan: Option<u16>,
+    /// Router to the destinations; `None`: they are on the link.
+    pub(crate) gateway: Option<IpAddr>,
 }
 
 /// Smallest MTU of a network with IPv6 (RFC 8200, 5).
@@ -39,10 +52,14 @@ const MIN_MTU: u16 = 1280;
 
 /// Bits of the network of link-local addresses (RFC 4291, 2.5.6).
 const LINK_LOCAL_PREFIX: u8 = 64;
+/// VLANs that a frame can name (IEEE 802.1Q, table 9-2).
+const VLANS: RangeInclusive<u16> = 1..=4094;
 
 fn invalid(what: &str, text: &str) -> Error {
     Error::Invalid { what: format!("{what}: {text}") }
 }
+
+const VLAN_WRONG: &str = "vlan= takes the VLAN of the address before it, 1 to 4094; given";
 
 /// True for an address of one host.
 fn is_of_host(ip: IpAddr) -> bool {
@@ -62,15 +79,23 @@ impl FromStr for Address {
         let most = if ip.is_ipv4() { 32 } else { 128 };
         let prefix = prefix.map_or(Ok(most), |len| len.parse().map_err(|_| wrong()))?;
         match prefix <= most && is_of_host(ip) {
-            true => Ok(Self { ip, prefix }),
+            true => Ok(Self { ip, prefix, vlan: None }),
             false => Err(wrong()),
         }
     }
 }
 
+impl Address {
+    fn network(&self) -> NextHop {
+        let route = Route { source: self.ip, to: self.ip, prefix: self.prefix };
+        NextHop { route, vlan: self.vlan, gateway: None }
+    }
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.ip, self.prefix)
+        write!(f, "{}/{}", self.ip, self.prefix)?;
+        self.vlan.map_or(Ok(()), |vlan| write!(f, ",{VLAN}{vlan}"))
     }
 }
 
@@ -101,8 +126,11 @@ impl Interface {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if the address was added before.
+    /// [`Error::Invalid`] if the address was added before, or has a VLAN that a frame can't name.
     pub fn add_address(&mut self, address: Address) -> Result<(), Error> {
+        if let Some(vlan) = address.vlan.filter(|vlan| !VLANS.contains(vlan)) {
+            return Err(invalid(VLAN_WRONG, &vlan.to_string()));
+        }
         if self.addresses.iter().any(|known| known.ip == address.ip) {
             return Err(invalid("address= given twice", &address.to_string()));
         }
@@ -140,32 +168,78 @@ impl Interface {
         Ok(())
     }
 
-    /// Networks that a port with the link-local address `own` reaches: its addresses', and the
-    /// neighbours that are in none of them.
-    pub(crate) fn routes(&self, own: IpAddr) -> Vec<Route> {
-        let networks = self.addresses.iter().map(|at| (at.ip, at.ip, at.prefix));
-        let networks = networks.chain([(own, own, LINK_LOCAL_PREFIX)]);
-        let mut routes: Vec<_> =
-            networks.map(|(source, to, prefix)| Route { source, to, prefix }).collect();
+    /// Adds the router to all addresses of its IP version that are in no network of the port.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if the router is an address of the port or in none of its networks, or
+    /// the IP version has a router.
+    pub fn add_gateway(&mut self, ip: IpAddr) -> Result<(), Error> {
+        let is_own = self.addresses.iter().any(|at| at.ip == ip);
+        if is_own || !is_of_host(ip) || self.network(ip).is_none() {
+            let what = "gateway= takes the address of a router in the network of an address=, as \
+                        in address=10.0.0.1/24,gateway=10.0.0.254; given";
+            return Err(invalid(what, &ip.to_string()));
+        }
+        if self.gateways.iter().any(|known| known.is_ipv4() == ip.is_ipv4()) {
+            return Err(invalid("gateway= given twice for an IP version", &ip.to_string()));
+        }
+        self.gateways.push(ip);
+        Ok(())
+    }
+
+    /// First network of the addresses that has `ip`.
+    fn network(&self, ip: IpAddr) -> Option<NextHop> {
+        self.addresses.iter().map(Address::network).find(|hop| hop.route.reaches(ip))
+    }
+
+    /// Destinations of a port with the link-local address `own`: its addresses' networks, the
+    /// neighbours that are in none of them, and all others by a router.
+    pub(crate) fn next_hops(&self, own: IpAddr) -> Vec<NextHop> {
+        let local = Route { source: own, to: own, prefix: LINK_LOCAL_PREFIX };
+        let local = NextHop { route: local, vlan: None, gateway: None };
+        let mut hops: Vec<_> = self.addresses.iter().map(Address::network).chain([local]).collect();
         for &(to, _) in &self.neighbours {
-            let source = routes.iter().find(|route| route.to.is_ipv4() == to.is_ipv4());
-            if let Some(&Route { source, .. }) = source
-                && !routes.iter().any(|route| route.reaches(to))
+            let first = hops.iter().find(|hop| hop.route.to.is_ipv4() == to.is_ipv4());
+            if let Some(&NextHop { route: Route { source, .. }, vlan, .. }) = first
+                && !hops.iter().any(|hop| hop.route.reaches(to))
             {
-                routes.push(Route { source, to, prefix: if to.is_ipv4() { 32 } else { 128 } });
+                let route = Route { source, to, prefix: if to.is_ipv4() { 32 } else { 128 } };
+                hops.push(NextHop { route, vlan, gateway: None });
             }
         }
-        routes
+        for &gateway in &self.gateways {
+            if let Some(NextHop { route, vlan, .. }) = self.network(gateway) {
+                let any: IpAddr = match gateway {
+                    IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+                    IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+                };
+                let route = Route { to: any, prefix: 0, ..route };
+                hops.push(NextHop { route, vlan, gateway: Some(gateway) });
+            }
+        }
+        hops
     }
 
     /// Splits the options off the name of a function.
     pub(crate) fn of_name(name: &str) -> Result<(&str, Self), Error> {
         let mut interface = Self::default();
-        let mut parts = name.split(',');
+        let mut parts = name.split(',').peekable();
         let function = parts.next().unwrap_or_default();
-        for part in parts {
+        let mut gateways = Vec::new();
+        while let Some(part) = parts.next() {
             if let Some(text) = part.strip_prefix(ADDRESS) {
-                interface.add_address(text.parse()?)?;
+                let mut address: Address = text.parse()?;
+                if let Some(vlan) = parts.next_if(|part| part.starts_with(VLAN)) {
+                    let vlan = &vlan[VLAN.len()..];
+                    address.vlan = Some(vlan.parse().map_err(|_| invalid(VLAN_WRONG, vlan))?);
+                }
+                interface.add_address(address)?;
+            } else if let Some(text) = part.strip_prefix(VLAN) {
+                return Err(invalid("vlan= must follow an address=; given", text));
+            } else if let Some(text) = part.strip_prefix(GATEWAY) {
+                let what = "gateway= takes an IP address; given";
+                gateways.push(text.parse().map_err(|_| invalid(what, text))?);
             } else if let Some(text) = part.strip_prefix(NEIGHBOUR) {
                 let (ip, mac) = neighbour(text)?;
                 interface.add_neighbour(ip, mac)?;
@@ -173,10 +247,13 @@ impl Interface {
                 let wrong = |_| invalid("mtu= takes a number of bytes up to 65535; given", text);
                 interface.set_mtu(text.parse().map_err(wrong)?)?;
             } else {
-                let known = "a function's option must be address=, neighbour= or mtu=";
+                let known =
+                    "a function's option must be address=, vlan=, gateway=, neighbour= or mtu=";
                 return Err(invalid(known, part));
             }
         }
+        // Their networks may be named behind them.
+        gateways.into_iter().try_for_each(|ip| interface.add_gateway(ip))?;
         Ok((function, interface))
     }
 }
@@ -187,12 +264,13 @@ mod tests {
 
     #[test]
     fn a_name_has_addresses_and_neighbours() {
-        let name = "vfio-user:/a,address=10.0.0.1/24,address=2001:db8::1/64,\
-                    neighbour=10.0.0.2@02:00:00:00:0a:02,mtu=4200";
+        let name = "vfio-user:/a,gateway=2001:db8::2,address=10.0.0.1/24,vlan=5,\
+                    address=2001:db8::1/64,neighbour=10.0.0.2@02:00:00:00:0a:02,mtu=4200";
         let (function, interface) = Interface::of_name(name).unwrap();
         assert_eq!(function, "vfio-user:/a");
         let shown: Vec<_> = interface.addresses.iter().map(Address::to_string).collect();
-        assert_eq!(shown, ["10.0.0.1/24", "2001:db8::1/64"]);
+        assert_eq!(shown, ["10.0.0.1/24,vlan=5", "2001:db8::1/64"]);
+        assert_eq!(interface.gateways, ["2001:db8::2".parse::<IpAddr>().unwrap()]);
         let known = ("10.0.0.2".parse().unwrap(), [2, 0, 0, 0, 10, 2]);
         assert_eq!(interface.neighbours, [known]);
         assert_eq!(interface.mtu, Some(4200));
@@ -211,6 +289,16 @@ mod tests {
             "address=127.0.0.1/8",
             "address=224.0.0.1/8",
             "address=255.255.255.255/8",
+            "address=10.0.0.1/24,vlan=",
+            "address=10.0.0.1/24,vlan=0",
+            "address=10.0.0.1/24,vlan=4095",
+            "address=10.0.0.1/24,vlan=5,vlan=6",
+            "vlan=5",
+            "gateway=",
+            "gateway=10.0.0.254",
+            "address=10.0.0.1/24,gateway=10.0.1.254",
+            "address=10.0.0.1/24,gateway=10.0.0.1",
+            "address=10.0.0.1/24,gateway=10.0.0.2,gateway=10.0.0.3",
             "neighbour=10.0.0.2",
             "neighbour=10.0.0.2@02:00:00:00:02",
             "neighbour=10.0.0.2@01:00:00:00:00:02",

@@ -2,12 +2,16 @@
 
 /// Option that gives the port an IP address.
 pub const ADDRESS: &str = "address=";
+/// Option that puts the address before it on a VLAN.
+pub const VLAN: &str = "vlan=";
+/// Option that gives the router of an IP version.
+pub const GATEWAY: &str = "gateway=";
 /// Option that gives a peer's MAC address.
 pub const NEIGHBOUR: &str = "neighbour=";
 /// Option that sets the port's MTU.
 pub const MTU: &str = "mtu=";
 /// Options behind a name, each after a comma.
-pub const OPTIONS: [&str; 3] = [ADDRESS, NEIGHBOUR, MTU];
+pub const OPTIONS: [&str; 5] = [ADDRESS, VLAN, GATEWAY, NEIGHBOUR, MTU];
 
 /// True for the name of a function, with or without options.
 #[must_use]

@@ -70,6 +70,8 @@ ifc! {
     /// An entry of the GID table (`mlx5_ifc_roce_addr_layout_bits`).
     pub mod roce_addr_layout[32] {
         SOURCE_L3_ADDRESS: bytes 0 + 16;
+        VLAN_VALID: 0x83 + 1;
+        VLAN_ID: 0x84 + 12;
         SOURCE_MAC_47_32: 0x90 + 16;
         SOURCE_MAC_31_0: 0xa0 + 32;
         ROCE_L3_TYPE: 0xd4 + 4;

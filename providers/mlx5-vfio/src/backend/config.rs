@@ -170,6 +170,12 @@ impl ByLid {
         if let Some((ip, _)) = interface.neighbours.first() {
             return invalid(format!("a neighbour of an InfiniBand port: {ip}"));
         }
+        if let Some(ip) = interface.gateways.first() {
+            return invalid(format!("a gateway of an InfiniBand port: {ip}"));
+        }
+        if let Some(at) = interface.addresses.iter().find(|at| at.vlan.is_some()) {
+            return invalid(format!("a VLAN of an InfiniBand port: {at}"));
+        }
         match interface.addresses[..] {
             [] => Ok(Self(Ipv4Addr::new(10, 86, 0, 0).into())),
             [only] if lid == 0 || Network::of(only.ip).number() == lid => Ok(Self(only.ip)),

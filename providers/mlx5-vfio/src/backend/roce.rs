@@ -44,8 +44,8 @@ impl Function {
         changes.extend(able(DISABLE_LOCAL_LB_UC).then_some(uc));
         changes.extend(able(DISABLE_LOCAL_LB_MC).then_some(mc));
         self.modify_nic_vport(&changes)?;
-        let addresses = interface.addresses.iter().map(|at| sixteen(at.ip));
-        let gids: Vec<_> = iter::once(link_local(mac)).chain(addresses).collect();
+        let addresses = interface.addresses.iter().map(|at| (sixteen(at.ip), at.vlan));
+        let gids: Vec<_> = iter::once((link_local(mac), None)).chain(addresses).collect();
         let (value, limit) = (2 * gids.len() as u64, self.caps().gid_table_len().into());
         if value > limit {
             return Err(Error::Limit {
@@ -58,18 +58,29 @@ impl Function {
         let entries = gids.into_iter().flat_map(|gid| kinds.map(|kind| (gid, kind)));
         (0u16..)
             .zip(entries)
-            .map(|(index, (gid, (kind, version)))| {
-                self.set_gid(index, gid, version, mac)?;
+            .map(|(index, ((gid, vlan), (kind, version)))| {
+                self.set_gid(index, (gid, vlan), version, mac)?;
                 Ok(Gid { gid, kind, ifindex: 0 })
             })
             .collect()
     }
 
-    fn set_gid(&self, index: u16, gid: [u8; 16], version: u64, mac: Mac) -> Result<(), Error> {
+    /// Sets an entry of the GID table. The device tags packets from it with the VLAN.
+    fn set_gid(
+        &self,
+        index: u16,
+        (gid, vlan): ([u8; 16], Option<u16>),
+        version: u64,
+        mac: Mac,
+    ) -> Result<(), Error> {
         let mut input = [0; set_roce_address_in::SIZE];
         set_roce_address_in::ROCE_ADDRESS_INDEX.set(&mut input, index.into());
         let entry = set_roce_address_in::ROCE_ADDRESS.of_mut(&mut input);
         roce_addr_layout::SOURCE_L3_ADDRESS.of_mut(entry).copy_from_slice(&gid);
+        if let Some(vlan) = vlan {
+            roce_addr_layout::VLAN_VALID.set(entry, 1);
+            roce_addr_layout::VLAN_ID.set(entry, vlan.into());
+        }
         let [a, b, c, d, e, f] = mac;
         roce_addr_layout::SOURCE_MAC_47_32.set(entry, u16::from_be_bytes([a, b]).into());
         roce_addr_layout::SOURCE_MAC_31_0.set(entry, u32::from_be_bytes([c, d, e, f]).into());

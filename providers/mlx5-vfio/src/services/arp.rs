@@ -1,6 +1,7 @@
 //! Frames that ask for MAC addresses and tell them: ARP (RFC 826), and neighbour discovery of IPv6
 //! (RFC 4861).
 
+use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::interface::Mac;
@@ -12,6 +13,11 @@ pub(crate) const IPV6: u16 = 0x86dd;
 pub(crate) const ICMP: u8 = 58;
 /// Addresses, EtherType.
 const HEADER: usize = 14;
+/// Bytes of the addresses, behind which a VLAN tag is, and the tag's EtherType and VLAN (IEEE
+/// 802.1Q, 9.6).
+const ADDRESSES: usize = 12;
+const TAG: [u8; 2] = [0x81, 0x00];
+const VLAN: u16 = 0xfff;
 const BROADCAST: Mac = [0xff; 6];
 /// Start of an ARP packet: Ethernet, IPv4, lengths of addresses.
 const KINDS: [u8; 6] = [0, 1, 8, 0, 6, 4];
@@ -49,7 +55,26 @@ fn frame(to: Mac, from: Mac, kind: u16, payload: &[u8]) -> Vec<u8> {
     [&to[..], &from, &kind.to_be_bytes(), payload].concat()
 }
 
-/// Parses a frame. `None` unless it is whole and says something about one station.
+/// Puts a frame on a VLAN.
+pub(crate) fn tag(frame: Vec<u8>, vlan: Option<u16>) -> Vec<u8> {
+    match (vlan, frame.split_at_checked(ADDRESSES)) {
+        (Some(vlan), Some((to_from, rest))) => [to_from, &TAG, &vlan.to_be_bytes(), rest].concat(),
+        _ => frame,
+    }
+}
+
+/// Takes the tag off a frame. A tag without a VLAN has a priority only.
+pub(crate) fn untag(frame: &[u8]) -> (Option<u16>, Cow<'_, [u8]>) {
+    match frame.split_at_checked(ADDRESSES) {
+        Some((to_from, [a, b, high, low, rest @ ..])) if [*a, *b] == TAG => {
+            let vlan = u16::from_be_bytes([*high, *low]) & VLAN;
+            (Some(vlan).filter(|vlan| *vlan != 0), [to_from, rest].concat().into())
+        }
+        _ => (None, frame.into()),
+    }
+}
+
+/// Parses a frame without a tag. `None` unless it is whole and says something about one station.
 pub(crate) fn parse(frame: &[u8]) -> Option<Heard> {
     let (header, payload) = frame.split_at_checked(HEADER)?;
     match u16::from_be_bytes(header[12..].try_into().ok()?) {
@@ -241,6 +266,22 @@ mod tests {
     }
 
     #[test]
+    fn a_tag_is_behind_the_addresses() {
+        let bytes = frame(ONE, TWO, ARP, &[7]);
+        assert_eq!(tag(bytes.clone(), None), bytes);
+        let tagged = tag(bytes.clone(), Some(0x123));
+        assert_eq!(tagged[..12], bytes[..12]);
+        assert_eq!(tagged[12..], [0x81, 0, 0x01, 0x23, 8, 6, 7]);
+        assert_eq!(untag(&tagged), (Some(0x123), bytes.clone().into()));
+        assert_eq!(untag(&bytes), (None, bytes.clone().into()));
+        let mut priority = tag(bytes.clone(), Some(0));
+        priority[14] = 0xe0;
+        assert_eq!(untag(&priority), (None, bytes.into()));
+        assert_eq!(untag(&tagged[..15]), (None, tagged[..15].into()), "a cut tag");
+        assert_eq!(untag(&[]), (None, [][..].into()));
+    }
+
+    #[test]
     fn questions_and_answers_come_back() {
         for [own, peer] in PAIRS {
             let [own, peer]: [IpAddr; 2] = [own, peer].map(|ip| ip.parse().unwrap());
@@ -283,6 +324,7 @@ mod tests {
         #[test]
         fn any_bytes_are_parsed(bytes: Vec<u8>, kind in prop_oneof![Just(ARP), Just(IPV6)]) {
             let _ = parse(&bytes);
+            let _ = parse(&untag(&bytes).1);
             let _ = parse(&frame(ONE, TWO, kind, &bytes));
             let _ = option(&bytes, 1);
         }

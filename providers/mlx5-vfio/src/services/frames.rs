@@ -1,5 +1,7 @@
 //! Raw packet queues of the driver. Two flow rules in the root table of the receive side deliver
-//! ARP and ICMPv6 frames to them (Linux `core/fs_cmd.c`; `hw/mlx5/qp.c`, `create_raw_packet_qp`).
+//! ARP and ICMPv6 frames to them (Linux `core/fs_cmd.c`; `hw/mlx5/qp.c`, `create_raw_packet_qp`),
+//! tagged or not: a rule's EtherType follows the last VLAN tag (rdma-core
+//! `providers/mlx5/mlx5dv_dr.h`, `dr_match_spec`).
 
 use uverbs_mlx5_prm::cmd::Field;
 use uverbs_mlx5_prm::cmd::flow::{
@@ -138,8 +140,7 @@ impl Frames {
     fn create_rq(&mut self, function: &Function) -> Result<u64, Error> {
         let mut create = vec![0; create_rq_in::SIZE];
         let context = create_rq_in::CTX.of_mut(&mut create);
-        // Keep VLAN tags: a tagged frame belongs to another network, and the parser skips it by its
-        // EtherType.
+        // Keep VLAN tags: they tell the network of a frame.
         rqc::VSD.set(context, 1);
         rqc::CQN.set(context, self.messages.cq.number.into());
         self.ring(rqc::WQ.of_mut(context), RECEIVE_WQE.ilog2(), SIZES.log_receives, 0);

@@ -8,7 +8,7 @@ use uverbs_core::Errno;
 use uverbs_front::backend::network::Route;
 
 use super::arp::{self, Heard};
-use crate::interface::{Interface, Mac};
+use crate::interface::{Interface, Mac, NextHop};
 
 /// First half of a link-local address.
 const LINK_LOCAL: [u8; 8] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0];
@@ -47,9 +47,9 @@ fn multicast_mac(ip: IpAddr) -> Option<Mac> {
 #[derive(Debug)]
 pub(crate) struct Neighbours {
     mac: Mac,
-    /// Addresses of the port.
-    own: Vec<IpAddr>,
-    routes: Vec<Route>,
+    /// Addresses of the port, with their VLANs.
+    own: Vec<(IpAddr, Option<u16>)>,
+    hops: Vec<NextHop>,
     fixed: BTreeMap<IpAddr, Mac>,
     /// Peers are asked, and frames heard.
     pub(crate) asks: bool,
@@ -75,6 +75,16 @@ enum Entry {
     },
 }
 
+impl Entry {
+    /// Fails a question that is unanswered at its end.
+    fn aged(&mut self, now: Instant) -> Self {
+        if matches!(self, Self::Asked { until, .. } if *until <= now) {
+            *self = Self::Failed { until: now + AGAIN };
+        }
+        *self
+    }
+}
+
 /// Maximum peers in the cache, and frames that wait.
 const MOST: usize = 1024;
 /// Time that an answer is valid (Linux `net/core/neighbour.c`, BASE_REACHABLE_TIME).
@@ -86,52 +96,61 @@ const AGAIN: Duration = Duration::from_millis(250);
 impl Neighbours {
     pub(crate) fn new(mac: Mac, interface: &Interface) -> Self {
         let local = Ipv6Addr::from(link_local(mac)).into();
-        let own = interface.addresses.iter().map(|at| at.ip).chain([local]).collect();
+        let own = interface.addresses.iter().map(|at| (at.ip, at.vlan));
+        let own = own.chain([(local, None)]).collect();
         let fixed = interface.neighbours.iter().copied().collect();
         let (asks, cache, outgoing) = (false, BTreeMap::new(), Vec::new());
-        Self { mac, own, routes: interface.routes(local), fixed, asks, cache, outgoing }
+        Self { mac, own, hops: interface.next_hops(local), fixed, asks, cache, outgoing }
     }
 
     /// Networks that the port reaches.
     pub(crate) fn routes(&self) -> Vec<Route> {
-        self.routes.clone()
+        self.hops.iter().map(|hop| hop.route).collect()
     }
 
     /// First network that has `ip`.
-    fn route(&self, ip: IpAddr) -> Option<&Route> {
-        self.routes.iter().find(|route| route.reaches(ip))
+    fn hop(&self, ip: IpAddr) -> Option<&NextHop> {
+        self.hops.iter().find(|hop| hop.route.reaches(ip))
     }
 
-    /// MAC address of a peer.
+    /// True for a peer on the link, by this VLAN.
+    fn is_on_link(&self, ip: IpAddr, vlan: Option<u16>) -> bool {
+        self.hop(ip).is_some_and(|hop| hop.gateway.is_none() && hop.vlan == vlan)
+    }
+
+    /// True for an address of the port.
+    fn is_own(&self, ip: IpAddr) -> bool {
+        self.own.iter().any(|(own, _)| *own == ip)
+    }
+
+    /// MAC address that leads to a peer: the peer's, or its router's.
     ///
     /// # Errors
     ///
-    /// `ENETUNREACH` outside of the port's networks; `EHOSTUNREACH` if the port can't ask;
-    /// `ENOBUFS` while [`MOST`] peers are asked; `EINPROGRESS` while the peer is asked (call
-    /// again), then `ETIMEDOUT` for a while.
+    /// `ENETUNREACH` outside of the port's networks, without a router; `EHOSTUNREACH` if the port
+    /// can't ask; `ENOBUFS` while [`MOST`] peers are asked; `EINPROGRESS` while the peer is asked
+    /// (call again), then `ETIMEDOUT` for a while.
     pub(crate) fn mac(&mut self, gid: &[u8; 16], now: Instant) -> Result<Mac, Errno> {
         let ip = Ipv6Addr::from(*gid).to_canonical();
-        if self.own.contains(&ip) {
+        if self.is_own(ip) {
             return Ok(self.mac);
         }
-        let known = self.fixed.get(&ip).copied();
-        if let Some(mac) = known.or_else(|| multicast_mac(ip)).or_else(|| mac_of(gid)) {
+        let fixed = |ip| self.fixed.get(&ip).copied();
+        if let Some(mac) = fixed(ip).or_else(|| multicast_mac(ip)).or_else(|| mac_of(gid)) {
             return Ok(mac);
         }
-        if self.route(ip).is_none() {
-            return Err(Errno::ENETUNREACH);
+        let hop = self.hop(ip).ok_or(Errno::ENETUNREACH)?;
+        let ip = hop.gateway.unwrap_or(ip);
+        if let Some(mac) = fixed(ip) {
+            return Ok(mac);
         }
         if !self.asks {
             return Err(Errno::EHOSTUNREACH);
         }
-        match self.cache.get(&ip) {
-            Some(&Entry::Known { mac, until }) if now < until => Ok(mac),
-            Some(&Entry::Asked { until, .. }) if now < until => Err(Errno::EINPROGRESS),
-            Some(Entry::Asked { .. }) => {
-                self.cache.insert(ip, Entry::Failed { until: now + AGAIN });
-                Err(Errno::ETIMEDOUT)
-            }
-            Some(&Entry::Failed { until }) if now < until => Err(Errno::ETIMEDOUT),
+        match self.cache.get_mut(&ip).map(|entry| entry.aged(now)) {
+            Some(Entry::Known { mac, until }) if now < until => Ok(mac),
+            Some(Entry::Asked { .. }) => Err(Errno::EINPROGRESS),
+            Some(Entry::Failed { until }) if now < until => Err(Errno::ETIMEDOUT),
             _ => {
                 self.make_room();
                 if self.cache.len() >= MOST {
@@ -153,13 +172,13 @@ impl Neighbours {
     }
 
     fn ask(&mut self, ip: IpAddr) {
-        let Some(route) = self.route(ip) else { return };
-        self.put(arp::ask(self.mac, route.source, ip));
+        let Some(&NextHop { route, vlan, .. }) = self.hop(ip) else { return };
+        self.put(arp::ask(self.mac, route.source, ip), vlan);
     }
 
-    fn put(&mut self, frame: Option<Vec<u8>>) {
+    fn put(&mut self, frame: Option<Vec<u8>>, vlan: Option<u16>) {
         if self.outgoing.len() < MOST {
-            self.outgoing.extend(frame);
+            self.outgoing.extend(frame.map(|frame| arp::tag(frame, vlan)));
         }
     }
 
@@ -173,15 +192,12 @@ impl Neighbours {
         let mut due = Vec::new();
         self.cache.retain(|_, entry| !matches!(entry, Entry::Failed { until } if now >= *until));
         for (ip, entry) in &mut self.cache {
-            match entry {
-                Entry::Asked { until, .. } if *until <= now => {
-                    *entry = Entry::Failed { until: now + AGAIN };
-                }
-                Entry::Asked { again, .. } if *again <= now => {
-                    *again = now + AGAIN;
-                    due.push(*ip);
-                }
-                _ => {}
+            entry.aged(now);
+            if let Entry::Asked { again, .. } = entry
+                && *again <= now
+            {
+                *again = now + AGAIN;
+                due.push(*ip);
             }
         }
         due.into_iter().for_each(|ip| self.ask(ip));
@@ -189,24 +205,27 @@ impl Neighbours {
 
     /// True while a peer is asked.
     pub(crate) fn waits(&self) -> bool {
-        self.cache.values().any(|entry| matches!(entry, Entry::Asked { .. }))
+        self.asks && self.cache.values().any(|entry| matches!(entry, Entry::Asked { .. }))
     }
 
     /// Learns from a frame, and answers it. A station that was not asked is believed as far as it
     /// asks for an address of this port (RFC 826; RFC 4861, 7.2.3).
     pub(crate) fn hear(&mut self, frame: &[u8], now: Instant) {
-        match arp::parse(frame) {
-            Some(Heard::Asked { ip, mac, target }) if self.own.contains(&target) => {
-                self.put(arp::tell(self.mac, target, mac, ip));
+        let (vlan, frame) = arp::untag(frame);
+        match arp::parse(&frame) {
+            Some(Heard::Asked { ip, mac, target }) if self.own.contains(&(target, vlan)) => {
+                self.put(arp::tell(self.mac, target, mac, ip), vlan);
                 self.make_room();
                 if let Some(ip) = ip
-                    && self.route(ip).is_some()
+                    && self.is_on_link(ip, vlan)
                     && (self.cache.len() < MOST || self.cache.contains_key(&ip))
                 {
                     self.learn(ip, mac, now);
                 }
             }
-            Some(Heard::Told { ip, mac }) if self.cache.contains_key(&ip) => {
+            Some(Heard::Told { ip, mac })
+                if self.cache.contains_key(&ip) && self.is_on_link(ip, vlan) =>
+            {
                 self.learn(ip, mac, now);
             }
             _ => {}
@@ -214,7 +233,7 @@ impl Neighbours {
     }
 
     fn learn(&mut self, ip: IpAddr, mac: Mac, now: Instant) {
-        if !self.own.contains(&ip) {
+        if !self.is_own(ip) {
             self.cache.insert(ip, Entry::Known { mac, until: now + REACHABLE });
         }
     }
@@ -257,6 +276,14 @@ mod tests {
         assert_eq!(mac("224.129.2.3"), Ok([1, 0, 0x5e, 1, 2, 3]));
         assert_eq!(mac("ff0e::1:203"), Ok([0x33, 0x33, 0, 1, 2, 3]));
         assert_eq!(mac("fe80::ca:5ff:fe00:102"), Ok([2, 0xca, 5, 0, 1, 2]));
+        let name = "vfio-user:/a,address=10.0.0.1/24,gateway=10.0.0.2,\
+                    neighbour=10.0.0.2@02:00:00:00:00:02,\
+                    neighbour=fe80::ca:5ff:fe00:102@02:00:00:00:00:03";
+        let mut neighbours = Neighbours::new(MAC, &Interface::of_name(name).unwrap().1);
+        for (ip, last) in [("192.0.2.1", 2), ("fe80::ca:5ff:fe00:102", 3)] {
+            let gid = uverbs_front::backend::network::sixteen(ip.parse().unwrap());
+            assert_eq!(neighbours.mac(&gid, now), Ok([2, 0, 0, 0, 0, last]), "a named neighbour");
+        }
     }
 
     #[test]
@@ -292,6 +319,40 @@ mod tests {
         here.hear(&arp::ask(mac, peer, own).unwrap(), now);
         assert_eq!(here.take_outgoing(), [arp::tell(MAC, own, mac, Some(peer)).unwrap()]);
         assert_eq!(here.mac(&gid, now), Ok(mac));
+    }
+
+    /// An answer by another VLAN, and one for an address behind the router, is not believed.
+    #[test]
+    fn questions_go_to_the_router_by_its_vlan() {
+        let name = "vfio-user:/a,address=10.0.0.1/24,vlan=5,gateway=10.0.0.254";
+        let mut here = Neighbours::new(MAC, &Interface::of_name(name).unwrap().1);
+        here.asks = true;
+        let now = Instant::now();
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let [own, router, far] = ["10.0.0.1", "10.0.0.254", "192.0.2.7"].map(ip);
+        let gid = uverbs_front::backend::network::sixteen(far);
+        assert_eq!(here.mac(&gid, now), Err(Errno::EINPROGRESS));
+        let asked = arp::tag(arp::ask(MAC, own, router).unwrap(), Some(5));
+        assert_eq!(here.take_outgoing(), [asked]);
+        let mac = [2, 0, 0, 0, 0, 9];
+        let told = |ip, vlan| arp::tag(arp::tell(mac, ip, MAC, Some(own)).unwrap(), vlan);
+        for wrong in [told(router, None), told(router, Some(6)), told(far, Some(5))] {
+            here.hear(&wrong, now);
+            assert_eq!(here.mac(&gid, now), Err(Errno::EINPROGRESS));
+        }
+        here.hear(&told(router, Some(5)), now);
+        assert_eq!(here.mac(&gid, now), Ok(mac));
+        let v6 = uverbs_front::backend::network::sixteen(ip("2001:db8::1"));
+        assert_eq!(here.mac(&v6, now), Err(Errno::ENETUNREACH));
+        // Questions by another VLAN are another host's.
+        let question = |vlan| arp::tag(arp::ask(mac, router, own).unwrap(), vlan);
+        for wrong in [None, Some(6)] {
+            here.hear(&question(wrong), now);
+            assert!(here.take_outgoing().is_empty());
+        }
+        here.hear(&question(Some(5)), now);
+        let answer = arp::tell(MAC, own, mac, Some(router)).unwrap();
+        assert_eq!(here.take_outgoing(), [arp::tag(answer, Some(5))]);
     }
 
     #[test]

@@ -216,6 +216,7 @@ impl Hca {
         let pages = UarPages::new(&device, function.uar());
         let mut firmware = Firmware::new(function, &config, neighbours);
         firmware.set_device_memory(memory);
+        firmware.start_lists();
         firmware.start_neighbour_queues();
         let watch = device.transport().watch();
         let mut front = uverbs_front::Device::new(config, manager, firmware);

@@ -200,12 +200,17 @@ impl Function {
         }
         self.frame_size(WRITE, size, pmtu_reg::ADMIN_MTU)?;
         let select = modify_nic_vport_field_select::MTU;
-        self.modify_nic_vport(&[(select, nic_vport_context::MTU, size.into())])?;
+        self.modify_nic_vport(&[(select, nic_vport_context::MTU, size.into())], &[])?;
         self.mtu()
     }
 
     /// Changes fields of the port's context: for each the bit that selects it, and the value.
-    pub(crate) fn modify_nic_vport(&self, changes: &[(Field, Field, u64)]) -> Result<(), Error> {
+    /// `list` follows the context.
+    pub(crate) fn modify_nic_vport(
+        &self,
+        changes: &[(Field, Field, u64)],
+        list: &[u8],
+    ) -> Result<(), Error> {
         let mut input = vec![0; modify_nic_vport_context_in::SIZE];
         let mut select = [0; modify_nic_vport_field_select::SIZE];
         let context = modify_nic_vport_context_in::NIC_VPORT_CONTEXT.of_mut(&mut input);
@@ -215,6 +220,7 @@ impl Function {
         }
         let select = u32::from_be_bytes(select).into();
         modify_nic_vport_context_in::FIELD_SELECT.set(&mut input, select);
+        input.extend(list);
         self.command(CmdOpcode::MODIFY_NIC_VPORT_CONTEXT, 0, &input, SHORT).map(drop)
     }
 }

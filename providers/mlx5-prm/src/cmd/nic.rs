@@ -2,6 +2,20 @@
 
 use super::ifc;
 
+/// `allowed_list_type`: unicast addresses (`MLX5_NVPRT_LIST_TYPE_UC`).
+pub const LIST_UNICAST: u64 = 0;
+/// `allowed_list_type`: multicast addresses (`MLX5_NVPRT_LIST_TYPE_MC`).
+pub const LIST_MULTICAST: u64 = 1;
+/// `allowed_list_type`: VLANs (`MLX5_NVPRT_LIST_TYPE_VLAN`).
+pub const LIST_VLAN: u64 = 2;
+
+ifc! {
+    /// QUERY_NIC_VPORT_CONTEXT (`mlx5_ifc_query_nic_vport_context_in_bits`).
+    pub mod query_nic_vport_context_in[16] {
+        ALLOWED_LIST_TYPE: 0x65 + 3;
+    }
+}
+
 ifc! {
     /// Answer to QUERY_NIC_VPORT_CONTEXT (`mlx5_ifc_query_nic_vport_context_out_bits`).
     pub mod query_nic_vport_context_out[272] {
@@ -50,7 +64,8 @@ ifc! {
 }
 
 ifc! {
-    /// A MAC address (`mlx5_ifc_mac_address_layout_bits`).
+    /// A MAC address, of which a list follows the context
+    /// (`mlx5_ifc_mac_address_layout_bits`).
     pub mod mac_address_layout[8] {
         MAC_ADDR_47_32: 0x10 + 16;
         MAC_ADDR_31_0: 0x20 + 32;

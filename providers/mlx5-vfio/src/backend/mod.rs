@@ -7,7 +7,7 @@
 //! | `mkey`, `cq`, `qp`, `srq`, `dct` | objects; `modify`: transitions of a queue pair |
 //! | `raw`, `tirs`, `tables` | raw packet queues; TIRs and RQ tables; flow tables, counters |
 //! | `steering` | steering and multicast groups |
-//! | `config`, `roce` | limits and port, from capabilities; GIDs |
+//! | `config`, `roce`, `vport` | limits and port, from capabilities; GIDs; MAC addresses |
 //! | `event` | events of the device |
 //! | `mads`, `neighbours` | management datagrams; MAC addresses of peers |
 //!
@@ -33,6 +33,7 @@ mod srq;
 mod steering;
 mod tables;
 mod tirs;
+mod vport;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -51,6 +52,7 @@ use self::qp::Qp;
 use self::srq::Srq;
 use self::tables::Tables;
 use self::tirs::Tirs;
+use self::vport::Groups;
 use crate::area::Lent;
 use crate::command::SHORT;
 use crate::error::Error;
@@ -93,6 +95,7 @@ pub(crate) struct Firmware {
     /// `None` on InfiniBand.
     neighbours: Option<Neighbours>,
     neighbour_queues: NeighbourQueues,
+    groups: Groups,
 }
 
 impl Firmware {
@@ -115,6 +118,7 @@ impl Firmware {
             events: Events::default(),
             neighbours,
             neighbour_queues: NeighbourQueues::default(),
+            groups: Groups::default(),
         }
     }
 

@@ -43,7 +43,7 @@ impl Function {
         let mut changes = vec![(select::ROCE_EN, nic_vport_context::ROCE_EN, 1)];
         changes.extend(able(DISABLE_LOCAL_LB_UC).then_some(uc));
         changes.extend(able(DISABLE_LOCAL_LB_MC).then_some(mc));
-        self.modify_nic_vport(&changes)?;
+        self.modify_nic_vport(&changes, &[])?;
         let addresses = interface.addresses.iter().map(|at| (sixteen(at.ip), at.vlan));
         let gids: Vec<_> = iter::once((link_local(mac), None)).chain(addresses).collect();
         let (value, limit) = (2 * gids.len() as u64, self.caps().gid_table_len().into());

@@ -106,13 +106,17 @@ impl Steering for Firmware {
         let mut input = [0; attach_to_mcg_in::SIZE];
         attach_to_mcg_in::QPN.set(&mut input, qpn.0.into());
         attach_to_mcg_in::MULTICAST_GID.of_mut(&mut input).copy_from_slice(&gid);
-        self.membership(CmdOpcode::ATTACH_TO_MCG, &input, qpn)
+        self.membership(CmdOpcode::ATTACH_TO_MCG, &input, qpn)?;
+        self.join_group(gid);
+        Ok(())
     }
 
     fn detach_mcast(&mut self, qpn: Qpn, gid: [u8; 16]) -> Result<(), HcaError> {
         let mut input = [0; detach_from_mcg_in::SIZE];
         detach_from_mcg_in::QPN.set(&mut input, qpn.0.into());
         detach_from_mcg_in::MULTICAST_GID.of_mut(&mut input).copy_from_slice(&gid);
-        self.membership(CmdOpcode::DETACH_FROM_MCG, &input, qpn)
+        self.membership(CmdOpcode::DETACH_FROM_MCG, &input, qpn)?;
+        self.leave_group(gid);
+        Ok(())
     }
 }

@@ -18,7 +18,9 @@ const HEADER: usize = 14;
 const ADDRESSES: usize = 12;
 const TAG: [u8; 2] = [0x81, 0x00];
 const VLAN: u16 = 0xfff;
-const BROADCAST: Mac = [0xff; 6];
+pub(crate) const BROADCAST: Mac = [0xff; 6];
+/// MAC address of all nodes' group.
+pub(crate) const ALL_NODES: Mac = [0x33, 0x33, 0, 0, 0, 1];
 /// Start of an ARP packet: Ethernet, IPv4, lengths of addresses.
 const KINDS: [u8; 6] = [0, 1, 8, 0, 6, 4];
 const ARP_LEN: usize = 28;
@@ -193,7 +195,7 @@ fn message(
 }
 
 /// Group of an address' solicitations (RFC 4291, 2.7.1), and its MAC address.
-fn solicited(ip: Ipv6Addr) -> (Ipv6Addr, Mac) {
+pub(crate) fn solicited(ip: Ipv6Addr) -> (Ipv6Addr, Mac) {
     let [.., a, b, c] = ip.octets();
     let mut group = [0; 16];
     group[..2].copy_from_slice(&[0xff, 0x02]);
@@ -232,8 +234,7 @@ pub(crate) fn tell(mac: Mac, ip: IpAddr, to: Mac, asker: Option<IpAddr>) -> Opti
             Some(frame(to, mac, IPV6, &message(ip, asker, ADVERTISEMENT, flags, ip, mac)))
         }
         (IpAddr::V6(ip), None) => {
-            let all = [0x33, 0x33, 0, 0, 0, 1];
-            Some(frame(all, mac, IPV6, &message(ip, ALL, ADVERTISEMENT, OVERRIDE, ip, mac)))
+            Some(frame(ALL_NODES, mac, IPV6, &message(ip, ALL, ADVERTISEMENT, OVERRIDE, ip, mac)))
         }
         _ => None,
     }

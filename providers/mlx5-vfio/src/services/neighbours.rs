@@ -29,7 +29,7 @@ pub(crate) fn mac_of(gid: &[u8; 16]) -> Option<Mac> {
 }
 
 /// MAC address of a multicast GID (RFC 2464, 7; RFC 1112, 6.4; Linux `ib_resolve_eth_dmac`).
-fn multicast_mac(ip: IpAddr) -> Option<Mac> {
+pub(crate) fn multicast_mac(ip: IpAddr) -> Option<Mac> {
     match ip {
         IpAddr::V6(ip) if ip.is_multicast() => {
             let [.., a, b, c, d] = ip.octets();
@@ -101,6 +101,26 @@ impl Neighbours {
         let fixed = interface.neighbours.iter().copied().collect();
         let (asks, cache, outgoing) = (false, BTreeMap::new(), Vec::new());
         Self { mac, own, hops: interface.next_hops(local), fixed, asks, cache, outgoing }
+    }
+
+    /// MAC address of the port.
+    pub(crate) fn own_mac(&self) -> Mac {
+        self.mac
+    }
+
+    /// Groups to which questions for the port's addresses go, without repetitions.
+    pub(crate) fn groups(&self) -> Vec<Mac> {
+        let own = self.own.iter().filter_map(|(ip, _)| match ip {
+            IpAddr::V6(ip) => Some(arp::solicited(*ip).1),
+            IpAddr::V4(_) => None,
+        });
+        let mut groups = vec![arp::BROADCAST, arp::ALL_NODES];
+        for group in own {
+            if !groups.contains(&group) {
+                groups.push(group);
+            }
+        }
+        groups
     }
 
     /// Networks that the port reaches.

@@ -60,6 +60,9 @@ pub(crate) fn limits() -> Limits {
     }
 }
 
+/// Log2 of the multicast addresses that the port takes.
+const LOG_MAX_MACS: u64 = 3;
+
 /// Change of a command's course.
 #[derive(Clone, Debug)]
 pub(crate) enum Twist {
@@ -386,6 +389,7 @@ impl State {
                     0xf => self.describe_memory(caps),
                     _ => {
                         cmd_hca_cap::LOG_MAX_CQ_SZ.set(caps, self.log_max_cq_sz);
+                        cmd_hca_cap::LOG_MAX_CURRENT_MC_LIST.set(caps, LOG_MAX_MACS);
                         let has_memory = !self.memory.is_empty();
                         cmd_hca_cap::DEVICE_MEMORY.set(caps, has_memory.into());
                     }

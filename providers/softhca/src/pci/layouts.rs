@@ -142,7 +142,7 @@ pub(super) const INPUTS: &[Input] = inputs! {
     ARM_RQ rq arm_rq_in;
     ATTACH_TO_MCG mcast attach_to_mcg_in;
     DETACH_FROM_MCG mcast detach_from_mcg_in;
-    QUERY_NIC_VPORT_CONTEXT header cmd_in;
+    QUERY_NIC_VPORT_CONTEXT nic query_nic_vport_context_in;
     MODIFY_NIC_VPORT_CONTEXT nic modify_nic_vport_context_in;
     SET_ROCE_ADDRESS nic set_roce_address_in;
     CREATE_SQ sq create_sq_in;

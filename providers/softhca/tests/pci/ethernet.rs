@@ -49,6 +49,43 @@ fn it_says_that_it_is_ethernet() {
     assert_eq!(register::pmtu_reg::OPER_MTU.get(&answer[16..]), 4200);
 }
 
+/// Sets a list of the port.
+fn set_list(driver: &mut Driver, kind: u64, count: u64, entries: &[u8]) -> CmdStatus {
+    use nic::modify_nic_vport_context_in as modify;
+    let mut input = vec![0; modify::SIZE];
+    let mut select = [0; nic::modify_nic_vport_field_select::SIZE];
+    nic::modify_nic_vport_field_select::ADDRESSES_LIST.set(&mut select, 1);
+    modify::FIELD_SELECT.set(&mut input, u32::from_be_bytes(select).into());
+    let context = modify::NIC_VPORT_CONTEXT.of_mut(&mut input);
+    nic::nic_vport_context::ALLOWED_LIST_TYPE.set(context, kind);
+    nic::nic_vport_context::ALLOWED_LIST_SIZE.set(context, count);
+    input.extend(entries);
+    driver.run(CmdOpcode::MODIFY_NIC_VPORT_CONTEXT, 0, &input, 16).0
+}
+
+#[test]
+fn lists_of_the_port_are_kept() {
+    let mut driver = Driver::ethernet();
+    let entries: Vec<u8> = (0..32).collect();
+    assert_eq!(set_list(&mut driver, nic::LIST_MULTICAST, 4, &entries), CmdStatus::OK);
+    let mut query = |kind: u64| {
+        let mut input = [0; nic::query_nic_vport_context_in::SIZE];
+        nic::query_nic_vport_context_in::ALLOWED_LIST_TYPE.set(&mut input, kind);
+        let size = nic::query_nic_vport_context_out::SIZE;
+        let answer = driver.ok(CmdOpcode::QUERY_NIC_VPORT_CONTEXT, 0, &input, size + 24);
+        let context = nic::query_nic_vport_context_out::NIC_VPORT_CONTEXT.of(&answer);
+        let count = nic::nic_vport_context::ALLOWED_LIST_SIZE.get(context);
+        (count, answer[size..].to_vec())
+    };
+    assert_eq!(query(nic::LIST_MULTICAST), (4, entries[..24].to_vec()));
+    assert_eq!(query(nic::LIST_UNICAST), (0, vec![0; 24]));
+    for (kind, count) in [(nic::LIST_UNICAST, 5), (nic::LIST_UNICAST, 129), (3, 0)] {
+        let refused = set_list(&mut driver, kind, count, &entries);
+        assert_eq!(refused, CmdStatus::BAD_PARAM_ERR, "{kind}, {count}");
+    }
+    assert_eq!(set_list(&mut driver, nic::LIST_MULTICAST, 0, &[]), CmdStatus::OK);
+}
+
 #[test]
 fn connections_go_from_and_to_the_addresses_that_the_driver_set() {
     let mut driver = Driver::ethernet();

@@ -21,6 +21,7 @@ use crate::board::capabilities::{
 use crate::firmware::Firmware;
 use crate::firmware::base::call::{Call, Refusal};
 use crate::firmware::base::general;
+use crate::firmware::device::nic::{LOG_MAX_ADDRESSES, LOG_MAX_VLANS};
 use crate::hca::{DEPTH as MAX_INDIRECTION_LEVELS, HcaConfig, MAX_BLOCK, ethernet};
 use uverbs_front::backend::config::Paging;
 
@@ -275,9 +276,9 @@ impl Capabilities<'_> {
             LOG_MAX_STRIDE_SZ_SQ.set(cap, 6);
             LOG_MIN_STRIDE_SZ_RQ.set(cap, 4);
             LOG_MAX_STRIDE_SZ_RQ.set(cap, 9);
-            LOG_MAX_CURRENT_UC_LIST.set(cap, 7);
-            LOG_MAX_CURRENT_MC_LIST.set(cap, 7);
-            LOG_MAX_VLAN_LIST.set(cap, 12);
+            LOG_MAX_CURRENT_UC_LIST.set(cap, LOG_MAX_ADDRESSES);
+            LOG_MAX_CURRENT_MC_LIST.set(cap, LOG_MAX_ADDRESSES);
+            LOG_MAX_VLAN_LIST.set(cap, LOG_MAX_VLANS);
         } else {
             // The driver queries the port by commands instead of management packets.
             IB_VIRT.set(cap, 1);

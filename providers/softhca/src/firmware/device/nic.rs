@@ -1,8 +1,9 @@
 //! The Ethernet port (MAC, MTU), and RoCE's GID table (Linux `core/vport.c`, `core/lib/gid.c`).
 
 use uverbs_mlx5_prm::cmd::nic::{
-    mac_address_layout, modify_nic_vport_context_in, modify_nic_vport_field_select,
-    nic_vport_context, query_nic_vport_context_out, roce_addr_layout, set_roce_address_in,
+    LIST_MULTICAST, LIST_UNICAST, LIST_VLAN, mac_address_layout, modify_nic_vport_context_in,
+    modify_nic_vport_field_select, nic_vport_context, query_nic_vport_context_in,
+    query_nic_vport_context_out, roce_addr_layout, set_roce_address_in,
 };
 
 use crate::board::profile::{Gid, GidType};
@@ -13,11 +14,17 @@ use crate::hca::ethernet::Loopback;
 /// `roce_version` of a GID entry: 2 is RoCE over UDP (`MLX5_ROCE_VERSION_*`).
 const ROCE_V2: u64 = 2;
 
+/// Log2 of the longest lists of addresses and of VLANs.
+pub(crate) const LOG_MAX_ADDRESSES: u64 = 7;
+pub(crate) const LOG_MAX_VLANS: u64 = 12;
+
 /// Settings of the driver.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Nic {
     roce: bool,
     loopback: Loopback,
+    /// Unicast addresses, multicast addresses, and VLANs, as the driver gave them.
+    lists: [Vec<u8>; 3],
     /// Maximum bytes of a frame, as in PMTU and in the port's context; 0 before the driver sets it.
     pub(crate) mtu: u64,
 }
@@ -41,12 +48,42 @@ impl Firmware {
         mac_address_layout::MAC_ADDR_47_32.set(&mut mac, high.into());
         mac_address_layout::MAC_ADDR_31_0.set(&mut mac, low.into());
         PERMANENT_ADDRESS.set(out, u64::from_be_bytes(mac));
+        let kind = query_nic_vport_context_in::ALLOWED_LIST_TYPE.get(call.input);
+        let list = self.nic.lists.get(kind as usize);
+        let list = list.ok_or_else(|| Refusal::param("no such list of the port"))?;
+        ALLOWED_LIST_TYPE.set(out, kind);
+        ALLOWED_LIST_SIZE.set(out, (list.len() / mac_address_layout::SIZE) as u64);
+        // As far as the output has room.
+        let room = call.output.get_mut(query_nic_vport_context_out::SIZE..).unwrap_or_default();
+        room.iter_mut().zip(list).for_each(|(to, from)| *to = *from);
+        Ok(())
+    }
+
+    /// Keeps a list of addresses or VLANs.
+    fn set_list(&mut self, context: &[u8], entries: &[u8]) -> Result<(), Refusal> {
+        use nic_vport_context::{ALLOWED_LIST_SIZE, ALLOWED_LIST_TYPE};
+        let (kind, count) = (ALLOWED_LIST_TYPE.get(context), ALLOWED_LIST_SIZE.get(context));
+        let log_most = match kind {
+            LIST_UNICAST | LIST_MULTICAST => LOG_MAX_ADDRESSES,
+            LIST_VLAN => LOG_MAX_VLANS,
+            _ => return Err(Refusal::param("no such list of the port")),
+        };
+        if count > 1 << log_most {
+            return Err(Refusal::param("a longer list than the port has room for"));
+        }
+        let list = entries.get(..count as usize * mac_address_layout::SIZE);
+        let list = list.ok_or_else(|| Refusal::param("a list without its entries"))?;
+        self.nic.lists[kind as usize] = list.to_vec();
         Ok(())
     }
 
     pub(crate) fn modify_nic_vport(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let select = modify_nic_vport_context_in::FIELD_SELECT.get32(call.input).to_be_bytes();
         let context = modify_nic_vport_context_in::NIC_VPORT_CONTEXT.of(call.input);
+        if modify_nic_vport_field_select::ADDRESSES_LIST.is_set(&select) {
+            let entries = call.input.get(modify_nic_vport_context_in::SIZE..).unwrap_or_default();
+            self.set_list(context, entries)?;
+        }
         if modify_nic_vport_field_select::ROCE_EN.is_set(&select) {
             self.nic.roce = nic_vport_context::ROCE_EN.is_set(context);
         }

@@ -13,7 +13,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use uverbs_core::memory::pages::Pages;
 
@@ -32,6 +32,10 @@ impl Memory {
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
         let file = File::from(memfd_create("uverbs-dma", flags).map_err(Error::nix("memfd"))?);
         file.set_len(len as u64).map_err(Error::system("memfd"))?;
+        // A page that the system can't allocate later would end this process, and is a fault of the
+        // device in the server (`vm.overcommit_memory=2`). The kernel's VFIO pins all pages anyway.
+        let bytes = i64::try_from(len).unwrap_or(i64::MAX);
+        fallocate(&file, FallocateFlags::empty(), 0, bytes).map_err(Error::nix("fallocate"))?;
         let seals = SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_SEAL;
         fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).map_err(Error::nix("F_ADD_SEALS"))?;
         let pages = Pages::shared(file.as_fd(), len, 0);
@@ -144,6 +148,12 @@ mod tests {
         assert!(memory.load_owner(4096).is_err());
         memory.store_owner(4095, 7).unwrap();
         assert_eq!(memory.load_owner(4095), Ok(7));
+    }
+
+    #[test]
+    fn memory_has_its_pages_from_the_start() {
+        let memory = Memory::new(1 << 20).unwrap();
+        assert!(nix::sys::stat::fstat(memory.file()).unwrap().st_blocks >= (1 << 20) / 512);
     }
 
     /// A device reads the record at any time, and sees an old or a new value.

@@ -3,21 +3,23 @@
 //!
 //! An access reaches memory only through a mapping that contains it, so a guest's addresses lead
 //! nowhere else. A file is mapped whole and once, as a guest's IOMMU maps it page by page, until
-//! its last part is unmapped. It must be a memfd that cannot shrink: an access behind the end of a
-//! file raises a signal, and the file's owner could truncate it at any time. Where the system
-//! allows no overcommit (`vm.overcommit_memory=2`), a hole in a memfd may raise it, too.
+//! its last part is unmapped. It must be a memfd that cannot shrink: its owner could truncate it at
+//! any time. An access to a page that the file lacks even so is a fault (`faults`).
+
+mod faults;
+mod files;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-use memmap2::{MmapOptions, MmapRaw};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::stat::fstat;
 use nix::sys::statfs::{HUGETLBFS_MAGIC, fstatfs};
 use zerocopy::IntoBytes;
 
+use self::files::{Budget, ClientFile};
 use super::channel::Channel;
 use super::message::{MAX_TRANSFER, Transfer, command, split};
 use crate::hca::{Dma, DmaFault};
@@ -26,23 +28,25 @@ use crate::memory::ProcessDma;
 /// Maximum number of mappings, as of Linux's type 1 IOMMU (`dma_entry_limit`): a guest's own IOMMU
 /// may map each page of 4 KiB.
 const MAX_MAPPINGS: usize = 65_535;
-/// Maximum number of mapped files. Each takes one of this process's mappings, of which Linux allows
-/// 65,530 (`vm.max_map_count`).
-const MAX_FILES: usize = 4096;
-/// Maximum bytes of all mapped files. An empty file may be as long as the address space, which the
-/// process needs for other mappings.
-const MAX_BYTES: usize = 1 << 42;
 /// Ranges are of whole pages, as of Linux's type 1 IOMMU (`vfio_dma_do_map`, `vfio_dma_do_unmap`).
 const PAGE: u64 = 4096;
 /// Maximum bytes of a transfer by the client.
 const MOST: usize = MAX_TRANSFER as usize;
 
 /// Guest physical memory: mappings by address.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct GuestMemory {
     mappings: RwLock<Mappings>,
     /// Serves ranges without a file.
     client: RwLock<Option<Arc<Channel>>>,
+    budget: &'static Budget,
+}
+
+impl Default for GuestMemory {
+    fn default() -> Self {
+        let (mappings, client) = (RwLock::default(), RwLock::default());
+        Self { mappings, client, budget: &files::PROCESS }
+    }
 }
 
 /// Mappings without overlaps. Neighbours in a file are one.
@@ -58,7 +62,7 @@ struct Mappings {
 struct MappedFile {
     /// Device and inode.
     id: (u64, u64),
-    map: Arc<MmapRaw>,
+    map: Arc<ClientFile>,
 }
 
 #[derive(Clone, Debug)]
@@ -67,16 +71,16 @@ struct Mapping {
     /// Offset in `map`.
     start: u64,
     /// Whole file; `None` if the client serves the range.
-    map: Option<Arc<MmapRaw>>,
+    map: Option<Arc<ClientFile>>,
     /// The device may store.
     writable: bool,
 }
 
 /// Place of a part of an access.
 #[derive(Clone, Copy, Debug)]
-enum Place {
-    /// In this process, at this address.
-    Here(u64),
+enum Place<'a> {
+    /// In a file, from this offset.
+    Here(&'a ClientFile, u64),
     /// With the client, at this address of the guest.
     There(u64),
 }
@@ -130,24 +134,23 @@ impl Mappings {
     }
 
     /// Whole mapping of a file that has `end` bytes at least.
-    fn file(&mut self, file: impl AsFd, end: u64) -> io::Result<Arc<MmapRaw>> {
+    fn file(
+        &mut self,
+        file: impl AsFd,
+        end: u64,
+        budget: &'static Budget,
+    ) -> io::Result<Arc<ClientFile>> {
         let stat = fstat(&file)?;
         let id = (stat.st_dev, stat.st_ino);
-        let is_long = |map: &MmapRaw| map.len() as u64 >= end;
-        if let Some(known) = self.files.iter().find(|known| known.id == id && is_long(&known.map)) {
+        let mut same = self.files.iter().filter(|known| known.id == id);
+        if let Some(known) = same.find(|known| known.map.has(end)) {
             return Ok(Arc::clone(&known.map));
         }
         let size = usize::try_from(stat.st_size).unwrap_or(0);
         if (size as u64) < end {
             return Err(invalid("a file shorter than its range"));
         }
-        if self.files.len() >= MAX_FILES {
-            return Err(io::Error::new(io::ErrorKind::StorageFull, "too many files"));
-        }
-        if self.bytes().saturating_add(size) > MAX_BYTES {
-            return Err(io::Error::new(io::ErrorKind::OutOfMemory, "too much memory"));
-        }
-        let map = Arc::new(MmapOptions::new().len(size).map_raw(file.as_fd().as_raw_fd())?);
+        let map = Arc::new(ClientFile::map(file, size, budget)?);
         self.files.push(MappedFile { id, map: Arc::clone(&map) });
         Ok(map)
     }
@@ -155,11 +158,6 @@ impl Mappings {
     /// Unmaps the files that no range has.
     fn tidy(&mut self) {
         self.files.retain(|file| Arc::strong_count(&file.map) > 1);
-    }
-
-    /// Bytes of address space of all files.
-    fn bytes(&self) -> usize {
-        self.files.iter().fold(0, |sum, file| sum.saturating_add(file.map.len()))
     }
 }
 
@@ -207,15 +205,13 @@ impl GuestMemory {
         }
         // A hole punched into huge pages returns their reservation. If the next access finds no
         // free page, it raises a signal, too. A hole in other memory reads as zeros, and an access
-        // fills it (fallocate(2); Linux `Documentation/mm/hugetlbfs_reserv.rst`). Not checked: with
-        // `vm.overcommit_memory=2` each page of a hole counts, and one beyond the system's limit
-        // raises a signal (`mm/shmem.c`, `shmem_acct_blocks`). A client may make holes later.
+        // fills it (fallocate(2); Linux `Documentation/mm/hugetlbfs_reserv.rst`).
         if fstatfs(&file)?.filesystem_type() == HUGETLBFS_MAGIC {
             return Err(invalid("a file of huge pages"));
         }
         let end = offset.checked_add(len).ok_or(invalid("a range beyond the end"))?;
         self.insert(iova, len, |mappings| {
-            let map = Some(mappings.file(&file, end)?);
+            let map = Some(mappings.file(&file, end, self.budget)?);
             Ok(Mapping { len, start: offset, map, writable })
         })
     }
@@ -293,7 +289,7 @@ impl GuestMemory {
     pub(super) fn check(&self) -> usize {
         let mappings = self.read_lock();
         let ranges = &mappings.ranges;
-        assert!(ranges.len() <= MAX_MAPPINGS && mappings.bytes() <= MAX_BYTES);
+        assert!(ranges.len() <= MAX_MAPPINGS);
         assert!(mappings.files.iter().all(|file| Arc::strong_count(&file.map) > 1));
         let ends = ranges.iter().map(|(iova, mapping)| iova + mapping.len);
         let next = ranges.keys().skip(1);
@@ -312,7 +308,7 @@ impl GuestMemory {
         addr: u64,
         len: usize,
         stores: bool,
-        mut each: impl FnMut(Place, usize, usize) -> Result<(), DmaFault>,
+        mut each: impl FnMut(Place<'_>, usize, usize) -> Result<(), DmaFault>,
     ) -> Result<(), DmaFault> {
         let fault = DmaFault { addr, len: len as u64 };
         let mappings = self.read_lock();
@@ -324,10 +320,7 @@ impl GuestMemory {
             let run = (mapping.len - (at - iova)).min((len - done) as u64) as usize;
             let place = match &mapping.map {
                 None => Place::There(at),
-                Some(map) => {
-                    let base = map.as_mut_ptr().expose_provenance() as u64;
-                    Place::Here(base + mapping.start + (at - iova))
-                }
+                Some(map) => Place::Here(map, mapping.start + (at - iova)),
             };
             each(place, done, run).map_err(|_| fault)?;
             done += run;
@@ -341,7 +334,7 @@ impl GuestMemory {
         addr: u64,
         len: usize,
         stores: bool,
-        with: impl FnOnce(Place) -> Result<T, DmaFault>,
+        with: impl FnOnce(Place<'_>) -> Result<T, DmaFault>,
     ) -> Result<T, DmaFault> {
         let fault = DmaFault { addr, len: len as u64 };
         let mut with = Some(with);
@@ -395,21 +388,25 @@ impl GuestMemory {
 impl Dma for GuestMemory {
     fn read(&self, addr: u64, buf: &mut [u8]) -> Result<(), DmaFault> {
         self.walk(addr, buf.len(), false, |place, from, run| match place {
-            Place::Here(at) => ProcessDma.read(at, &mut buf[from..from + run]),
+            Place::Here(file, at) => {
+                file.reach(at, run, |at| ProcessDma.read(at, &mut buf[from..from + run]))
+            }
             Place::There(at) => self.read_served(at, &mut buf[from..from + run]),
         })
     }
 
     fn write(&self, addr: u64, data: &[u8]) -> Result<(), DmaFault> {
         self.walk(addr, data.len(), true, |place, from, run| match place {
-            Place::Here(at) => ProcessDma.write(at, &data[from..from + run]),
+            Place::Here(file, at) => {
+                file.reach(at, run, |at| ProcessDma.write(at, &data[from..from + run]))
+            }
             Place::There(at) => self.write_served(at, &data[from..from + run]),
         })
     }
 
     fn load_u32(&self, addr: u64) -> Result<u32, DmaFault> {
         self.one(addr, 4, false, |place| match place {
-            Place::Here(at) => ProcessDma.load_u32(at),
+            Place::Here(file, at) => file.reach(at, 4, |at| ProcessDma.load_u32(at)),
             Place::There(at) => {
                 let mut bytes = [0; 4];
                 self.read_served(at, &mut bytes)?;
@@ -420,14 +417,14 @@ impl Dma for GuestMemory {
 
     fn store_u32(&self, addr: u64, value: u32) -> Result<(), DmaFault> {
         self.one(addr, 4, true, |place| match place {
-            Place::Here(at) => ProcessDma.store_u32(at, value),
+            Place::Here(file, at) => file.reach(at, 4, |at| ProcessDma.store_u32(at, value)),
             Place::There(at) => self.write_served(at, &value.to_ne_bytes()),
         })
     }
 
     fn store_u8(&self, addr: u64, value: u8) -> Result<(), DmaFault> {
         self.one(addr, 1, true, |place| match place {
-            Place::Here(at) => ProcessDma.store_u8(at, value),
+            Place::Here(file, at) => file.reach(at, 1, |at| ProcessDma.store_u8(at, value)),
             Place::There(at) => self.write_served(at, &[value]),
         })
     }
@@ -440,7 +437,9 @@ impl Dma for GuestMemory {
         update: &mut dyn FnMut(u64) -> u64,
     ) -> Result<u64, DmaFault> {
         self.one(addr, 8, true, |place| match place {
-            Place::Here(at) => ProcessDma.fetch_update_u64(at, update),
+            Place::Here(file, at) => {
+                file.reach(at, 8, |at| ProcessDma.fetch_update_u64(at, update))
+            }
             Place::There(at) => {
                 let mut bytes = [0; 8];
                 self.read_served(at, &mut bytes)?;

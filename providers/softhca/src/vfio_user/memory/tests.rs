@@ -7,6 +7,7 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use proptest::prelude::*;
 
+use super::files::MAX_BYTES;
 use super::*;
 use support::skip;
 
@@ -17,7 +18,7 @@ fn file(pages: u64) -> OwnedFd {
 }
 
 /// Creates a file without seals, to which seals can be added.
-fn growing(pages: u64) -> File {
+pub(super) fn growing(pages: u64) -> File {
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
     let file = File::from(memfd_create("guest", flags).unwrap());
     file.set_len(pages * PAGE).unwrap();
@@ -117,7 +118,9 @@ fn neighbours_in_a_file_are_one_mapping() {
 
 #[test]
 fn long_files_leave_the_process_some_address_space() {
-    let memory = GuestMemory::default();
+    // Other tests have the process's.
+    let budget = Box::leak(Box::new(Budget::new()));
+    let memory = GuestMemory { budget, ..GuestMemory::default() };
     let (long, most) = (file(MAX_BYTES as u64 / PAGE), MAX_BYTES as u64);
     memory.map(0, most, long.try_clone().unwrap(), 0, true).unwrap();
     assert!(memory.map(most, PAGE, file(1), 0, true).is_err());
@@ -165,6 +168,38 @@ fn a_hole_reads_as_zeros_and_is_filled_by_the_next_store() {
     memory.store_u32(0x1_0000 + PAGE, 5).unwrap();
     assert_eq!(memory.load_u32(0x1_0000 + PAGE), Ok(5));
     assert_eq!(memory.fetch_update_u64(0x1_0000 + 2 * PAGE, &mut |old| old + 1), Ok(0));
+}
+
+/// As of a hole for which the system has no memory. Other files of the client stay in use.
+#[test]
+fn a_missing_page_is_a_fault_of_the_access() {
+    let memory = GuestMemory::default();
+    let cut = growing(2);
+    let insert = |iova| {
+        memory.insert(iova, 2 * PAGE, |mappings| {
+            let map = Some(mappings.file(&cut, 2 * PAGE, memory.budget)?);
+            Ok(Mapping { len: 2 * PAGE, start: 0, map, writable: true })
+        })
+    };
+    insert(0).unwrap();
+    memory.map(2 * PAGE, PAGE, file(1), 0, true).unwrap();
+    memory.write(0, &[7; 3 * PAGE as usize]).unwrap();
+    cut.set_len(PAGE).unwrap();
+    assert_eq!(memory.load_u32(0), Ok(0x0707_0707));
+    let whole = &mut [0; 3 * PAGE as usize];
+    assert_eq!(memory.read(0, whole), Err(DmaFault { addr: 0, len: 3 * PAGE }));
+    for at in [0, PAGE] {
+        assert!(memory.load_u32(at).is_err() && memory.store_u32(at, 1).is_err());
+        assert!(memory.store_u8(at, 1).is_err() && memory.write(at, &[1]).is_err());
+        assert!(memory.fetch_update_u64(at, &mut |old| old).is_err());
+    }
+    assert_eq!(memory.load_u32(2 * PAGE), Ok(0x0707_0707));
+    // Mapped anew.
+    memory.unmap(0, 2 * PAGE).unwrap();
+    insert(0).unwrap_err();
+    cut.set_len(2 * PAGE).unwrap();
+    insert(0).unwrap();
+    assert_eq!((memory.load_u32(0), memory.load_u32(PAGE)), (Ok(0x0707_0707), Ok(0)));
 }
 
 #[test]

@@ -113,7 +113,8 @@ impl Tick for Core {
             kernel.set_port(state);
         }
         let due = kernel.next_deadline().map(|at| at.saturating_sub(self.start.elapsed()));
-        let asks = kernel.device.hca.is_asking().then_some(ASKING_PAUSE);
+        let asks = kernel.device.hca.is_asking() || kernel.device.cm.is_asking();
+        let asks = asks.then_some(ASKING_PAUSE);
         let looks = kernel.needs_looks().then_some(LOOK);
         // Others use the front between two turns of much work.
         let more = (!is_done).then_some(NAP);

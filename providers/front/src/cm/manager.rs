@@ -44,6 +44,8 @@ pub(super) mod event {
 pub(super) const UDP_QKEY: u32 = 0x0123_4567;
 /// Hop limit of a packet that leaves the subnet.
 pub(super) const HOP_LIMIT: u8 = 64;
+/// Longest time that a peer is asked for. Linux takes any `timeout_ms`; a negative one, for ever.
+pub(super) const PATIENCE: Duration = Duration::from_secs(3600);
 /// Range of automatically chosen ports (`ip_local_port_range`).
 const EPHEMERAL: std::ops::RangeInclusive<u16> = 32_768..=60_999;
 
@@ -248,9 +250,15 @@ impl Manager {
         own.find(|own| is_reached && own.is_ipv4() == peer.is_ipv4())
     }
 
-    /// Begins to ask for an id's peer, until the device knows it, or gives up.
+    /// Begins to ask for an id's peer, until the device knows it, or [`PATIENCE`] ends.
     pub(super) fn ask(&mut self, number: IdNumber, patience: Duration) {
+        let patience = patience.min(PATIENCE);
         self.asked.push(Asked { number, patience, until: None });
+    }
+
+    /// True while a peer is asked for.
+    pub fn is_asking(&self) -> bool {
+        !self.asked.is_empty()
     }
 
     /// Ids whose peers are asked for, with the peers' GIDs.
@@ -261,12 +269,13 @@ impl Manager {
 
     /// Takes the device's answer about an id's peer (`cma.c:addr_handler`).
     pub(crate) fn answered(&mut self, number: IdNumber, mut answer: Result<(), Errno>) {
-        if answer == Err(Errno::EINPROGRESS) {
+        // A device may give up earlier than the program, whose time alone counts (`addr.c`,
+        // `process_one_req`): it asks again.
+        if matches!(answer, Err(Errno::EINPROGRESS | Errno::ETIMEDOUT)) {
             let is_over = |asked: &Asked| asked.until.is_some_and(|until| until <= self.now);
             if !self.asked.iter().any(|asked| asked.number == number && is_over(asked)) {
                 return;
             }
-            // `addr.c:process_one_req`.
             answer = Err(Errno::ETIMEDOUT);
         }
         self.asked.retain(|asked| asked.number != number);

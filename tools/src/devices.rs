@@ -23,7 +23,7 @@ use crate::vfio::access;
 ///
 /// ConnectX functions that are bound to vfio-pci have a third table, which says whether this user
 /// can open them. If not, the reason goes to stderr; with --json it is in `why`. A usable function
-/// with a node in /dev/vfio/devices may be another process's, which only opening the device tells.
+/// with a node in /dev/vfio/devices may be the process's of another user, which root alone sees.
 ///
 /// Where there is no RDMA device, a line on stderr says so, and the embedded software HCA is
 /// listed, on which the other commands then work.
@@ -52,7 +52,7 @@ struct Function {
     part: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     iommu_group: Option<u32>,
-    /// True if this user can open its nodes. Only a group's node tells that another process has it.
+    /// True if this user can open its nodes, and no process that this user sees has it.
     usable: bool,
     /// Reason that it can't be opened.
     #[serde(skip_serializing_if = "Option::is_none")]

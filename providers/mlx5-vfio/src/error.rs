@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use uverbs_core::Errno;
@@ -112,6 +112,17 @@ impl Error {
     /// Makes an error of a failed system call by nix.
     pub(crate) fn nix(what: &'static str) -> impl Fn(nix::errno::Errno) -> Self {
         move |errno| Self::System { what, errno: Errno::from_raw(errno as i32) }
+    }
+
+    /// Makes an error of a node in `/dev/vfio` that can't be opened. The kernel opens a group once
+    /// at a time (`drivers/vfio/group.c`, `vfio_group_fops_open`).
+    #[must_use]
+    pub fn of_node(path: &Path, error: &io::Error) -> Self {
+        match Errno::of(error) {
+            Errno::EBUSY => Self::Busy { path: path.to_owned() },
+            Errno::EACCES | Errno::EPERM => Self::Denied { path: path.to_owned() },
+            errno => Self::System { what: "opening a node of VFIO", errno },
+        }
     }
 
     /// Errno of the error, as a call of the system would return it.

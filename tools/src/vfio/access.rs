@@ -1,10 +1,9 @@
 //! Reasons that this user can't open a function: access to its node, its owner, locked memory.
 
-use std::fs::File;
+use std::fs::{self, DirEntry, File};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use nix::libc;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use uverbs_mlx5_vfio::Error;
 use uverbs_mlx5_vfio::discovery::{PciFunction, VFIO_PCI};
@@ -15,21 +14,35 @@ use crate::base::sysfs;
 const LOCKED: u64 = 64 << 20;
 
 /// Opens the function's node and closes it, which leaves the function as it is. Returns the reason
-/// if this user can't. A group's node tells of another owner. A node of the function's own does
-/// not: the owner is decided when it is bound to an IOMMU file (`VFIO_DEVICE_BIND_IOMMUFD`).
+/// if this user can't, or another process has it. A group's node is refused then. A node of the
+/// function's own opens for anyone, and the owner is decided when it is bound to an IOMMU file
+/// (`VFIO_DEVICE_BIND_IOMMUFD`), which would start the function: so [`holder`] looks.
 pub(crate) fn refusal(function: &PciFunction) -> Option<String> {
     let Some(node) = function.node() else { return Some("no IOMMU group".to_owned()) };
-    let iommu = function.cdev.is_some().then(|| PathBuf::from("/dev/iommu"));
-    [node].into_iter().chain(iommu).find_map(refusal_by)
+    let holder = || function.cdev.as_ref().and_then(|_| holder(&node));
+    let iommu = || function.cdev.as_ref().and_then(|_| refusal_by(Path::new("/dev/iommu")));
+    refusal_by(&node).or_else(iommu).or_else(holder)
 }
 
-fn refusal_by(node: PathBuf) -> Option<String> {
-    let opened = File::options().read(true).write(true).open(&node);
-    opened.err().map(|error| match error.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) => Error::Denied { path: node }.to_string(),
-        Some(libc::EBUSY) => Error::Busy { path: node }.to_string(),
-        _ => format!("{}: {error}", node.display()),
-    })
+fn refusal_by(node: &Path) -> Option<String> {
+    let opened = File::options().read(true).write(true).open(node);
+    match Error::of_node(node, &opened.err()?) {
+        error @ Error::System { .. } => Some(format!("{}: {error}", node.display())),
+        error => Some(error.to_string()),
+    }
+}
+
+/// Process that has a node open (proc(5)).
+fn holder(node: &Path) -> Option<String> {
+    let entries = |path: PathBuf| fs::read_dir(path).into_iter().flatten().flatten();
+    let is_node = |file: DirEntry| fs::read_link(file.path()).is_ok_and(|path| path == node);
+    let mut processes = entries("/proc".into()).map(|entry| entry.path()).filter(|path| {
+        path.file_name().is_some_and(|name| name.as_encoded_bytes()[0].is_ascii_digit())
+    });
+    let process = processes.find(|path| entries(path.join("fd")).any(is_node))?;
+    let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
+    let (node, number) = (node.display(), process.file_name()?.display().to_string());
+    Some(format!("{node}: process {number} ({}) has the function", name.trim_end()))
 }
 
 /// Why this user can't open the function of a name, which may have options; `None` for names of
@@ -96,8 +109,21 @@ mod tests {
         let _socket = UnixListener::bind(&path).unwrap();
         let name = format!("vfio-user:{}", path.display());
         let refused = [&name, &format!("{name},address=10.0.0.1/24")].map(|name| refusal_of(name));
-        std::fs::remove_file(&path).unwrap();
+        fs::remove_file(&path).unwrap();
         assert_eq!(refused, [None, None]);
+    }
+
+    #[test]
+    fn the_process_that_has_a_node_is_named() {
+        let path = std::env::temp_dir().join(format!("uverbs-holder-{}", std::process::id()));
+        let file = File::create(&path).unwrap();
+        let told = holder(&path);
+        drop(file);
+        let none = holder(&path);
+        fs::remove_file(&path).unwrap();
+        let process = format!("process {} (", std::process::id());
+        assert!(told.as_ref().is_some_and(|told| told.contains(&process)), "{told:?}");
+        assert_eq!(none, None);
     }
 
     #[test]

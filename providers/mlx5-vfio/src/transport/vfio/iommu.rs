@@ -29,14 +29,8 @@ pub(super) enum Iommu {
     Ioas { iommufd: File, number: u32 },
 }
 
-/// Opens a node. The kernel opens a group once at a time (`drivers/vfio/group.c`,
-/// `vfio_group_fops_open`).
-fn open(kernel: &dyn Kernel, path: &Path, what: &'static str) -> Result<File, Error> {
-    kernel.open(path).map_err(|error| match Errno::of(&error) {
-        Errno::EBUSY => Error::Busy { path: path.to_owned() },
-        Errno::EACCES | Errno::EPERM => Error::Denied { path: path.to_owned() },
-        errno => Error::System { what, errno },
-    })
+fn open(kernel: &dyn Kernel, path: &Path) -> Result<File, Error> {
+    kernel.open(path).map_err(|error| Error::of_node(path, &error))
 }
 
 /// Gives a device to an address space. Another owner, by its node or by its group, is `EINVAL` or
@@ -61,14 +55,14 @@ impl Iommu {
         group: &Path,
         address: &str,
     ) -> Result<(Self, File), Error> {
-        let container = open(kernel, Path::new("/dev/vfio/vfio"), "opening /dev/vfio/vfio")?;
+        let container = open(kernel, Path::new("/dev/vfio/vfio"))?;
         let version = (request::GET_API_VERSION, "VFIO_GET_API_VERSION");
         let told = number(kernel, &container, version, 0)?;
         let extension = (request::CHECK_EXTENSION, "VFIO_CHECK_EXTENSION");
         if told != API_VERSION || number(kernel, &container, extension, TYPE1V2)? == 0 {
             return Err(Error::Unsupported { what: "VFIO without a type 1 IOMMU".to_owned() });
         }
-        let node = open(kernel, group, "opening the group's node in /dev/vfio")?;
+        let node = open(kernel, group)?;
         let mut status = GroupStatus { argsz: size_of::<GroupStatus>() as u32, flags: 0 };
         ask(kernel, &node, &mut status)?;
         if status.flags & VIABLE == 0 {
@@ -84,8 +78,8 @@ impl Iommu {
 
     /// Opens a device by its own node (`Documentation/driver-api/vfio.rst`, "VFIO device cdev").
     pub(super) fn by_node(kernel: &dyn Kernel, path: &Path) -> Result<(Self, File), Error> {
-        let device = open(kernel, path, "opening the device's node in /dev/vfio/devices")?;
-        let iommufd = open(kernel, Path::new("/dev/iommu"), "opening /dev/iommu")?;
+        let device = open(kernel, path)?;
+        let iommufd = open(kernel, Path::new("/dev/iommu"))?;
         bind(kernel, &device, &iommufd, path)?;
         let size = size_of::<IoasAlloc>() as u32;
         let mut made = IoasAlloc { size, ..IoasAlloc::default() };

@@ -1,6 +1,6 @@
 //! Devices by name, and the machine's default device.
 
-use uverbs_core::discovery::function::{OPTIONS, is_function};
+use uverbs_core::discovery::function;
 use uverbs_core::error::Error;
 
 use super::choose::choose;
@@ -65,23 +65,25 @@ pub fn device_or_softhca() -> Result<Device, Error> {
 /// ```
 #[must_use]
 pub fn device_names(list: &str) -> Vec<&str> {
-    #[cfg(feature = "softhca")]
-    let parts = uverbs_softhca::names(list);
-    #[cfg(not(feature = "softhca"))]
-    let parts: Vec<_> = list.split(',').collect();
     let mut names: Vec<&str> = Vec::new();
     let mut start = 0;
-    for part in parts {
+    for part in list.split(',') {
         let end = start + part.len();
         match names.last_mut() {
-            Some(last) if is_function(last) && OPTIONS.iter().any(|o| part.starts_with(o)) => {
-                *last = &list[start - 1 - last.len()..end];
-            }
+            Some(last) if is_option(last, part) => *last = &list[start - 1 - last.len()..end],
             _ => names.push(part),
         }
         start = end + 1;
     }
     names
+}
+
+fn is_option(name: &str, part: &str) -> bool {
+    #[cfg(feature = "softhca")]
+    let of_softhca = uverbs_softhca::is_option(name, part);
+    #[cfg(not(feature = "softhca"))]
+    let of_softhca = false;
+    of_softhca || function::is_option(name, part)
 }
 
 /// Returns true if this machine lacks a device that can be opened.
@@ -148,4 +150,21 @@ pub fn device(name: &str) -> Result<Device, Error> {
 #[doc(alias = "ibv_open_device")]
 pub fn open(name: &str) -> Result<Context, Error> {
     device(name)?.open()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(feature = "softhca")]
+    fn a_comma_separates_devices_and_options() {
+        for one in ["softhca@127.0.0.1=mlx5_0,udp,ib", "", "vfio:0000:65:00.2,address=::1,vlan=5"] {
+            assert_eq!(device_names(one), [one]);
+        }
+        let all = ["softhca@[::1]:4792,ib", "udp0", "softhca", "udp", "softhca@loopback,shm", "x"];
+        assert_eq!(device_names(&all.join(",")), all, "an option needs a device on the network");
+        let all = ["vfio-user:/a,address=10.0.0.1/24,gateway=10.0.0.2", "udp", "vlan=5", "mlx5_0"];
+        assert_eq!(device_names(&all.join(",")), all, "an option needs a function");
+    }
 }

@@ -76,7 +76,7 @@ pub use hca::{
     Strictness,
 };
 pub use idle::Idle;
-pub use name::names;
+pub use name::is_option;
 pub use softhca::{Pending, PortInfo, SoftHca};
 pub use udp::{BadUdp, Carrier, Udp};
 pub use uverbs_front::backend::config::{Gid, GidType};

@@ -1,4 +1,4 @@
-//! Names of devices on the network, and lists of names.
+//! Names of devices on the network, and their options.
 
 use std::io;
 
@@ -83,48 +83,22 @@ fn invalid(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, why)
 }
 
-fn is_on_network(name: &str) -> bool {
-    [PREFIX, OMNI_PATH, ELASTIC_FABRIC].iter().any(|prefix| name.starts_with(prefix))
-}
-
-/// Splits a list of device names at its commas. An option after the name of a device on the network
-/// is part of that name.
+/// True if `part` of a list of names is an option of the device on the network `name` before it.
 ///
 /// ```
-/// let names = uverbs_softhca::names("mlx5_0,softhca@127.0.0.2,udp,softhca1");
-/// assert_eq!(names, ["mlx5_0", "softhca@127.0.0.2,udp", "softhca1"]);
+/// assert!(uverbs_softhca::is_option("softhca@127.0.0.2", "udp"));
+/// assert!(!uverbs_softhca::is_option("softhca1", "udp"));
 /// ```
 #[must_use]
-pub fn names(list: &str) -> Vec<&str> {
-    let mut names: Vec<&str> = Vec::new();
-    let mut start = 0;
-    for part in list.split(',') {
-        let end = start + part.len();
-        match names.last_mut() {
-            Some(last) if is_on_network(last) && OPTIONS.contains(&part) => {
-                let begin = start - 1 - last.len();
-                *last = &list[begin..end];
-            }
-            _ => names.push(part),
-        }
-        start = end + 1;
-    }
-    names
+pub fn is_option(name: &str, part: &str) -> bool {
+    let on_network = [PREFIX, OMNI_PATH, ELASTIC_FABRIC];
+    on_network.iter().any(|prefix| name.starts_with(prefix)) && OPTIONS.contains(&part)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::udp::Carrier;
-
-    #[test]
-    fn a_comma_separates_devices_and_options() {
-        let one = "softhca@127.0.0.1=mlx5_0,udp,ib";
-        assert_eq!(names(one), [one]);
-        let all = ["softhca@[::1]:4792,ib", "udp0", "softhca", "udp", "softhca@loopback,shm", "x"];
-        assert_eq!(names(&all.join(",")), all, "an option needs a device on the network");
-        assert_eq!(names(""), [""]);
-    }
 
     #[test]
     fn a_name_has_an_address_a_name_and_options() {

@@ -11,7 +11,13 @@ pub const NEIGHBOUR: &str = "neighbour=";
 /// Option that sets the port's MTU.
 pub const MTU: &str = "mtu=";
 /// Options behind a name, each after a comma.
-pub const OPTIONS: [&str; 5] = [ADDRESS, VLAN, GATEWAY, NEIGHBOUR, MTU];
+const OPTIONS: [&str; 5] = [ADDRESS, VLAN, GATEWAY, NEIGHBOUR, MTU];
+
+/// True if `part` of a list of names is an option of the function `name` before it.
+#[must_use]
+pub fn is_option(name: &str, part: &str) -> bool {
+    is_function(name) && OPTIONS.iter().any(|option| part.starts_with(option))
+}
 
 /// True for the name of a function, with or without options.
 #[must_use]

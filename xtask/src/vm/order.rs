@@ -52,7 +52,7 @@ pub(crate) fn compare(log: &Path) -> Result<(), String> {
         .map(|row| row.split_whitespace().skip(1).take(2).collect::<Vec<_>>().join(" "))
         .collect();
     let found = ends(logged(&read(log)?));
-    // A machine that powers off ends the device by a fast teardown (`vfio-unload` ends it in order).
+    // A machine that powers off ends the device by a fast teardown; `vfio-unload` ends it in order.
     let is_whole = found.iter().any(|line| line.starts_with("DESTROY_EQ"));
     let is_listed = |line: &String| is_whole || !line.starts_with("DESTROY_EQ");
     let listed: Vec<String> = listed.into_iter().take_while(is_listed).collect();

@@ -4,7 +4,7 @@
 //! A sent frame passes the egress flow tables, if there are any. The switch floods: each frame that
 //! leaves comes to all other ports on the wire and to the port's own receive side, where the
 //! driver's ingress flow tables select the queues. A transport domain does not receive its own
-//! frames, unless the TIR allows it; the port receives none of its own if the driver blocks them.
+//! frames, unless the TIR allows it; the port receives none that it sent if the driver blocks them.
 //!
 //! The module does not know queue pairs; `engine::frames` brings the frames.
 //!

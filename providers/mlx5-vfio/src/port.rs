@@ -201,7 +201,12 @@ impl Function {
         self.frame_size(WRITE, size, pmtu_reg::ADMIN_MTU)?;
         let select = modify_nic_vport_field_select::MTU;
         self.modify_nic_vport(&[(select, nic_vport_context::MTU, size.into())], &[])?;
-        self.mtu()
+        let taken = self.mtu()?;
+        if taken < size {
+            let limit = taken.saturating_sub(FRAMING).into();
+            return Err(Error::Limit { what: "mtu=", value, limit });
+        }
+        Ok(taken)
     }
 
     /// Changes fields of the port's context: for each the bit that selects it, and the value.

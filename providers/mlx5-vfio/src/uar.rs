@@ -4,6 +4,7 @@
 //! used again before a reset.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 use uverbs_core::memory::pages::page_size;
@@ -49,20 +50,24 @@ pub(crate) struct UarPages {
     device: Weak<Device>,
     /// Numbers in use, with the driver's own.
     used: BTreeSet<u32>,
+    /// Device memory in BAR 0, which other programs map.
+    memory: Range<u64>,
 }
 
 impl UarPages {
-    /// Pages beside the driver's own, `own`.
-    pub(crate) fn new(device: &Arc<Device>, own: u32) -> Self {
-        Self { device: Arc::downgrade(device), used: BTreeSet::from([own]) }
+    /// Pages beside the driver's own, `own`, and the device memory.
+    pub(crate) fn new(device: &Arc<Device>, own: u32, memory: Range<u64>) -> Self {
+        Self { device: Arc::downgrade(device), used: BTreeSet::from([own]), memory }
     }
 
     fn make(&mut self, device: &Device) -> Result<DeviceUar, Error> {
         let index = device.alloc_uar()?;
-        if self.used.contains(&index) {
+        let (start, end) = (place(index), place(index) + page_size() as u64);
+        let is_memory = start < self.memory.end && self.memory.start < end;
+        if is_memory || self.used.contains(&index) {
             return Err(device.fail(Error::answer("the number of a UAR page", index)));
         }
-        let part = device.transport().bar_file(place(index), page_size() as u64);
+        let part = device.transport().bar_file(start, end - start);
         let (file, offset) = part.inspect_err(|_| _ = device.free_uar(index))?;
         self.used.insert(index);
         Ok(DeviceUar { index, file, offset })

@@ -17,6 +17,7 @@ use crate::command::SHORT;
 use crate::error::Error;
 use crate::function::Function;
 use crate::transport::{BAR0, check};
+use crate::uar::place;
 
 /// Unit of lengths and alignments.
 const UNIT: u64 = 64;
@@ -44,10 +45,16 @@ impl Memic {
         };
         let (start, len) = (cap::MEMIC_BAR_START_ADDR.get(&caps), cap::MEMIC_BAR_SIZE.get(&caps));
         let transport = function.device().transport();
-        check(BAR0, start, len, transport.bar_len())
-            .map_err(|_| Error::answer("the place of device memory", start))?;
+        let wrong = || Error::answer("the place of device memory", start);
+        check(BAR0, start, len, transport.bar_len()).map_err(|_| wrong())?;
         let page = page_size() as u64;
-        let range = start.next_multiple_of(page)..(start + len) / page * page;
+        let uar = place(function.uar());
+        // Programs must not map the initialization segment, or the driver's doorbells.
+        if start < page || start < uar + page && uar < start + len {
+            return Err(wrong());
+        }
+        let begin = start.checked_next_multiple_of(page).ok_or_else(wrong)?;
+        let range = begin..(start + len) / page * page;
         if range.is_empty() || transport.bar_file(range.start, range.end - range.start).is_err() {
             return Ok(Self::default());
         }
@@ -57,6 +64,11 @@ impl Memic {
             range,
             taken: BTreeMap::new(),
         })
+    }
+
+    /// Pages of the BAR that are device memory.
+    pub(crate) fn range(&self) -> Range<u64> {
+        self.range.clone()
     }
 
     /// First free range of `room` bytes from `at` on.

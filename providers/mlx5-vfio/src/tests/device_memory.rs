@@ -15,12 +15,13 @@ use uverbs_mlx5_prm::cmd::memic::alloc_memic_in;
 use uverbs_mlx5_prm::cmd::mkey::{create_mkey_in, mkc};
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 
-use super::context::{Piece, context, piece};
-use super::fake::{Fake, MEMORY, Twist, limits};
+use super::context::{Piece, context, piece, use_context};
+use super::fake::{Fake, MEMORY, Twist, UAR, limits};
 use crate::backend::Firmware;
 use crate::door::Hca;
 use crate::error::Error;
 use crate::function::Function;
+use crate::uar::place;
 
 /// A device with 8 pages of memory.
 fn with_memory() -> Fake {
@@ -129,8 +130,17 @@ fn a_place_that_no_device_gives_is_a_failure() {
 }
 
 #[test]
-fn memory_beyond_the_bar_is_an_invalid_answer() {
-    for memory in [0x1_f000..0x2_1000, u64::MAX - 4095..u64::MAX] {
+fn memory_in_a_wrong_place_is_an_invalid_answer() {
+    let uar = place(UAR);
+    for memory in [
+        // Beyond the BAR.
+        0x1_f000..0x2_1000,
+        u64::MAX - 4095..u64::MAX,
+        // The initialization segment, and the driver's doorbells.
+        0..0x8000,
+        uar..uar + 0x1000,
+        uar - 0x1000..uar + 8,
+    ] {
         let fake = Fake::new();
         fake.state().memory = memory;
         let function = Function::open(fake.clone(), limits()).unwrap();
@@ -143,6 +153,15 @@ fn memory_beyond_the_bar_is_an_invalid_answer() {
     let (_hca, uverbs) = open(&fake);
     let error = piece(&uverbs, 64, 0).err().unwrap();
     assert_eq!(error.errno(), Some(Errno::EOPNOTSUPP));
+}
+
+#[test]
+fn a_uar_in_device_memory_is_an_invalid_answer() {
+    let fake = Fake::new();
+    let other = place(UAR + 1);
+    fake.state().memory = other..other + page_size() as u64;
+    let hca = Hca::new(Function::open(fake.clone(), limits()).unwrap(), "fake").unwrap();
+    assert!(context(&hca).is_none_or(|uverbs| use_context(&uverbs).is_none()));
 }
 
 /// `mlx5_ib_get_dm_mr`: the device's own memory, of which nothing is lent to it.

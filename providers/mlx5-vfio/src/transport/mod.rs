@@ -100,7 +100,7 @@ pub trait Transport: Send + Sync + fmt::Debug {
         None
     }
 
-    /// File by which programs map `len` bytes of doorbells at `at` of BAR 0, and their offset in
+    /// File by which programs map `len` bytes at `at` of BAR 0, and their offset in
     /// it. Both are multiples of the machine's page.
     ///
     /// # Errors

@@ -20,6 +20,7 @@ pub(crate) mod run;
 mod self_test;
 mod server;
 pub(crate) mod skips;
+mod strict;
 mod summary;
 pub(crate) mod table;
 pub(crate) mod verdict;

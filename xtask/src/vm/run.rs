@@ -21,6 +21,7 @@ use crate::vm::machine::Showed;
 use crate::vm::order;
 use crate::vm::programs::{self, Need, Row};
 use crate::vm::skips::{self, Noted};
+use crate::vm::strict;
 use crate::vm::summary::Tally;
 use crate::vm::verdict::{Limits, Ran};
 use crate::vm::world::World;
@@ -71,12 +72,12 @@ fn run(
     let label = if options.beside { format!("{} {name}", world.letter()) } else { String::new() };
     let showed = boot.run(|ran| tell(&label, ran))?;
     let mut outcome = judge(&showed, &noted);
-    if world == World::V
-        && name == ONE_KERNEL
-        && matches!(outcome, Outcome::Counted(_))
-        && let Err(why) = order::compare(&folder.join(DEVICE_LOG))
-    {
-        outcome = Outcome::Failed(why);
+    if world == World::V && matches!(outcome, Outcome::Counted(_)) {
+        let log = folder.join(DEVICE_LOG);
+        let ordered = if name == ONE_KERNEL { order::compare(&log) } else { Ok(()) };
+        if let Err(why) = ordered.and_then(|()| strict::check(&log)) {
+            outcome = Outcome::Failed(why);
+        }
     }
     let outcome = match outcome {
         Outcome::Counted(what) if left_out > 0 => {

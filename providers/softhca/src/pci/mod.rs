@@ -228,8 +228,9 @@ impl PciHca {
     fn store_4(&mut self, at: u64, value: u32) {
         let (page, offset) = (at / PAGE, (at % PAGE) as u32);
         if page < FIRST_UAR.into() {
+            let was_disabled = self.iseg.is_disabled();
             let slots = self.iseg.write(at, value);
-            if self.iseg.is_disabled() {
+            if self.iseg.is_disabled() && !was_disabled {
                 self.trace.line(format_args!("interface disabled"));
                 self.firmware.interface_ended();
             }
@@ -303,7 +304,7 @@ impl PciHca {
         let outcome = match self.troubles.violation(&entry.input) {
             None => self.firmware.execute(&entry.input, &mut output),
             Some(strict::Violation { why, byte }) => {
-                self.trace.line(format_args!("cmd {slot:2} {why}, byte {byte:#x}"));
+                self.trace.line(format_args!("cmd {slot:2} strict: {why}, byte {byte:#x}"));
                 firmware::refuse(&entry.input, &mut output, &Refusal::param(why))
             }
         };

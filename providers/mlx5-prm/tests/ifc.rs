@@ -108,7 +108,8 @@ fn rust_side() -> Vec<Module> {
             dealloc_xrcd_in alloc_transport_domain_out dealloc_transport_domain_in create_uctx_in
             create_uctx_out destroy_uctx_in alloc_q_counter_out dealloc_q_counter_in;
         umem: umem create_umem_in create_umem_out destroy_umem_in;
-        vport: query_hca_vport_context_in query_hca_vport_context_out hca_vport_context
+        vport: query_hca_vport_context_in query_hca_vport_context_out
+            modify_hca_vport_context_in hca_vport_context
             query_hca_vport_gid_in query_hca_vport_gid_out query_hca_vport_pkey_in
             query_hca_vport_pkey_out query_vport_state_out mad_ifc_in mad_ifc_out
             query_vport_counter_out query_q_counter_in query_q_counter_out traffic_counter;
@@ -217,6 +218,26 @@ fn commands_statuses_and_events_have_their_numbers() {
     compare("MLX5_WQE_PF_TYPE_", wqe, true);
     assert_eq!(rdma, BTreeMap::from([("RDMA_READ".into(), 4), ("RDMA_WRITE".into(), 6)]));
     assert_eq!(one("MLX5_CMD_DATA_BLOCK_SIZE") as usize, MLX5_CMD_DATA_BLOCK_SIZE);
+}
+
+/// Numbers along `include/linux/mlx5/qp.h`, `cq.h`, `device.h` and `mlx5_ifc.h`.
+#[test]
+fn selections_and_profiles_have_their_numbers() {
+    use qp::optpar::*;
+    let low = [ALT_ADDR_PATH, RRE, RAE, RWE, PKEY_INDEX, Q_KEY, RNR_TIMEOUT, PRIMARY_ADDR_PATH];
+    let middle = [SRA_MAX, RRA_MAX, PM_STATE];
+    let high = [RETRY_COUNT, RNR_RETRY, ACK_TIMEOUT, LAG_TX_AFF, PRI_PORT];
+    let bits = |masks: &[u64]| masks.iter().map(|mask| mask.trailing_zeros()).collect::<Vec<_>>();
+    assert_eq!(bits(&low), (0..8).collect::<Vec<_>>());
+    assert_eq!(bits(&middle), [8, 9, 10]);
+    assert_eq!(bits(&high), [12, 13, 14, 15, 16]);
+    assert_eq!(bits(&[SRQN, CQN_RCV, COUNTER_SET_ID]), [18, 19, 25]);
+    use cq::modify;
+    let masks = [modify::PERIOD, modify::COUNT, modify::OVERRUN, modify::PERIOD_MODE];
+    assert_eq!(masks, [1, 2, 4, 16]);
+    assert_eq!((cq::RESIZE_CQ, cq::RESIZE_FIELDS), (1, 7));
+    let profiles = [hca::GRACEFUL_CLOSE, hca::FORCE_CLOSE, hca::PREPARE_FAST_TEARDOWN];
+    assert_eq!(profiles, [0, 1, 2]);
 }
 
 /// Offsets counted by hand along `include/linux/mlx5/device.h`.

@@ -65,6 +65,26 @@ ifc! {
     }
 }
 
+/// `op_mod` of MODIFY_CQ for a resize (`MLX5_MODIFY_CQ_IN_OP_MOD_RESIZE_CQ`).
+pub const RESIZE_CQ: u16 = 1;
+
+/// Fields of the context that MODIFY_CQ changes (Linux `include/linux/mlx5/cq.h`,
+/// `MLX5_CQ_MODIFY_*`).
+pub mod modify {
+    /// Period of moderation.
+    pub const PERIOD: u64 = 1;
+    /// CQEs of a moderated event.
+    pub const COUNT: u64 = 1 << 1;
+    /// Overrun.
+    pub const OVERRUN: u64 = 1 << 2;
+    /// Start of the period.
+    pub const PERIOD_MODE: u64 = 1 << 4;
+}
+
+/// Fields of the context that a resize changes: size, offset, page size (Linux
+/// `include/linux/mlx5/device.h`, `MLX5_MODIFY_CQ_MASK_*`).
+pub const RESIZE_FIELDS: u64 = 0b111;
+
 ifc! {
     /// MODIFY_CQ (`mlx5_ifc_modify_cq_in_bits`).
     pub mod modify_cq_in[272] {

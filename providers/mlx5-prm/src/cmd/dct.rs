@@ -6,6 +6,7 @@ ifc! {
     /// Context of a target (`mlx5_ifc_dctc_bits`).
     pub mod dctc[64] {
         STATE: 0x4 + 4;
+        DP_ORDERING_FORCE: 0x27 + 1;
         USER_INDEX: 0x28 + 24;
         CQN: 0x48 + 24;
         COUNTER_SET_ID: 0x60 + 8;
@@ -13,6 +14,7 @@ ifc! {
         RRE: 0x6c + 1;
         RWE: 0x6d + 1;
         RAE: 0x6e + 1;
+        DP_ORDERING_1: 0x74 + 1;
         CS_RES: 0x88 + 8;
         MIN_RNR_NAK: 0x93 + 5;
         SRQN_XRQN: 0xa8 + 24;

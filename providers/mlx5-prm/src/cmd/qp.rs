@@ -2,6 +2,49 @@
 
 use super::{Field, ifc};
 
+/// Attributes that `opt_param_mask` selects (Linux `include/linux/mlx5/qp.h`,
+/// `MLX5_QP_OPTPAR_*`).
+pub mod optpar {
+    /// Alternate path.
+    pub const ALT_ADDR_PATH: u64 = 1;
+    /// Right of the peer to read.
+    pub const RRE: u64 = 1 << 1;
+    /// Right of the peer to atomic operations.
+    pub const RAE: u64 = 1 << 2;
+    /// Right of the peer to write.
+    pub const RWE: u64 = 1 << 3;
+    /// Index of the P_Key.
+    pub const PKEY_INDEX: u64 = 1 << 4;
+    /// Q_Key.
+    pub const Q_KEY: u64 = 1 << 5;
+    /// Delay of RNR NAKs.
+    pub const RNR_TIMEOUT: u64 = 1 << 6;
+    /// Primary path.
+    pub const PRIMARY_ADDR_PATH: u64 = 1 << 7;
+    /// Outstanding reads as requester.
+    pub const SRA_MAX: u64 = 1 << 8;
+    /// Outstanding reads as responder.
+    pub const RRA_MAX: u64 = 1 << 9;
+    /// State of path migration.
+    pub const PM_STATE: u64 = 1 << 10;
+    /// Retries after a timeout.
+    pub const RETRY_COUNT: u64 = 1 << 12;
+    /// Retries after an RNR NAK.
+    pub const RNR_RETRY: u64 = 1 << 13;
+    /// Timeout of acknowledgements.
+    pub const ACK_TIMEOUT: u64 = 1 << 14;
+    /// Port of bonded ports.
+    pub const LAG_TX_AFF: u64 = 1 << 15;
+    /// Port.
+    pub const PRI_PORT: u64 = 1 << 16;
+    /// Shared receive queue.
+    pub const SRQN: u64 = 1 << 18;
+    /// Completion queue of receives.
+    pub const CQN_RCV: u64 = 1 << 19;
+    /// Set of counters.
+    pub const COUNTER_SET_ID: u64 = 1 << 25;
+}
+
 ifc! {
     /// Address path (`mlx5_ifc_ads_bits`).
     pub mod ads[44] {
@@ -39,6 +82,7 @@ ifc! {
         ATOMIC_LIKE_WRITE_EN: 0x22 + 1;
         LATENCY_SENSITIVE: 0x23 + 1;
         DRAIN_SIGERR: 0x25 + 1;
+        DP_ORDERING_FORCE: 0x27 + 1;
         PD: 0x28 + 24;
         MTU: 0x40 + 3;
         LOG_MSG_MAX: 0x43 + 5;
@@ -72,6 +116,7 @@ ifc! {
         RWE: 0x491 + 1;
         RAE: 0x492 + 1;
         PAGE_OFFSET: 0x494 + 6;
+        DP_ORDERING_1: 0x49c + 1;
         MIN_RNR_NAK: 0x4a3 + 5;
         NEXT_RCV_PSN: 0x4a8 + 24;
         XRCD: 0x4c8 + 24;

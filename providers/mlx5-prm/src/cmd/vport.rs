@@ -12,9 +12,18 @@ ifc! {
 }
 
 ifc! {
-    /// Answer to QUERY_HCA_VPORT_CONTEXT (`mlx5_ifc_query_hca_vport_context_out_bits`). The input
-    /// of MODIFY_HCA_VPORT_CONTEXT has the context at this offset, too.
+    /// Answer to QUERY_HCA_VPORT_CONTEXT (`mlx5_ifc_query_hca_vport_context_out_bits`).
     pub mod query_hca_vport_context_out[528] {
+        HCA_VPORT_CONTEXT: bytes 16 + 512;
+    }
+}
+
+ifc! {
+    /// MODIFY_HCA_VPORT_CONTEXT (`mlx5_ifc_modify_hca_vport_context_in_bits`).
+    pub mod modify_hca_vport_context_in[528] {
+        OTHER_VPORT: 0x40 + 1;
+        PORT_NUM: 0x4c + 4;
+        VPORT_NUMBER: 0x50 + 16;
         HCA_VPORT_CONTEXT: bytes 16 + 512;
     }
 }

@@ -1,6 +1,8 @@
 //! Completion queues (PRM "Completion Queue Context"; Linux `hw/mlx5/cq.c`).
 
-use uverbs_mlx5_prm::cmd::cq::{cqc, create_cq_in, create_cq_out, destroy_cq_in, modify_cq_in};
+use uverbs_mlx5_prm::cmd::cq::{
+    RESIZE_CQ, RESIZE_FIELDS, cqc, create_cq_in, create_cq_out, destroy_cq_in, modify, modify_cq_in,
+};
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
 
 use super::memory::Ring;
@@ -11,12 +13,8 @@ use uverbs_front::backend::error::{HcaError, Noun};
 use uverbs_front::backend::number::{Cqn, UarNumber};
 use uverbs_front::backend::region::Region;
 
-/// `op_mod` of MODIFY_CQ (`MLX5_MODIFY_CQ_IN_OP_MOD_RESIZE_CQ`).
-const RESIZE: u16 = 1;
-/// `resize_field_select` of MODIFY_CQ: size, offset, page size (`MLX5_MODIFY_CQ_MASK_*`).
-const NEW_RING: u64 = 0b111;
-/// `field_select` of MODIFY_CQ: period, count, mode (`MLX5_CQ_MODIFY_*`).
-const MODERATION: u64 = 1 << 0 | 1 << 1 | 1 << 4;
+/// Changes of MODIFY_CQ for moderation.
+const MODERATION: u64 = modify::PERIOD | modify::COUNT | modify::PERIOD_MODE;
 
 /// A completion queue.
 #[derive(Debug)]
@@ -89,13 +87,13 @@ impl Firmware {
         let ring = self.ring(region)?;
         let mut input = vec![0; modify_cq_in::SIZE];
         modify_cq_in::CQN.set(&mut input, cqn.0.into());
-        modify_cq_in::MODIFY_FIELD_SELECT_RESIZE_FIELD_SELECT.set(&mut input, NEW_RING);
+        modify_cq_in::MODIFY_FIELD_SELECT_RESIZE_FIELD_SELECT.set(&mut input, RESIZE_FIELDS);
         let cqc = modify_cq_in::CQ_CONTEXT.of_mut(&mut input);
         cqc::CQE_SZ.set(cqc, size_code(cqe_size, false));
         cqc::LOG_CQ_SIZE.set(cqc, log_entries.into());
         cqc::PAGE_OFFSET.set(cqc, ring.page_offset);
         input.extend(ring.pages);
-        self.run(CmdOpcode::MODIFY_CQ, RESIZE, &input, SHORT, (Noun::Cq, cqn.0))?;
+        self.run(CmdOpcode::MODIFY_CQ, RESIZE_CQ, &input, SHORT, (Noun::Cq, cqn.0))?;
         if let Some(cq) = self.cqs.get_mut(&cqn) {
             cq.cqe_size = cqe_size;
         }

@@ -3,6 +3,7 @@
 
 use uverbs_mlx5_prm::cmd::caps::cmd_hca_cap::{ECE_SUPPORT, LOG_MAX_MSG};
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
+use uverbs_mlx5_prm::cmd::qp::optpar::{PKEY_INDEX, PRI_PORT, Q_KEY, RAE, RNR_TIMEOUT, RRE, RWE};
 use uverbs_mlx5_prm::cmd::qp::{ads, create_qp_out, qpc, rst2init_qp_in};
 use uverbs_mlx5_prm::context::PmState;
 
@@ -12,14 +13,6 @@ use uverbs_front::backend::context::{Access, AddressVector, Mtu, QpAttrs, QpTran
 use uverbs_front::backend::error::{HcaError, Noun};
 use uverbs_front::backend::number::Qpn;
 
-/// Bits of `opt_param_mask` (Linux `include/linux/mlx5/qp.h`, `MLX5_QP_OPTPAR_*`).
-const RRE: u64 = 1 << 1;
-const RAE: u64 = 1 << 2;
-const RWE: u64 = 1 << 3;
-const PKEY_INDEX: u64 = 1 << 4;
-const Q_KEY: u64 = 1 << 5;
-const RNR_TIMEOUT: u64 = 1 << 6;
-const PRI_PORT: u64 = 1 << 16;
 /// Log2 of the longest datagram, for every path: 4096 bytes (`mlx5_ib_modify_qp`, `IB_MTU_4096`).
 const LOG_DATAGRAM_MAX: u64 = 12;
 /// `log_ack_req_freq` of mlx5_ib, `MLX5_IB_ACK_REQ_FREQ`.
@@ -41,6 +34,8 @@ fn optional(service: Service, to: QpTransition) -> u64 {
     match to {
         InitToInit => own | PKEY_INDEX | PRI_PORT,
         InitToRtr => own | PKEY_INDEX,
+        // No row of XRC.
+        SqdToRts if service == Service::Xrc => 0,
         RtrToRts | RtsToRts | SqdToRts | SqeToRts => own | timeout,
         _ => 0,
     }

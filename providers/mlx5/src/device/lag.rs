@@ -19,7 +19,7 @@ use uverbs_mlx5_prm::cmd::general::{
 };
 use uverbs_mlx5_prm::cmd::header;
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
-use uverbs_mlx5_prm::cmd::qp::{qpc, query_qp_in, query_qp_out, rst2init_qp_in};
+use uverbs_mlx5_prm::cmd::qp::{optpar, qpc, query_qp_in, query_qp_out, rst2init_qp_in};
 use uverbs_mlx5_prm::cmd::steering::{
     modify_tis_bitmask, modify_tis_in, query_tis_in, query_tis_out, tisc,
 };
@@ -30,8 +30,6 @@ use crate::devx;
 
 const QUERY: &str = "query_qp_lag_port";
 const MODIFY: &str = "modify_qp_lag_port";
-/// Bit of `opt_param_mask` for the port (`MLX5_QPC_OPT_MASK_RTS2RTS_LAG_TX_PORT_AFFINITY`).
-const PORT: u64 = 1 << 15;
 /// Greatest value of the field for the port.
 const LAST_PORT: u32 = 0xf;
 
@@ -120,7 +118,7 @@ pub fn set_lag_port(qp: &QpCore, port: u8) -> Result<(), Error> {
         return Err(Error::Unsupported { verb: MODIFY, what });
     }
     change(MODIFY, qp, IN_RTS, |request| {
-        rst2init_qp_in::OPT_PARAM_MASK.set(request, PORT);
+        rst2init_qp_in::OPT_PARAM_MASK.set(request, optpar::LAG_TX_AFF);
         let context = rst2init_qp_in::QPC.of_mut(request);
         qpc::LAG_TX_PORT_AFFINITY.set(context, port.into());
     })

@@ -70,7 +70,8 @@ macro_rules! selections {
     };
 }
 
-/// Inputs of all commands. `cmd_in`: only opcode, user and modifier.
+/// Inputs of all commands. `cmd_in`: this device has no capability by which a driver fills in more
+/// than opcode, user and modifier.
 pub(super) const INPUTS: &[Input] = inputs! {
     ENABLE_HCA header cmd_in;
     DISABLE_HCA header cmd_in;
@@ -88,7 +89,7 @@ pub(super) const INPUTS: &[Input] = inputs! {
     ACCESS_REG hca access_register_in;
     NOP header cmd_in;
     QUERY_HCA_VPORT_CONTEXT vport query_hca_vport_context_in;
-    MODIFY_HCA_VPORT_CONTEXT vport query_hca_vport_context_in;
+    MODIFY_HCA_VPORT_CONTEXT vport modify_hca_vport_context_in;
     QUERY_HCA_VPORT_GID vport query_hca_vport_gid_in;
     QUERY_HCA_VPORT_PKEY vport query_hca_vport_pkey_in;
     QUERY_VPORT_STATE header cmd_in;
@@ -193,8 +194,24 @@ pub(super) const INPUTS: &[Input] = inputs! {
     MODIFY_MEMIC memic modify_memic_in;
 };
 
-/// Structures inside others. Blocks without an entry are lists, keys and addresses.
+/// Commands whose inputs end in a list which no block of the input has: a list of an inner
+/// structure, pages behind a queue's context, an object, a header to insert.
+pub(super) const LISTS: [CmdOpcode; 10] = [
+    CmdOpcode::CREATE_GENERAL_OBJECT,
+    CmdOpcode::CREATE_RMP,
+    CmdOpcode::CREATE_XRQ,
+    CmdOpcode::CREATE_SQ,
+    CmdOpcode::CREATE_RQ,
+    CmdOpcode::CREATE_RQT,
+    CmdOpcode::MODIFY_RQT,
+    CmdOpcode::SET_FLOW_TABLE_ENTRY,
+    CmdOpcode::ALLOC_PACKET_REFORMAT_CONTEXT,
+    CmdOpcode::CREATE_UMEM,
+];
+
+/// Structures inside others. A block without an entry may have any bytes (`FREE` in the tests).
 pub(super) const PARTS: &[Part] = parts! {
+    vport modify_hca_vport_context_in HCA_VPORT_CONTEXT: vport hca_vport_context;
     eq create_eq_in EQ_CONTEXT_ENTRY: eq eqc;
     cq create_cq_in CQ_CONTEXT: cq cqc;
     cq modify_cq_in CQ_CONTEXT: cq cqc;
@@ -229,6 +246,7 @@ pub(super) const PARTS: &[Part] = parts! {
     flow create_flow_group_in MATCH_CRITERIA: flow fte_match_param;
     flow set_fte_in FLOW_CONTEXT: flow flow_context;
     flow flow_context MATCH_VALUE: flow fte_match_param;
+    flow alloc_packet_reformat_context_in PACKET_REFORMAT_CONTEXT: flow packet_reformat_context_in;
     flow fte_match_param OUTER_HEADERS: flow fte_match_set_lyr_2_4;
     flow fte_match_param MISC_PARAMETERS: flow fte_match_set_misc;
     flow fte_match_param INNER_HEADERS: flow fte_match_set_lyr_2_4;
@@ -247,12 +265,14 @@ pub(super) const SELECTIONS: &[Part] = selections! {
 };
 
 /// Fields that only users fill in, which Linux's header leaves reserved.
-pub(super) const OF_USERS: [(&str, Field); 7] = [
+pub(super) const OF_USERS: [(&str, Field); 9] = [
     ("create_cq_in", umem::CQ_UMEM_OFFSET),
     ("create_cq_in", umem::CQ_UMEM_ID),
     ("cqc", umem::CQC_DBR_UMEM_ID),
     ("qpc", umem::QPC_DBR_UMEM_ID),
     ("rst2init_qp_in", qp::RTS2RTS_QPC_EXT),
     ("rst2init_qp_in", qp::RTS2RTS_OPT_PARAM_MASK_95_32),
+    ("rst2init_qp_in", qp::QPC_EXT_MMO),
+    ("rst2init_qp_in", qp::RTS2RTS_DCI_STREAM_CHANNEL_ID),
     ("general_obj_in_cmd_hdr", general::CREATE_LOG_OBJ_RANGE),
 ];

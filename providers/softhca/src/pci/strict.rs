@@ -6,37 +6,17 @@
 
 use uverbs_mlx5_prm::cmd::Field;
 use uverbs_mlx5_prm::cmd::cq::modify_cq_in::MODIFY_FIELD_SELECT_RESIZE_FIELD_SELECT;
+use uverbs_mlx5_prm::cmd::cq::{RESIZE_CQ, RESIZE_FIELDS, modify};
 use uverbs_mlx5_prm::cmd::header::cmd_in;
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
-use uverbs_mlx5_prm::cmd::qp::{create_qp_in, qpc, rst2init_qp_in};
+use uverbs_mlx5_prm::cmd::qp::{create_qp_in, optpar, qpc, rst2init_qp_in};
 use uverbs_mlx5_prm::cmd::sq::modify_rq_in;
 use uverbs_mlx5_prm::context::ServiceType;
 
-use super::layouts::{INPUTS, Layout, OF_USERS, PARTS, Part, SELECTIONS};
+use super::layouts::{INPUTS, LISTS, Layout, OF_USERS, PARTS, Part, SELECTIONS};
 
-/// Optional attributes of transitions (Linux `include/linux/mlx5/qp.h`, `MLX5_QP_OPTPAR_*`).
-mod optpar {
-    pub(super) const ALT_ADDR_PATH: u64 = 1;
-    pub(super) const RRE: u64 = 1 << 1;
-    pub(super) const RAE: u64 = 1 << 2;
-    pub(super) const RWE: u64 = 1 << 3;
-    pub(super) const PKEY_INDEX: u64 = 1 << 4;
-    pub(super) const Q_KEY: u64 = 1 << 5;
-    pub(super) const RNR_TIMEOUT: u64 = 1 << 6;
-    pub(super) const PM_STATE: u64 = 1 << 10;
-    pub(super) const LAG_TX_AFF: u64 = 1 << 15;
-    pub(super) const PRI_PORT: u64 = 1 << 16;
-    pub(super) const SRQN: u64 = 1 << 18;
-    pub(super) const CQN_RCV: u64 = 1 << 19;
-    pub(super) const COUNTER_SET_ID: u64 = 1 << 25;
-}
-
-/// Fields that MODIFY_CQ changes (Linux `include/linux/mlx5/cq.h`, `MLX5_CQ_MODIFY_*`), and those
-/// that a resize does (`include/linux/mlx5/device.h`, `MLX5_MODIFY_CQ_MASK_*`).
-const CQ_CHANGES: u64 = 0b1_0111;
-const CQ_RESIZE: u64 = 0b111;
-/// `op_mod` of MODIFY_CQ for a resize (`MLX5_MODIFY_CQ_IN_OP_MOD_RESIZE_CQ`).
-const RESIZE: u64 = 1;
+/// Fields that MODIFY_CQ changes without a resize.
+const CQ_CHANGES: u64 = modify::PERIOD | modify::COUNT | modify::OVERRUN | modify::PERIOD_MODE;
 /// Fields that MODIFY_RQ changes (`MLX5_MODIFY_RQ_IN_MODIFY_BITMASK_*`).
 const RQ_CHANGES: u64 = 0b1110;
 
@@ -44,7 +24,8 @@ const RQ_CHANGES: u64 = 0b1110;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Violation {
     pub(super) why: &'static str,
-    /// First byte in the structure that `why` names; in the input for a selection.
+    /// Byte of the first reserved bit, from the start of the structure that `why` names; for a
+    /// change, first byte of the selecting mask in the input.
     pub(super) byte: usize,
 }
 
@@ -52,7 +33,11 @@ pub(super) struct Violation {
 pub(super) fn violation(input: &[u8]) -> Option<Violation> {
     let opcode = CmdOpcode(cmd_in::OPCODE.get32(input) as u16);
     let command = INPUTS.iter().find(|command| command.opcode == opcode)?;
-    let mut rest = input[..input.len().min(command.layout.size)].to_vec();
+    // A list may follow the structure, and has any bytes.
+    let has_list = command.layout.blocks.iter().any(|(_, block)| block.len() == 0);
+    let is_open = has_list || LISTS.contains(&opcode);
+    let len = if is_open { input.len().min(command.layout.size) } else { input.len() };
+    let mut rest = input[..len].to_vec();
     cmd_in::FIELDS.iter().for_each(|(_, field)| field.set(&mut rest, 0));
     selects(opcode, input).or_else(|| reserved(&command.layout, &rest))
 }
@@ -61,9 +46,9 @@ pub(super) fn violation(input: &[u8]) -> Option<Violation> {
 fn selects(opcode: CmdOpcode, input: &[u8]) -> Option<Violation> {
     let refuse = |field: Field, why| Some(Violation { why, byte: field.bit() as usize / 8 });
     let (field, allowed) = match opcode {
-        CmdOpcode::MODIFY_CQ if cmd_in::OP_MOD.get(input) == RESIZE => {
+        CmdOpcode::MODIFY_CQ if cmd_in::OP_MOD.get(input) == u64::from(RESIZE_CQ) => {
             let field = MODIFY_FIELD_SELECT_RESIZE_FIELD_SELECT;
-            if field.get(input) != CQ_RESIZE {
+            if field.get(input) != RESIZE_FIELDS {
                 return refuse(field, "a resize selects size, offset and page size");
             }
             return None;
@@ -83,7 +68,8 @@ fn selects(opcode: CmdOpcode, input: &[u8]) -> Option<Violation> {
 }
 
 /// Optional attributes that a transition takes (Linux `hw/mlx5/qp.c`, `opt_mask`); `None` for
-/// another command. Every service takes a counter (`__mlx5_ib_qp_set_counter`).
+/// another command. In RTS, every service takes a counter (`__mlx5_ib_qp_set_counter`) and a port
+/// (rdma-core `modify_qp_lag_port`).
 fn optional(opcode: CmdOpcode, service: ServiceType) -> Option<u64> {
     use optpar::*;
     const PATH: u64 = PKEY_INDEX | LAG_TX_AFF;
@@ -114,7 +100,9 @@ fn optional(opcode: CmdOpcode, service: ServiceType) -> Option<u64> {
         CmdOpcode::INIT2INIT_QP => init,
         CmdOpcode::INIT2RTR_QP => rtr,
         CmdOpcode::RTR2RTS_QP => rts,
-        CmdOpcode::RTS2RTS_QP => again | COUNTER_SET_ID,
+        CmdOpcode::RTS2RTS_QP => again | COUNTER_SET_ID | LAG_TX_AFF,
+        // `opt_mask` has no row of XRC for a drained queue.
+        CmdOpcode::SQD_RTS_QP if service == ServiceType::XRC => 0,
         CmdOpcode::SQERR2RTS_QP | CmdOpcode::SQD_RTS_QP => recovered,
         _ => return None,
     })
@@ -122,11 +110,11 @@ fn optional(opcode: CmdOpcode, service: ServiceType) -> Option<u64> {
 
 /// Finds a reserved bit, in the innermost structure.
 fn reserved(layout: &Layout, bytes: &[u8]) -> Option<Violation> {
-    // A list may follow the structure.
-    let mut rest = bytes[..bytes.len().min(layout.size)].to_vec();
+    let mut rest = bytes.to_vec();
     let is_inside = |part: &&Part| part.outer == layout.name;
     for part in PARTS.iter().chain(SELECTIONS).filter(is_inside) {
-        let found = reserved(&part.layout, rest.get(part.offset..).unwrap_or_default());
+        let inside = rest.get(part.offset..).unwrap_or_default();
+        let found = reserved(&part.layout, &inside[..inside.len().min(part.layout.size)]);
         if found.is_some() {
             return found;
         }
@@ -141,6 +129,8 @@ fn reserved(layout: &Layout, bytes: &[u8]) -> Option<Violation> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use uverbs_mlx5_prm::cmd::cq::modify_cq_in;
     use uverbs_mlx5_prm::cmd::qp::ads;
     use uverbs_mlx5_prm::cmd::steering::modify_tir_in;
@@ -155,17 +145,115 @@ mod tests {
         input
     }
 
+    /// A structure with all named bits set, in structures inside it, too.
+    fn full(layout: &Layout) -> Vec<u8> {
+        let mut bytes = vec![0; layout.size];
+        let of_users = OF_USERS.iter().filter(|(name, _)| *name == layout.name);
+        for (_, field) in layout.fields.iter().chain(of_users) {
+            field.set(&mut bytes, u64::MAX);
+        }
+        layout.blocks.iter().for_each(|(_, block)| block.of_mut(&mut bytes).fill(0xff));
+        for part in PARTS.iter().chain(SELECTIONS).filter(|part| part.outer == layout.name) {
+            let inner = full(&part.layout);
+            bytes[part.offset..part.offset + inner.len()].copy_from_slice(&inner);
+        }
+        bytes
+    }
+
     #[test]
     fn each_command_has_its_structures() {
         for entry in TABLE {
+            let command = INPUTS.iter().find(|it| it.opcode == entry.opcode);
+            assert!(command.is_some(), "{}", entry.opcode);
             assert_eq!(violation(&input(entry.opcode, entry.input)), None, "{}", entry.opcode);
-            assert!(INPUTS.iter().any(|it| it.opcode == entry.opcode), "{}", entry.opcode);
         }
         for part in PARTS.iter().chain(SELECTIONS) {
             let known = INPUTS.iter().map(|input| input.layout.name);
             let mut known = known.chain(PARTS.iter().map(|part| part.layout.name));
             assert!(known.any(|name| name == part.outer), "{}", part.outer);
         }
+    }
+
+    #[test]
+    fn all_bits_with_a_name_pass_and_no_other() {
+        let inner = PARTS.iter().chain(SELECTIONS).map(|part| &part.layout);
+        for layout in INPUTS.iter().map(|input| &input.layout).chain(inner) {
+            let mut bytes = full(layout);
+            assert_eq!(reserved(layout, &bytes), None, "{}", layout.name);
+            for bit in 0..8 * bytes.len() {
+                let mask = 0x80 >> (bit % 8);
+                if bytes[bit / 8] & mask == 0 {
+                    bytes[bit / 8] |= mask;
+                    assert!(reserved(layout, &bytes).is_some(), "{} bit {bit:#x}", layout.name);
+                    bytes[bit / 8] &= !mask;
+                }
+            }
+        }
+    }
+
+    /// Blocks that may have any bytes: lists, data, keys and addresses, a mask of events, and
+    /// structures that have no reserved bit or that the capabilities exclude.
+    const FREE: [&str; 27] = [
+        "access_register_in REGISTER_DATA",
+        "ads RGID_RIP",
+        "alloc_modify_header_context_in ACTIONS",
+        "attach_to_mcg_in MULTICAST_GID",
+        "create_cq_in PAS",
+        "create_eq_in EVENT_BITMASK",
+        "create_eq_in PAS",
+        "create_mkey_in KLM_PAS_MTT",
+        "create_qp_in PAS",
+        "create_uctx_in UCTX",
+        "create_xrc_srq_in PAS",
+        "detach_from_mcg_in MULTICAST_GID",
+        "fte_match_param MISC_PARAMETERS_2",
+        "fte_match_param MISC_PARAMETERS_3",
+        "fte_match_set_lyr_2_4 DST_IPV4_DST_IPV6",
+        "fte_match_set_lyr_2_4 SRC_IPV4_SRC_IPV6",
+        "mad_ifc_in MAD",
+        "manage_pages_in PAS",
+        "modify_cq_in PAS",
+        "packet_reformat_context_in REFORMAT_DATA",
+        "roce_addr_layout SOURCE_L3_ADDRESS",
+        "set_driver_version_in DRIVER_VERSION",
+        "set_hca_cap_in CAPABILITY",
+        "tirc RX_HASH_FIELD_SELECTOR_INNER",
+        "tirc RX_HASH_FIELD_SELECTOR_OUTER",
+        "tirc RX_HASH_TOEPLITZ_KEY",
+        "umem MTT",
+    ];
+
+    #[test]
+    fn blocks_are_structures_or_free() {
+        let inner = PARTS.iter().map(|part| &part.layout);
+        let mut free = BTreeSet::new();
+        for layout in INPUTS.iter().map(|input| &input.layout).chain(inner) {
+            for (name, block) in layout.blocks {
+                let is_it =
+                    |part: &Part| part.outer == layout.name && part.offset == block.offset();
+                if !PARTS.iter().any(is_it) {
+                    free.insert(format!("{} {name}", layout.name));
+                }
+            }
+        }
+        assert_eq!(free.into_iter().collect::<Vec<_>>(), FREE);
+    }
+
+    #[test]
+    fn bytes_behind_a_structure_are_a_list_or_are_refused() {
+        for command in INPUTS {
+            let mut input = input(command.opcode, command.layout.size + 8);
+            assert_eq!(violation(&input), None);
+            *input.last_mut().unwrap() = 1;
+            let has_list = command.layout.blocks.iter().any(|(_, block)| block.len() == 0);
+            let is_open = has_list || LISTS.contains(&command.opcode);
+            let found = violation(&input).map(|found| found.byte);
+            let byte = (!is_open).then_some(command.layout.size + 7);
+            assert_eq!(found, byte, "{}", command.opcode);
+        }
+        let mut destroy = input(CmdOpcode::DESTROY_MKEY, 24);
+        destroy[20] = 1;
+        assert!(violation(&destroy).is_some());
     }
 
     #[test]
@@ -211,6 +299,11 @@ mod tests {
             (CmdOpcode::RTR2RTS_QP, ServiceType::XRC, RNR_TIMEOUT, false),
             (CmdOpcode::RTR2RTS_QP, ServiceType::DCI, RRE, true),
             (CmdOpcode::RTS2RTS_QP, ServiceType::DCI, COUNTER_SET_ID, false),
+            (CmdOpcode::RTS2RTS_QP, ServiceType::RC, LAG_TX_AFF, false),
+            (CmdOpcode::RTS2RTS_QP, ServiceType::RC, PRI_PORT, true),
+            (CmdOpcode::SQERR2RTS_QP, ServiceType::XRC, RNR_TIMEOUT | RRE, false),
+            (CmdOpcode::SQD_RTS_QP, ServiceType::RC, RNR_TIMEOUT | RRE, false),
+            (CmdOpcode::SQD_RTS_QP, ServiceType::XRC, RNR_TIMEOUT, true),
         ] {
             assert_eq!(
                 is_refused(opcode, service, mask),
@@ -234,9 +327,9 @@ mod tests {
         assert!(violation(&input).is_some());
         select.set(&mut input, 1 << 4 | 1);
         assert_eq!(violation(&input), None);
-        cmd_in::OP_MOD.set(&mut input, RESIZE);
+        cmd_in::OP_MOD.set(&mut input, RESIZE_CQ.into());
         assert!(violation(&input).is_some());
-        select.set(&mut input, CQ_RESIZE);
+        select.set(&mut input, RESIZE_FIELDS);
         assert_eq!(violation(&input), None);
     }
 }

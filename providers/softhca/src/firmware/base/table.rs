@@ -62,7 +62,7 @@ pub(crate) static TABLE: &[CommandEntry] = table! {
     NOP noted Off SHORT, NOTHING;
     // Port.
     QUERY_HCA_VPORT_CONTEXT query_vport Enabled SHORT, vport::query_hca_vport_context_out::SIZE;
-    MODIFY_HCA_VPORT_CONTEXT modify_vport Enabled vport::query_hca_vport_context_out::SIZE, NOTHING;
+    MODIFY_HCA_VPORT_CONTEXT modify_vport Enabled vport::modify_hca_vport_context_in::SIZE, NOTHING;
     QUERY_HCA_VPORT_GID query_vport_gid Enabled SHORT, SHORT;
     QUERY_HCA_VPORT_PKEY query_vport_pkey Enabled SHORT, SHORT;
     QUERY_VPORT_STATE query_vport_state Enabled SHORT, SHORT;

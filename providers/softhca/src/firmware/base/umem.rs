@@ -6,7 +6,7 @@
 //! `devx_handle_mkey_create`). Addresses in such a command are the process's claim; taken as bus
 //! addresses they would give it all of the machine's memory.
 
-use uverbs_mlx5_prm::cmd::cq::modify_cq_in;
+use uverbs_mlx5_prm::cmd::cq::{RESIZE_CQ, modify_cq_in};
 use uverbs_mlx5_prm::cmd::mkey::create_mkey_in;
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 use uverbs_mlx5_prm::cmd::rq::{create_rmp_in, create_xrc_srq_in, create_xrq_in, rmpc, wq, xrqc};
@@ -16,7 +16,6 @@ use uverbs_mlx5_prm::cmd::umem::{create_umem_in, create_umem_out, destroy_umem_i
 use crate::firmware::Firmware;
 use crate::firmware::base::call::{Call, Refusal};
 use crate::firmware::base::owner::User;
-use crate::firmware::objects::cq::RESIZE;
 use crate::hca::dma::RegionAccess;
 use uverbs_front::backend::region::Region;
 
@@ -49,7 +48,9 @@ pub(crate) fn is_too_much(opcode: CmdOpcode, call: &Call<'_>) -> bool {
     match opcode {
         CmdOpcode::CREATE_MKEY => create_mkey_in::MKEY_UMEM_VALID.is_set(input),
         // A modification without a new ring may have the bit, too.
-        CmdOpcode::MODIFY_CQ => call.op_mod == RESIZE && modify_cq_in::CQ_UMEM_VALID.is_set(input),
+        CmdOpcode::MODIFY_CQ => {
+            call.op_mod == RESIZE_CQ && modify_cq_in::CQ_UMEM_VALID.is_set(input)
+        }
         CmdOpcode::CREATE_RMP => ring(rmpc::WQ.of(create_rmp_in::CTX.of(input))),
         CmdOpcode::CREATE_RQ => ring(rqc::WQ.of(create_rq_in::CTX.of(input))),
         CmdOpcode::CREATE_SQ => ring(sqc::WQ.of(create_sq_in::CTX.of(input))),

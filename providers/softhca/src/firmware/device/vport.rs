@@ -1,9 +1,9 @@
 //! The port as InfiniBand virtualization presents it (Linux `core/vport.c`).
 
 use uverbs_mlx5_prm::cmd::vport::{
-    hca_vport_context, query_hca_vport_context_out, query_hca_vport_gid_in,
-    query_hca_vport_gid_out, query_hca_vport_pkey_in, query_hca_vport_pkey_out,
-    query_vport_state_out,
+    hca_vport_context, modify_hca_vport_context_in, query_hca_vport_context_out,
+    query_hca_vport_gid_in, query_hca_vport_gid_out, query_hca_vport_pkey_in,
+    query_hca_vport_pkey_out, query_vport_state_out,
 };
 
 use crate::board::capabilities::{LINK_UP, MANAGER_LID, PORT_ACTIVE};
@@ -42,7 +42,7 @@ impl Firmware {
     /// read them.
     pub(crate) fn modify_vport(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         use hca_vport_context::*;
-        let context = query_hca_vport_context_out::HCA_VPORT_CONTEXT.of(call.input);
+        let context = modify_hca_vport_context_in::HCA_VPORT_CONTEXT.of(call.input);
         if FIELD_SELECT.get(context) != 0 {
             return Err(Refusal::param("state and identity are the port's own"));
         }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use uverbs_mlx5_prm::cmd::Field;
 use uverbs_mlx5_prm::cmd::cq::{
-    cqc, create_cq_in, create_cq_out, destroy_cq_in, modify_cq_in, query_cq_in, query_cq_out,
+    RESIZE_CQ, cqc, create_cq_in, create_cq_out, destroy_cq_in, modify, modify_cq_in, query_cq_in,
+    query_cq_out,
 };
 use uverbs_mlx5_prm::cmd::opcode::CmdStatus;
 use uverbs_mlx5_prm::cmd::umem::{CQ_UMEM_ID, CQ_UMEM_OFFSET, CQC_DBR_UMEM_ID};
@@ -17,12 +18,12 @@ use uverbs_front::backend::error::HcaError;
 use uverbs_front::backend::number::{Cqn, UarNumber};
 use uverbs_front::backend::region::Region;
 
-/// `op_mod` of MODIFY_CQ (`MLX5_MODIFY_CQ_IN_OP_MOD_RESIZE_CQ`).
-pub(crate) const RESIZE: u16 = 1;
-/// Bits of `field_select` in MODIFY_CQ (Linux `include/linux/mlx5/cq.h`, `MLX5_CQ_MODIFY_*`), and
-/// the field of each.
-const MODERATION: [(u64, Field); 3] =
-    [(1 << 0, cqc::CQ_PERIOD), (1 << 1, cqc::CQ_MAX_COUNT), (1 << 4, cqc::CQ_PERIOD_MODE)];
+/// Bits of `field_select` in MODIFY_CQ, and the field of each.
+const MODERATION: [(u64, Field); 3] = [
+    (modify::PERIOD, cqc::CQ_PERIOD),
+    (modify::COUNT, cqc::CQ_MAX_COUNT),
+    (modify::PERIOD_MODE, cqc::CQ_PERIOD_MODE),
+];
 /// `cq_period_mode`: 1 starts the period at each completion (`MLX5_CQ_PERIOD_MODE_START_FROM_CQE`),
 /// 0 at each event.
 const FROM_COMPLETION: u64 = 1;
@@ -151,7 +152,7 @@ impl Firmware {
         let cqn = modify_cq_in::CQN.get32(call.input);
         let cq = self.cqs.get_mut(call, cqn)?;
         let context = modify_cq_in::CQ_CONTEXT.of(call.input);
-        if call.op_mod != RESIZE {
+        if call.op_mod != RESIZE_CQ {
             let select = modify_cq_in::MODIFY_FIELD_SELECT_RESIZE_FIELD_SELECT.get(call.input);
             if MODERATION.iter().fold(select, |left, (bit, _)| left & !bit) != 0 {
                 return Err(Refusal::param("can't be changed"));

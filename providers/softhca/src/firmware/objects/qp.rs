@@ -7,7 +7,8 @@
 use uverbs_mlx5_prm::cmd::Field;
 use uverbs_mlx5_prm::cmd::qp::{
     RTS2RTS_DCI_STREAM_CHANNEL_ID, RTS2RTS_OPT_PARAM_MASK_95_32, RTS2RTS_QPC_EXT, ads,
-    create_qp_in, create_qp_out, destroy_qp_in, qpc, query_qp_in, query_qp_out, rst2init_qp_in,
+    create_qp_in, create_qp_out, destroy_qp_in, optpar, qpc, query_qp_in, query_qp_out,
+    rst2init_qp_in,
 };
 use uverbs_mlx5_prm::cmd::umem::QPC_DBR_UMEM_ID;
 use uverbs_mlx5_prm::context::{QpState as PrmState, ServiceType};
@@ -34,25 +35,6 @@ mod rq_type {
     pub(super) const REGULAR: u64 = 0;
     pub(super) const SHARED: u64 = 1;
     pub(super) const ZERO: u64 = 3;
-}
-
-/// Bits of `opt_param_mask` (qp.h, `MLX5_QP_OPTPAR_*`).
-mod optpar {
-    pub(super) const RRE: u64 = 1 << 1;
-    pub(super) const RAE: u64 = 1 << 2;
-    pub(super) const RWE: u64 = 1 << 3;
-    pub(super) const PKEY_INDEX: u64 = 1 << 4;
-    pub(super) const Q_KEY: u64 = 1 << 5;
-    pub(super) const RNR_TIMEOUT: u64 = 1 << 6;
-    pub(super) const PRIMARY_ADDR_PATH: u64 = 1 << 7;
-    pub(super) const SRA_MAX: u64 = 1 << 8;
-    pub(super) const RRA_MAX: u64 = 1 << 9;
-    pub(super) const PM_STATE: u64 = 1 << 10;
-    pub(super) const RETRY_COUNT: u64 = 1 << 12;
-    pub(super) const RNR_RETRY: u64 = 1 << 13;
-    pub(super) const ACK_TIMEOUT: u64 = 1 << 14;
-    pub(super) const PRI_PORT: u64 = 1 << 16;
-    pub(super) const COUNTER_SET_ID: u64 = 1 << 25;
 }
 
 /// Bit for the UDP source port, in the upper part of the mask (rdma-core `mlx5_ifc.h`,

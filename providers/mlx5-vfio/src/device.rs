@@ -59,6 +59,8 @@ pub(crate) struct Device {
     limits: Limits,
     failure: OnceLock<String>,
     ended: AtomicBool,
+    /// Limit of further commands, if it is shorter than usual.
+    short: OnceLock<Duration>,
     process: u32,
     /// More work for the driver's thread.
     tick: OnceLock<Weak<dyn Tick>>,
@@ -79,6 +81,7 @@ impl Device {
             limits,
             failure: OnceLock::new(),
             ended: AtomicBool::new(false),
+            short: OnceLock::new(),
             process: std::process::id(),
             tick: OnceLock::new(),
             waker: OnceLock::new(),
@@ -98,6 +101,16 @@ impl Device {
 
     pub(crate) fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    /// Shortens the limit of further commands. Called once.
+    pub(crate) fn shorten(&self, limit: Duration) {
+        let _ = self.short.set(limit);
+    }
+
+    /// Limit of a command.
+    pub(crate) fn command_limit(&self) -> Duration {
+        self.short.get().map_or(self.limits.command, |short| self.limits.command.min(*short))
     }
 
     /// Allocates DMA memory.

@@ -29,8 +29,9 @@ use crate::worker::Worker;
 const ISSI: u64 = 1;
 /// Pause between two looks at the `initializing` bit.
 const PAUSE: Duration = Duration::from_millis(2);
-/// Longest fast teardown (`MLX5_TO_TEARDOWN_MS` of `core/lib/tout.c`).
-const FAST_TEARDOWN_LIMIT: Duration = Duration::from_secs(3);
+/// Longest fast teardown (`MLX5_TO_TEARDOWN_MS` of `core/lib/tout.c`), and longest command after a
+/// teardown that took longer.
+const TEARDOWN_LIMIT: Duration = Duration::from_secs(3);
 /// INIT_HCA's input has an owner's id behind the first words (`mlx5_ifc_init_hca_in_bits`).
 const INIT_HCA_BYTES: usize = 32;
 /// Register with the host's byte order (`MLX5_REG_HOST_ENDIANNESS`), and its bytes.
@@ -258,7 +259,13 @@ impl Function {
     /// only a reset ends its objects (`mlx5_try_fast_unload`).
     fn end_quickly(&self) {
         let has = |field| self.caps.get(field) != 0;
-        if !(has(FAST_TEARDOWN) && self.device.tear_down_fast().is_ok()) && has(FORCE_TEARDOWN) {
+        match has(FAST_TEARDOWN).then(|| self.device.tear_down_fast()) {
+            Some(Ok(())) => return,
+            // A disabled interface answers no command, and this one may be half disabled.
+            Some(Err(Error::TimedOut { .. })) => self.device.shorten(TEARDOWN_LIMIT),
+            _ => {}
+        }
+        if has(FORCE_TEARDOWN) {
             // The reset follows.
             let _ = self.device.tear_down_by(FORCE_CLOSE);
         }
@@ -350,7 +357,7 @@ impl Device {
         let start = Instant::now();
         while !registers::is_disabled(self.transport())? {
             let waited = start.elapsed();
-            if waited >= FAST_TEARDOWN_LIMIT {
+            if waited >= TEARDOWN_LIMIT {
                 return Err(Error::TimedOut { what: "the end of the interface".into(), waited });
             }
             std::thread::sleep(PAUSE);

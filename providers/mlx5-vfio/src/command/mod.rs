@@ -75,7 +75,7 @@ impl Device {
         self.check()?;
         let queue = self.queue()?;
         let for_pages = opcode == CmdOpcode::MANAGE_PAGES;
-        let slot = queue.slots.take(for_pages, self.limits().command)?;
+        let slot = queue.slots.take(for_pages, self.command_limit())?;
         let output = self.exchange(queue, slot, opcode, &input, outlen)?;
         match CmdStatus(cmd_out::STATUS.get(&output) as u8) {
             CmdStatus::OK => Ok(output),
@@ -149,7 +149,7 @@ impl Device {
                 return Ok(status);
             }
             let waited = start.elapsed();
-            if waited >= self.limits().command {
+            if waited >= self.command_limit() {
                 return Err(Error::TimedOut { what: format!("the answer to {opcode}"), waited });
             }
             if looked.elapsed() >= LOOK {

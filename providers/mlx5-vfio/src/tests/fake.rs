@@ -46,6 +46,8 @@ const CMD_DBELL: u64 = 0x18;
 const EQ_DOORBELLS: [u64; 2] = [0x1_0040, 0x1_0048];
 /// Events that the driver reads before it rings.
 const FLOOD: u32 = 1024;
+/// State of the interface, in the low word of the command queue's address.
+const NIC_STATE: u32 = 0x700;
 /// Bit of the PCI command register.
 const BUS_MASTER: u8 = 4;
 
@@ -117,6 +119,12 @@ pub(crate) struct State {
     pub(crate) next_uar: Option<u32>,
     /// Device memory in the BAR, if there is some.
     pub(crate) memory: Range<u64>,
+    /// Fast and forced teardown.
+    pub(crate) teardowns: [bool; 2],
+    /// Profiles of TEARDOWN_HCA.
+    pub(crate) profiles: Vec<u64>,
+    /// State of the interface, in its bits of the register.
+    nic: u32,
     /// State and LID of the port.
     pub(crate) port: (u8, u16),
     /// Input of the last command.
@@ -286,7 +294,7 @@ impl State {
         match offset {
             0x0 => 2 << 16 | 7,
             0x4 => 5 << 16 | 9,
-            0x14 => 0x56,
+            0x14 => 0x56 | self.nic,
             0x1010 => {
                 self.beats += u32::from(!self.heart_stands);
                 self.beats & 0xff_ffff
@@ -392,6 +400,9 @@ impl State {
                         cmd_hca_cap::LOG_MAX_CURRENT_MC_LIST.set(caps, LOG_MAX_MACS);
                         let has_memory = !self.memory.is_empty();
                         cmd_hca_cap::DEVICE_MEMORY.set(caps, has_memory.into());
+                        let [fast, forced] = self.teardowns.map(u64::from);
+                        cmd_hca_cap::FAST_TEARDOWN.set(caps, fast);
+                        cmd_hca_cap::FORCE_TEARDOWN.set(caps, forced);
                     }
                 }
             }
@@ -441,6 +452,9 @@ impl State {
                 eq::create_eq_out::EQ_NUMBER.set(output, 3);
             }
             CmdOpcode::DESTROY_EQ => self.eq = None,
+            CmdOpcode::TEARDOWN_HCA => {
+                self.profiles.push(hca::teardown_hca_in::PROFILE.get(input));
+            }
             CmdOpcode::QUERY_HCA_VPORT_CONTEXT => {
                 use vport::{hca_vport_context as context, query_hca_vport_context_out as answer};
                 let output = answer::HCA_VPORT_CONTEXT.of_mut(output);
@@ -493,6 +507,7 @@ impl Transport for Fake {
         let mut state = self.state();
         match offset {
             0x10 => state.cmdq = u64::from(value) << 32,
+            0x14 if value & NIC_STATE != 0 => state.nic = value & NIC_STATE,
             0x14 => state.cmdq |= u64::from(value & !0xfff),
             CMD_DBELL => (0..32).filter(|slot| value >> slot & 1 != 0).for_each(|slot| {
                 state.command(slot);
@@ -575,6 +590,7 @@ impl Transport for Fake {
             return Err(Error::System { what: "reset", errno: Errno::EIO });
         }
         state.live = false;
+        state.nic = 0;
         state.eq = None;
         state.pages_at_reset = state.pages.len();
         state.pages.clear();

@@ -1,7 +1,7 @@
 //! Bring-up, pages at run time, failures, teardown.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode as Op, CmdStatus, Delivery};
 use uverbs_mlx5_prm::eqe::{EventType, MLX5_PORT_CHANGE_SUBTYPE_DOWN, mlx5_eqe};
@@ -97,6 +97,53 @@ fn each_command_that_gets_stuck_times_out() {
         }
         gone(&fake);
     }
+}
+
+/// A function whose orderly end fails is ended by the state of its interface, or else by force.
+#[test]
+fn a_function_that_does_not_end_in_order_ends_quickly() {
+    let one = vec![0, 0, 0, 0, 0, 0, 0, 1];
+    let after = |twists: &[(usize, Twist)], teardowns| {
+        let fake = Fake::new();
+        fake.state().teardowns = teardowns;
+        let function = open(&fake).unwrap();
+        // The end of the event queue is refused, then TEARDOWN_HCA follows.
+        fake.twist(0, Twist::Refuse(CmdStatus::RES_BUSY.0));
+        for (after, twist) in twists {
+            fake.twist(*after, twist.clone());
+        }
+        let refused = function.close();
+        assert!(matches!(refused, Err(Error::Refused { opcode: Op::DESTROY_EQ, .. })));
+        gone(&fake);
+        std::mem::take(&mut fake.state().profiles)
+    };
+    assert_eq!(after(&[], [false; 2]), []);
+    assert_eq!(after(&[], [true; 2]), [2]);
+    assert_eq!(after(&[], [false, true]), [1]);
+    // State 1: the preparation failed.
+    assert_eq!(after(&[(0, Twist::Output(one.clone()))], [true, false]), [2]);
+    assert_eq!(after(&[(0, Twist::Output(one))], [true; 2]), [2, 1]);
+    assert_eq!(after(&[(0, Twist::Refuse(CmdStatus::BAD_PARAM_ERR.0))], [true; 2]), [1]);
+}
+
+/// An interface that does not say that it is disabled may answer no command.
+#[test]
+fn an_interface_that_never_ends_has_a_short_limit() {
+    let mut limits = limits();
+    limits.command = Duration::from_secs(60);
+    let fake = Fake::new();
+    fake.state().teardowns = [true; 2];
+    let function = Function::open(fake.clone(), limits).unwrap();
+    fake.state().set_register(0x14, 0x56);
+    fake.twist(0, Twist::Refuse(CmdStatus::RES_BUSY.0));
+    // After the preparation.
+    fake.twist(2, Twist::Keep);
+    let start = Instant::now();
+    assert!(function.close().is_err());
+    assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
+    assert_eq!(fake.state().profiles, [2]);
+    assert_eq!(fake.count(Op::TEARDOWN_HCA), 2);
+    gone(&fake);
 }
 
 /// The memory of a command that timed out is never used again, and the device only closed.

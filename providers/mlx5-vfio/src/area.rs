@@ -1,9 +1,9 @@
 //! Areas: memory that programs have and the device reaches, each with one mapping for the device.
 //!
 //! A program has another mapping of the area's file, and commands name memory by the address in it.
-//! An area ends with that mapping: its owner frees memory only after the objects that use it are
-//! destroyed. After the device's first failure, and after it refused a destruction, areas stay
-//! mapped for the device until it is reset.
+//! An area ends with that mapping: its owner ends it after the objects and keys of its memory, or
+//! after their refused ends. After the device's first failure, and after it refused to destroy an
+//! object or a key, areas stay mapped for the device until it is reset.
 //!
 //! Memory that a program has from elsewhere is lent to the device while a key describes it.
 //!

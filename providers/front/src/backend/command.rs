@@ -102,6 +102,9 @@ impl From<HcaError> for Refusal {
             HcaError::DctState { .. } => {
                 Self::new(CmdStatus::BAD_RES_STATE_ERR, "not for a target in this state")
             }
+            HcaError::ObjectState { .. } => {
+                Self::new(CmdStatus::BAD_RES_STATE_ERR, "not in this state of the object")
+            }
             HcaError::Busy { .. } => Self::new(CmdStatus::RES_BUSY, "still in use"),
             HcaError::BadState { .. } => {
                 Self::new(CmdStatus::BAD_QP_STATE_ERR, "not from this state")

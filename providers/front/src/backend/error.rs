@@ -56,6 +56,13 @@ pub enum HcaError {
         /// State of the target.
         state: DctState,
     },
+    /// The object is in a state that forbids the verb, as a memory key with bound windows.
+    ObjectState {
+        /// Kind of the object.
+        noun: Noun,
+        /// Number of the object.
+        number: u32,
+    },
     /// A limit of the device is exceeded.
     Limit {
         /// Name of the limit.
@@ -95,6 +102,9 @@ impl fmt::Display for HcaError {
                 write!(f, "{transition:?} from state {state:?}")
             }
             HcaError::DctState { state } => write!(f, "not for a target that is {state:?}"),
+            HcaError::ObjectState { noun, number } => {
+                write!(f, "not for {noun:?} {number:#x} in its state")
+            }
             HcaError::Limit { what, limit } => write!(f, "{what}: the device has {limit}"),
             HcaError::BadParam { what, value } => write!(f, "{what} = {value:#x} is not valid"),
             HcaError::Unsupported { what } => write!(f, "{what} is not supported"),

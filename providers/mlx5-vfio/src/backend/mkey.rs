@@ -3,9 +3,10 @@
 //!
 //! # Safety
 //!
-//! A region's memory is lent to the device until its key is destroyed, or forsaken at the end of
-//! the program's file. The front passes ranges that the program registered, and whose owner
-//! promised to keep them so long ([`uverbs_core::doors::UverbsDoor::ioctl`]).
+//! Memory of a region is in an area, or lent to the device until its key is destroyed, or forsaken
+//! at the end of the program's file. Areas stay mapped once a key was refused its end. The front
+//! passes ranges that the program registered, and whose owner promised to keep them so long
+//! ([`uverbs_core::doors::UverbsDoor::ioctl`]).
 #![allow(unsafe_code, reason = "memory that a program registered is given to the device")]
 
 use uverbs_mlx5_prm::cmd::header::{cmd_in, cmd_out};
@@ -130,6 +131,9 @@ impl Firmware {
         // A failed device answers nothing, and its memory is the program's.
         if done.is_ok() || self.function.dma().is_frozen() {
             self.end_loan(key);
+        } else if !self.lent.contains_key(&key.index()) {
+            // The region may be in an area, whose owner may end it while the key lives.
+            self.function.dma().keep_areas();
         }
         done
     }

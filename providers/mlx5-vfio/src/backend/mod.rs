@@ -196,6 +196,9 @@ impl Firmware {
             Error::Refused { status: CmdStatus::BAD_RES_ERR, .. } => {
                 HcaError::BadHandle { noun, number }
             }
+            Error::Refused { status: CmdStatus::BAD_RES_STATE_ERR, .. } => {
+                HcaError::ObjectState { noun, number }
+            }
             Error::Refused { syndrome, .. } => {
                 HcaError::BadParam { what: "syndrome of the firmware", value: syndrome.into() }
             }
@@ -234,7 +237,7 @@ impl Backend for Firmware {
     }
 
     fn windows_on(&self, _: Key) -> usize {
-        // The firmware refuses to destroy a key with windows.
+        // Left to the firmware: softhca's refuses to destroy a key with windows.
         0
     }
 

@@ -1,11 +1,13 @@
 //! Memory of a program's own, which is lent to the device while a key describes it.
 
+use std::sync::Arc;
+
 use uverbs_core::Errno;
 use uverbs_core::memory::pages::{Pages, page_size};
 use uverbs_front::backend::Backend;
 use uverbs_front::backend::config::Config;
 use uverbs_front::backend::context::{Access, MkeyContext};
-use uverbs_front::backend::error::HcaError;
+use uverbs_front::backend::error::{HcaError, Noun};
 use uverbs_front::backend::number::Key;
 use uverbs_front::backend::region::Region;
 use uverbs_mlx5_prm::cmd::opcode::CmdStatus;
@@ -33,7 +35,8 @@ fn region(addr: u64, access: Access) -> MkeyContext {
 
 fn refuse_once(fake: &Fake, firmware: &mut Firmware, key: Key) {
     fake.twist(0, Twist::Refuse(CmdStatus::BAD_RES_STATE_ERR.0));
-    assert!(firmware.destroy_mkey(key).is_err());
+    let refused = firmware.destroy_mkey(key);
+    assert_eq!(refused, Err(HcaError::ObjectState { noun: Noun::Mkey, number: key.index() }));
 }
 
 /// The device gets the bytes and rights of the region.
@@ -106,6 +109,28 @@ fn memory_of_a_kept_key_stays_lent_until_it_is_forsaken() {
     assert_eq!(fake.state().lent.len(), 1);
     firmware.forsake(key);
     assert_eq!(fake.state().lent, []);
+}
+
+/// The owner of an area may end it after a refused destruction, as at the end of its file.
+#[test]
+fn an_area_under_a_kept_key_stays_mapped() {
+    for refused in [false, true] {
+        let fake = Fake::new();
+        let function = Function::open(fake.clone(), limits()).unwrap();
+        let dma = Arc::clone(function.dma());
+        let mut firmware = Firmware::new(function, &Config::default(), None);
+        let area = dma.area(16384).unwrap();
+        let mapped = fake.state().maps.len();
+        let addr = area.as_ptr().expose_provenance() as u64;
+        let key = firmware.create_mkey(region(addr, Access::LOCAL_WRITE)).unwrap();
+        assert_eq!(fake.state().lent, []);
+        match refused {
+            true => refuse_once(&fake, &mut firmware, key),
+            false => firmware.destroy_mkey(key).unwrap(),
+        }
+        drop(area);
+        assert_eq!(fake.state().maps.len(), mapped - usize::from(!refused));
+    }
 }
 
 /// A registration under another key ends the old one; a refused end keeps the old one alone.

@@ -165,7 +165,9 @@ impl Firmware {
         let variant = mkc::MKEY_7_0.get(context) as u8;
         let key = if mkc::FREE.is_set(context) {
             let key = empty(common(context), context)?;
-            // An indirect key of few parts is created alike, and counts as a window.
+            // An indirect key of up to four parts is created alike, and counts as a window: the
+            // regions under it stay until it is invalidated or destroyed. The PRM has no such rule
+            // for indirect keys, and Linux leaves the order to the firmware.
             let window = access_mode(context) == mode::KLMS && key.octowords == WINDOW_OCTOWORDS;
             self.hca.create_mkey_variant(MkeyContext { window, ..key }, variant)?
         } else {

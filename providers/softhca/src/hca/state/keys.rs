@@ -1,6 +1,6 @@
 //! Memory keys: the table and the access check. `access` copies bytes through them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use uverbs_mlx5_prm::data::mlx5_wqe_data_seg;
 
@@ -117,8 +117,8 @@ pub(crate) struct KeyTable {
     slots: Vec<Slot>,
     free: VecDeque<u32>,
     live: u32,
-    /// Live keys of memory windows.
-    windows: u32,
+    /// Slots of the live keys of memory windows.
+    windows: BTreeSet<usize>,
     /// Entries that the live keys hold, at most [`MAX_ENTRIES`].
     entries: u64,
     /// Memory of a key may have moved, or the key may be gone.
@@ -151,7 +151,9 @@ impl KeyTable {
         let entry = &mut self.slots[slot as usize];
         entry.variant = variant.unwrap_or(entry.variant.wrapping_add(1));
         entry.dead = ctx.free;
-        self.windows += u32::from(ctx.window);
+        if ctx.window {
+            self.windows.insert(slot as usize);
+        }
         entry.key = Some(ctx);
         self.live += 1;
         Ok(Key::new(slot + FIRST_INDEX, entry.variant))
@@ -163,6 +165,10 @@ impl KeyTable {
         let old = self.slots[slot].key.as_ref().map_or(0, entries);
         self.entries = self.room(old, entries(&ctx)).map_err(|_| TOO_MANY)?;
         self.slots[slot].dead = false;
+        match ctx.window {
+            true => self.windows.insert(slot),
+            false => self.windows.remove(&slot),
+        };
         self.slots[slot].key = Some(ctx);
         self.changed = true;
         Ok(())
@@ -173,25 +179,24 @@ impl KeyTable {
         let slot = self.index(key).ok_or(bad_handle(key))?;
         let old = self.slots[slot].key.take();
         self.entries -= old.as_ref().map_or(0, entries);
-        self.windows -= u32::from(old.is_some_and(|key| key.window));
+        self.windows.remove(&slot);
         self.free.push_back(slot as u32);
         self.live -= 1;
         self.changed = true;
         Ok(())
     }
 
-    /// Number of windows that are bound to a key.
+    /// Number of windows that are bound to a key. Looks at all windows, unless the key is one.
     pub(crate) fn windows_on(&self, key: Key) -> usize {
-        if self.windows == 0 {
+        if self.index(key).is_some_and(|slot| self.windows.contains(&slot)) {
             return 0;
         }
-        let is_on = |window: &MkeyContext| match &window.indirect {
+        let is_on = |slot: &Slot| match slot.key.as_ref().and_then(|key| key.indirect.as_ref()) {
             Some(Indirect::List(list)) => list.parts().iter().any(|part| part.key == key),
             _ => false,
         };
-        let bound =
-            self.slots.iter().filter(|slot| !slot.dead).filter_map(|slot| slot.key.as_ref());
-        bound.filter(|key| key.window && is_on(key)).count()
+        let windows = self.windows.iter().map(|slot| &self.slots[*slot]);
+        windows.filter(|slot| !slot.dead && is_on(slot)).count()
     }
 
     /// True if a key was changed, destroyed or invalidated since the last call.
@@ -477,6 +482,35 @@ mod tests {
             table.destroy(key).unwrap();
         }
         assert_eq!(table.entries, QUARTER);
+    }
+
+    #[test]
+    fn live_windows_count_on_their_key() {
+        use uverbs_front::backend::indirect::{List, Part};
+        let arena = Arena::new(0x1000);
+        let mut table = KeyTable::default();
+        let flat = key(&arena, Pdn(1), 0, 64, Access::empty());
+        let [base, other] = [(); 2].map(|()| table.create(flat.clone(), None, 9).unwrap());
+        let free = MkeyContext { indirect: Some(Indirect::default()), free: true, ..flat.clone() };
+        let window = MkeyContext { window: true, ..free.clone() };
+        let [one, two] = [(); 2].map(|()| table.create(window.clone(), None, 9).unwrap());
+        let list = table.create(free, None, 9).unwrap();
+        let part = Part { len: 1, key: base, addr: 0, stride: 0 };
+        for (live, key) in [one, two, list].into_iter().enumerate() {
+            let parts = Indirect::List(List::new(vec![part], 1));
+            table.set_parts(key, parts).unwrap();
+            assert_eq!(table.windows_on(base), live, "free keys do not count");
+            table.change(key, None, false, |_| ());
+        }
+        assert_eq!((table.windows_on(base), table.windows_on(other)), (2, 0));
+        table.change(two, None, true, |_| ());
+        assert_eq!(table.windows_on(base), 1);
+        table.modify(one, flat).unwrap();
+        assert_eq!(table.windows_on(base), 0, "no window any more");
+        for key in [one, two] {
+            table.destroy(key).unwrap();
+        }
+        assert!(table.windows.is_empty());
     }
 
     #[test]

@@ -81,7 +81,7 @@ impl Target {
     /// A function without a kernel driver, whose server is a thread of this process.
     fn function(link: Link) -> Result<Self, String> {
         let says = |error: &dyn std::fmt::Display| format!("a function: {error}");
-        let trouble = Trouble { strict: true, ..Trouble::default() };
+        let trouble = Trouble::strict();
         let options = PciOptions { link: layer(link), trouble, ..PciOptions::default() };
         let mut server = Server::new(&options).map_err(|error| says(&error))?;
         let folder = tempfile::tempdir().map_err(|error| says(&error))?;

@@ -31,7 +31,7 @@ pub(crate) fn serve() {
         for (number, name) in (1..).zip(SOCKETS) {
             let hidden = folder.join("hidden").join(name);
             let listener = UnixListener::bind(&hidden).unwrap();
-            let trouble = Trouble { strict: true, ..Trouble::default() };
+            let trouble = Trouble::strict();
             let options = PciOptions { number, link, trouble, ..PciOptions::default() };
             let mut server = Server::on(&fabric, &options).unwrap();
             // The tests wait for the file of a socket that listens.

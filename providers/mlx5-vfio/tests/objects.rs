@@ -27,7 +27,7 @@ fn serve() {
     let listener = UnixListener::bind(&hidden).unwrap();
     // The tests wait for the file of a socket that listens.
     std::fs::rename(&hidden, &socket).unwrap();
-    let trouble = Trouble { strict: true, ..Trouble::default() };
+    let trouble = Trouble::strict();
     let mut server = Server::new(&PciOptions { trouble, ..PciOptions::default() }).unwrap();
     while server.serve_one(&listener).is_ok() {}
 }

@@ -26,7 +26,7 @@ fn commands_come_in_the_listed_order() {
     let log = Arc::new(Mutex::new(Vec::new()));
     let lines = Arc::clone(&log);
     let server = std::thread::spawn(move || {
-        let trouble = Trouble { strict: true, ..Trouble::default() };
+        let trouble = Trouble::strict();
         let options = PciOptions { link: LinkLayer::Ethernet, trouble, ..PciOptions::default() };
         let mut server = Server::new(&options).unwrap();
         server.log_to(Box::new(move |line| lines.lock().unwrap().push(line.to_string())));

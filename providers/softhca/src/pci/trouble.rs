@@ -23,12 +23,21 @@ pub struct Trouble {
     pub starting: Duration,
     /// Opcode of the commands that get no answer.
     pub stuck: Option<u16>,
-    /// Opcode of the command after which the firmware has failed, and its health syndrome.
+    /// Opcode of the command after which the health buffer has a syndrome, and the syndrome.
+    /// Commands are still answered.
     pub fails: Option<(u16, u8)>,
     /// Seed of page requests, positive and negative, which follow some commands.
     pub pages: Option<u64>,
     /// Refuses commands with reserved bits, or with changes selected that they do not make.
     pub strict: bool,
+}
+
+impl Trouble {
+    /// Strict mode alone.
+    #[must_use]
+    pub fn strict() -> Self {
+        Self { strict: true, ..Self::default() }
+    }
 }
 
 /// Trouble of a function, and the time since its reset.

@@ -60,7 +60,7 @@ impl Steering {
         self.loopback = loopback;
     }
 
-    /// True if the device's own queues do not get this frame of another one.
+    /// True if local loopback of this frame is off.
     pub(super) fn blocks(&self, headers: &Headers) -> bool {
         match headers.is_unicast() {
             true => self.loopback.blocks_unicast,

@@ -82,6 +82,23 @@ fn pages_come_and_go_at_any_time() {
     }
 }
 
+/// `cargo xtask vm` finds refusals of strict mode by this word.
+#[test]
+fn the_log_marks_a_strict_refusal() {
+    let device = Device::new(Trouble::strict(), 1);
+    let function = device.open(Limits::default()).unwrap();
+    assert_eq!(device.count(" strict: "), 0);
+    for at in [4, 20] {
+        let mut input = [0; 24];
+        input[at] = 1;
+        let refused = function.command(CmdOpcode::ALLOC_PD, 0, &input, 16);
+        assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
+    }
+    assert_eq!(device.count(" strict: a reserved bit of cmd_in is set"), 2);
+    function.close().unwrap();
+    device.end();
+}
+
 /// Firmware that starts late, and firmware that never starts.
 #[test]
 fn a_function_waits_for_its_firmware() {

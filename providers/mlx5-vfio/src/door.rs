@@ -233,6 +233,8 @@ impl Hca {
         });
         let ticks: Arc<dyn Tick> = core.clone();
         device.set_tick(Arc::downgrade(&ticks));
+        // The first turn arms the neighbours' queues.
+        device.wake();
         let process = Process::current();
         let life = Arc::default();
         Ok(Self { shared: Arc::new(Shared { core, dma, record, process, life }) })

@@ -64,7 +64,7 @@ impl Firmware {
         }
     }
 
-    /// Hears frames, and answers them. True if there were any.
+    /// Hears frames, and answers them. True if there were any, or new queues are not armed yet.
     pub(super) fn poll_neighbours(&mut self) -> bool {
         let now = Instant::now();
         let mut heard = false;
@@ -93,7 +93,7 @@ impl Firmware {
         }
         self.send_neighbour_frames();
         self.retry_mads();
-        heard
+        heard | failed
     }
 
     fn restart_neighbour_queues(&mut self) {

@@ -195,9 +195,10 @@ pub(super) const INPUTS: &[Input] = inputs! {
 };
 
 /// Commands whose inputs end in a list which no block of the input has: a list of an inner
-/// structure, pages behind a queue's context, an object, a header to insert.
-pub(super) const LISTS: [CmdOpcode; 10] = [
+/// structure, pages behind a queue's context, addresses, an object, a header to insert.
+pub(super) const LISTS: [CmdOpcode; 11] = [
     CmdOpcode::CREATE_GENERAL_OBJECT,
+    CmdOpcode::MODIFY_NIC_VPORT_CONTEXT,
     CmdOpcode::CREATE_RMP,
     CmdOpcode::CREATE_XRQ,
     CmdOpcode::CREATE_SQ,

@@ -2,7 +2,7 @@
 //! into a guest, whose drivers bind to it.
 //!
 //! One thread serves one client at a time: it answers messages, and does the device's work between
-//! them. Each access to a register is a message. Accesses to doorbells and to device memory are, too,
+//! them. Each access to a register is a message. Accesses to doorbells and device memory are, too,
 //! unless the client maps these: it asks for both, or is QEMU, which maps doorbells if
 //! [`Server::map_to_guests`] was called. No privileges are needed.
 //!

@@ -5,5 +5,5 @@ net=$(echo /sys/class/infiniband/mlx5_0/device/net/*)
 /usr/bin/ip link set ${net##*/} mtu $1
 export OPTIONS=,mtu=$1
 shift
+trap '/usr/bin/ip link set ${net##*/} mtu 1500' EXIT
 "$@"
-/usr/bin/ip link set ${net##*/} mtu 1500

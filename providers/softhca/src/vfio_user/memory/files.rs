@@ -93,6 +93,9 @@ impl ClientFile {
     ) -> Result<T, DmaFault> {
         let addr = self.address() + start;
         let fault = DmaFault { addr, len: len as u64 };
+        if self.is_lost.load(Ordering::Relaxed) {
+            return Err(fault);
+        }
         let done = faults::reach(addr, len, || access(addr));
         if done.is_none() {
             self.is_lost.store(true, Ordering::Relaxed);

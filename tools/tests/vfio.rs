@@ -168,7 +168,7 @@ fn functions_of_vfio_pci_are_listed_and_given_back() {
         "{listed:?}"
     );
     // No kernel has this group.
-    let missing = "vfio:0000:65:00.2: /dev/vfio/17: No such file";
+    let missing = "vfio:0000:65:00.2: /dev/vfio/17: opening a node of VFIO: No such file";
     assert!(listed.stderr.contains(missing), "{listed:?}");
     let json = run_with(&["devices", "--json"]).ok().json();
     assert_eq!(json["functions"][0]["pci_address"], ADDRESS);

@@ -8,7 +8,7 @@
     sub rsp,0x68
     mov rbx,rdi
     mov rax,[rdi+0x90]
-    mov eax,[rax+0xAC]
+    mov eax,[rax+0xC4]
     mov ebp,0x10
     cmp eax,0xF
     jbe .32

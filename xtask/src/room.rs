@@ -11,7 +11,7 @@ use crate::debian;
 use crate::step::Outcome;
 
 /// Bytes that `target` grows to in a test run that begins with none.
-const WHOLE: u64 = 20 << 30;
+const WHOLE: u64 = 12 << 30;
 
 /// Fails if `target` can't grow to its size after a test run.
 pub(crate) fn check() -> Outcome {

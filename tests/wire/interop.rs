@@ -236,7 +236,10 @@ fn rc_atomic_writes_are_refused_both_ways() {
                 place(hca, &mut far, 1, Placement::AtomicWrite { va, rkey, data: [1; 8] });
                 far.wait().result.unwrap_err().status
             };
-            assert_eq!(status, Status::RemoteAccess, "{rights:?} at {at}, {} asks", NAMES[from]);
+            // soft-RoCE answers once: its queue pair then fails (`do_class_ac_error`).
+            let is_lost = loses() && from == 1 && status == Status::RetryExceeded;
+            let is_told = status == Status::RemoteAccess || is_lost;
+            assert!(is_told, "{status:?}: {rights:?} at {at}, {} asks", NAMES[from]);
             let mut there = [0; 64];
             memory.read(0, &mut there).unwrap();
             assert_eq!(there, [0; 64]);

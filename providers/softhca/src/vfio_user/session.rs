@@ -17,7 +17,7 @@ use super::channel::{Channel, Message};
 use super::doorbells::{self, Client, Doorbells};
 use super::memory::GuestMemory;
 use super::message::{
-    Area, CAP_SPARSE_MMAP, DeviceInfo, DmaMap, DmaUnmap, Header, IrqInfo, IrqSet, Look, MAP_WRITE,
+    CAP_SPARSE_MMAP, DeviceInfo, DmaMap, DmaUnmap, Header, IrqInfo, IrqSet, Look, MAP_WRITE,
     MAX_TRANSFER, Region, RegionInfo, SparseMmap, UNMAP_ALL, Version, command, flag, split,
 };
 use super::signals::Signals;
@@ -78,7 +78,6 @@ impl<'a> Session<'a> {
         let Server { hca, memory, bell, signals, start, maps_to_guests, .. } = server;
         let (start, doorbells, maps_to_guests) = (*start, None, *maps_to_guests);
         hca.map_uars(0..0);
-        let is_open = false;
         Ok(Self {
             hca,
             memory,
@@ -89,7 +88,7 @@ impl<'a> Session<'a> {
             start,
             doorbells,
             maps_to_guests,
-            is_open,
+            is_open: false,
         })
     }
 
@@ -202,9 +201,6 @@ impl<'a> Session<'a> {
         {
             doorbells.rest.saw_work(self.start.elapsed());
         }
-        let doorbells = self.doorbells.as_ref();
-        let maps = header.command == command::DEVICE_GET_REGION_INFO
-            && doorbells.is_some_and(|doorbells| maps_pages(&body, doorbells));
         let answer = self.answer(header.command, &body, &mut fds);
         if let Some(doorbells) = &mut self.doorbells {
             doorbells.follow(self.hca.uars());
@@ -219,7 +215,10 @@ impl<'a> Session<'a> {
         let size = (size_of::<Header>() + body.len()) as u32;
         let mut reply = Header { size, flags, error, ..header }.as_bytes().to_vec();
         reply.extend_from_slice(&body);
-        let file = self.doorbells.as_ref().filter(|_| maps).map(AsFd::as_fd);
+        // With a description that names areas.
+        let names_areas = header.command == command::DEVICE_GET_REGION_INFO
+            && body.len() > size_of::<RegionInfo>();
+        let file = self.doorbells.as_ref().filter(|_| names_areas).map(AsFd::as_fd);
         self.channel.send_with(&reply, file)?;
         Ok(true)
     }
@@ -239,7 +238,7 @@ impl<'a> Session<'a> {
                 if version.major != 0 || self.is_open {
                     return Err(Errno::EINVAL);
                 }
-                self.doorbells = self.doorbell_pages(capabilities)?;
+                self.offer_pages(capabilities)?;
                 Ok(Version { major: 0, minor: 0 }.as_bytes().to_vec())
             }
             command::DMA_MAP => self.dma_map(body, fds),
@@ -281,14 +280,14 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Pages that the client of a VERSION message maps. A second VERSION changes nothing.
-    fn doorbell_pages(&mut self, capabilities: &[u8]) -> Result<Option<Doorbells>, Errno> {
+    /// Makes the pages that the client of a VERSION message maps. A second VERSION changes nothing.
+    fn offer_pages(&mut self, capabilities: &[u8]) -> Result<(), Errno> {
         let client = match doorbells::are_asked_for(capabilities) {
             true => Client::Asks,
             false => Client::Guest,
         };
         if self.doorbells.is_some() || client == Client::Guest && !self.maps_to_guests {
-            return Ok(self.doorbells.take());
+            return Ok(());
         }
         let doorbells = Doorbells::new(client).map_err(|error| refusal(&error))?;
         match client {
@@ -298,7 +297,8 @@ impl<'a> Session<'a> {
             }
             Client::Guest => self.hca.map_uars(doorbells.mapped()),
         }
-        Ok(Some(doorbells))
+        self.doorbells = Some(doorbells);
+        Ok(())
     }
 
     fn dma_map(&mut self, body: &[u8], fds: &mut Vec<Foreign>) -> Result<Vec<u8>, Errno> {
@@ -424,32 +424,15 @@ fn region_info(body: &[u8], doorbells: Option<&Doorbells>) -> Result<Vec<u8>, Er
         return Ok(info.as_bytes().to_vec());
     };
     let areas = doorbells.areas();
-    let info = RegionInfo {
-        argsz: region_info_len(&areas),
-        flags: flags | MAPS,
-        cap_offset: argsz,
-        ..info
-    };
     let count = areas.len() as u32;
     let list = SparseMmap { id: CAP_SPARSE_MMAP, version: 1, count, ..SparseMmap::default() };
-    Ok(match asked.argsz >= info.argsz {
+    let whole = (size_of_val(&info) + size_of_val(&list) + size_of_val(&areas[..])) as u32;
+    let info = RegionInfo { argsz: whole, flags: flags | MAPS, cap_offset: argsz, ..info };
+    Ok(match asked.argsz >= whole {
         true => [info.as_bytes(), list.as_bytes(), areas.as_bytes()].concat(),
         // Without room for the capability: its length is in `argsz`. QEMU wants an offset even so
         // (`hw/vfio-user/device.c`, `vfio_user_device_io_get_region_info`).
         false => info.as_bytes().to_vec(),
-    })
-}
-
-/// Bytes of BAR 0's description with its capability.
-fn region_info_len(areas: &[Area]) -> u32 {
-    (size_of::<RegionInfo>() + size_of::<SparseMmap>() + size_of_val(areas)) as u32
-}
-
-/// True if a DEVICE_GET_REGION_INFO is for BAR 0, with room for its capability.
-fn maps_pages(body: &[u8], doorbells: &Doorbells) -> bool {
-    let asked = parse::<RegionInfo>(body).ok();
-    asked.is_some_and(|(asked, _)| {
-        asked.index == index::BAR0 && asked.argsz >= region_info_len(&doorbells.areas())
     })
 }
 

@@ -13,6 +13,11 @@ use crate::error::Error;
 /// MAC address.
 pub type Mac = [u8; 6];
 
+/// High 16 and low 32 bits of a MAC address, as the device's structures have them.
+pub(crate) fn halves([a, b, c, d, e, f]: Mac) -> (u64, u64) {
+    (u16::from_be_bytes([a, b]).into(), u32::from_be_bytes([c, d, e, f]).into())
+}
+
 /// An IP address with the length of its network's prefix: `10.0.0.1/24`. Without `/LENGTH` the
 /// prefix is the whole address (32 or 128), and the port has no other host in reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,6 +9,7 @@ use uverbs_mlx5_prm::context::PmState;
 
 use super::qp::{Qp, code};
 use super::{Firmware, SHORT, unsupported};
+use crate::interface::halves;
 use uverbs_front::backend::context::{Access, AddressVector, Mtu, QpAttrs, QpTransition, Service};
 use uverbs_front::backend::error::{HcaError, Noun};
 use uverbs_front::backend::number::Qpn;
@@ -167,9 +168,9 @@ fn fill_path(path: &mut [u8], to: &AddressVector, mac: Option<[u8; 6]>) {
         field.set(path, value);
     }
     ads::RGID_RIP.of_mut(path).copy_from_slice(&to.dgid);
-    if let Some([a, b, c, d, e, f]) = mac {
-        ads::RMAC_47_32.set(path, u16::from_be_bytes([a, b]).into());
-        ads::RMAC_31_0.set(path, u32::from_be_bytes([c, d, e, f]).into());
+    if let Some((high, low)) = mac.map(halves) {
+        ads::RMAC_47_32.set(path, high);
+        ads::RMAC_31_0.set(path, low);
         ads::ETH_PRIO.set(path, (to.sl & 7).into());
         ads::DSCP.set(path, (to.traffic_class >> 2).into());
     } else {

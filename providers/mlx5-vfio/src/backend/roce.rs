@@ -16,7 +16,7 @@ use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
 use super::SHORT;
 use crate::error::Error;
 use crate::function::Function;
-use crate::interface::{Interface, Mac};
+use crate::interface::{Interface, Mac, halves};
 use crate::services::neighbours::link_local;
 
 /// Values of `roce_version` and `roce_l3_type` (`MLX5_ROCE_VERSION_2`, `MLX5_ROCE_L3_TYPE_IPV6`).
@@ -81,9 +81,9 @@ impl Function {
             roce_addr_layout::VLAN_VALID.set(entry, 1);
             roce_addr_layout::VLAN_ID.set(entry, vlan.into());
         }
-        let [a, b, c, d, e, f] = mac;
-        roce_addr_layout::SOURCE_MAC_47_32.set(entry, u16::from_be_bytes([a, b]).into());
-        roce_addr_layout::SOURCE_MAC_31_0.set(entry, u32::from_be_bytes([c, d, e, f]).into());
+        let (high, low) = halves(mac);
+        roce_addr_layout::SOURCE_MAC_47_32.set(entry, high);
+        roce_addr_layout::SOURCE_MAC_31_0.set(entry, low);
         roce_addr_layout::ROCE_VERSION.set(entry, version);
         let is_v4 = Ipv6Addr::from(gid).to_canonical().is_ipv4();
         let kind = if version == ROCE_V2 && !is_v4 { IPV6 } else { IPV4 };

@@ -16,7 +16,7 @@ use uverbs_mlx5_prm::cmd::nic::{
 use super::Firmware;
 use crate::error::Error;
 use crate::function::Function;
-use crate::interface::Mac;
+use crate::interface::{Mac, halves};
 use crate::services::neighbours::multicast_mac;
 
 /// Multicast groups of programs, with the number of their queue pairs.
@@ -32,12 +32,10 @@ impl Function {
         };
         let macs = &macs[..macs.len().min(self.caps().power(most) as usize)];
         let mut list = Vec::new();
-        for [a, b, c, d, e, f] in macs {
+        for (high, low) in macs.iter().copied().map(halves) {
             let mut entry = [0; mac_address_layout::SIZE];
-            let high = u16::from_be_bytes([*a, *b]);
-            mac_address_layout::MAC_ADDR_47_32.set(&mut entry, high.into());
-            let low = u32::from_be_bytes([*c, *d, *e, *f]);
-            mac_address_layout::MAC_ADDR_31_0.set(&mut entry, low.into());
+            mac_address_layout::MAC_ADDR_47_32.set(&mut entry, high);
+            mac_address_layout::MAC_ADDR_31_0.set(&mut entry, low);
             list.extend(entry);
         }
         let select = modify_nic_vport_field_select::ADDRESSES_LIST;

@@ -4,7 +4,7 @@
 use uverbs_core::order::fence;
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
 use uverbs_mlx5_prm::cmd::qp::{
-    ads, create_qp_in, create_qp_out, destroy_qp_in, qpc, rst2init_qp_in,
+    ads, create_qp_in, create_qp_out, destroy_qp_in, optpar, qpc, rst2init_qp_in,
 };
 use uverbs_mlx5_prm::ctrl::{FmCeSe, MLX5_SEND_WQE_BB, OpmodIdxOpcode, QpnDs, mlx5_wqe_ctrl_seg};
 use uverbs_mlx5_prm::data::mlx5_wqe_data_seg;
@@ -37,9 +37,8 @@ const RETRIES: u64 = 7;
 const RNR_TIMER: u64 = 12;
 /// First packet number of both directions.
 const PSN: u64 = 0;
-/// `opt_param_mask` of INIT2RTR: remote reads and writes (`MLX5_QP_OPTPAR_RRE`,
-/// `MLX5_QP_OPTPAR_RWE`).
-const RIGHTS: u64 = 1 << 1 | 1 << 3;
+/// `opt_param_mask` of INIT2RTR: remote reads and writes.
+const RIGHTS: u64 = optpar::RRE | optpar::RWE;
 
 /// Other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

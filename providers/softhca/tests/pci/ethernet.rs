@@ -1,5 +1,6 @@
 //! An Ethernet port: RoCE addresses, raw packet queues, and steering.
 
+use uverbs_mlx5_prm::cmd::Field;
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 use uverbs_mlx5_prm::cmd::rq::wq;
 use uverbs_mlx5_prm::cmd::{caps, flow, hca, nic, register, sq};
@@ -49,18 +50,32 @@ fn it_says_that_it_is_ethernet() {
     assert_eq!(register::pmtu_reg::OPER_MTU.get(&answer[16..]), 4200);
 }
 
-/// Sets a list of the port.
-fn set_list(driver: &mut Driver, kind: u64, count: u64, entries: &[u8]) -> CmdStatus {
+/// MODIFY_NIC_VPORT_CONTEXT: for each change the bit that selects it, the field and its value. A
+/// list follows the context.
+pub(crate) fn modify_port(
+    driver: &mut Driver,
+    changes: &[(Field, Field, u64)],
+    list: &[u8],
+) -> CmdStatus {
     use nic::modify_nic_vport_context_in as modify;
     let mut input = vec![0; modify::SIZE];
     let mut select = [0; nic::modify_nic_vport_field_select::SIZE];
-    nic::modify_nic_vport_field_select::ADDRESSES_LIST.set(&mut select, 1);
-    modify::FIELD_SELECT.set(&mut input, u32::from_be_bytes(select).into());
     let context = modify::NIC_VPORT_CONTEXT.of_mut(&mut input);
-    nic::nic_vport_context::ALLOWED_LIST_TYPE.set(context, kind);
-    nic::nic_vport_context::ALLOWED_LIST_SIZE.set(context, count);
-    input.extend(entries);
+    for (bit, field, value) in changes {
+        bit.set(&mut select, 1);
+        field.set(context, *value);
+    }
+    modify::FIELD_SELECT.set(&mut input, u32::from_be_bytes(select).into());
+    input.extend(list);
     driver.run(CmdOpcode::MODIFY_NIC_VPORT_CONTEXT, 0, &input, 16).0
+}
+
+/// Sets a list of the port.
+fn set_list(driver: &mut Driver, kind: u64, count: u64, entries: &[u8]) -> CmdStatus {
+    let bit = nic::modify_nic_vport_field_select::ADDRESSES_LIST;
+    let kind = (bit, nic::nic_vport_context::ALLOWED_LIST_TYPE, kind);
+    let count = (bit, nic::nic_vport_context::ALLOWED_LIST_SIZE, count);
+    modify_port(driver, &[kind, count], entries)
 }
 
 #[test]

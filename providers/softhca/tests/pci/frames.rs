@@ -8,6 +8,7 @@ use uverbs_mlx5_prm::cmd::rq::wq;
 use uverbs_mlx5_prm::cmd::{nic, sq, steering};
 
 use crate::driver::{Cq, Driver, with_page};
+use crate::ethernet::modify_port;
 use crate::station::*;
 
 #[test]
@@ -75,21 +76,16 @@ fn multicast_reaches_others_and_oneself_if_wanted() {
 /// Blocks or allows the device's own frames (Linux `core/vport.c`,
 /// `mlx5_nic_vport_update_local_lb`).
 fn block_own(driver: &mut Driver, unicast: bool, multicast: bool) {
-    let mut select = [0; nic::modify_nic_vport_field_select::SIZE];
-    nic::modify_nic_vport_field_select::DISABLE_UC_LOCAL_LB.set(&mut select, 1);
-    nic::modify_nic_vport_field_select::DISABLE_MC_LOCAL_LB.set(&mut select, 1);
-    let mut input = vec![0; nic::modify_nic_vport_context_in::SIZE];
-    let select = u32::from_be_bytes(select).into();
-    nic::modify_nic_vport_context_in::FIELD_SELECT.set(&mut input, select);
-    let context = nic::modify_nic_vport_context_in::NIC_VPORT_CONTEXT.of_mut(&mut input);
-    nic::nic_vport_context::DISABLE_UC_LOCAL_LB.set(context, unicast.into());
-    nic::nic_vport_context::DISABLE_MC_LOCAL_LB.set(context, multicast.into());
-    driver.ok(CmdOpcode::MODIFY_NIC_VPORT_CONTEXT, 0, &input, 16);
+    use nic::modify_nic_vport_field_select as select;
+    use nic::nic_vport_context as context;
+    let uc = (select::DISABLE_UC_LOCAL_LB, context::DISABLE_UC_LOCAL_LB, unicast.into());
+    let mc = (select::DISABLE_MC_LOCAL_LB, context::DISABLE_MC_LOCAL_LB, multicast.into());
+    assert_eq!(modify_port(driver, &[uc, mc], &[]), CmdStatus::OK);
     let len = nic::query_nic_vport_context_out::SIZE;
     let told = driver.ok(CmdOpcode::QUERY_NIC_VPORT_CONTEXT, 0, &[0; 16], len);
     let told = nic::query_nic_vport_context_out::NIC_VPORT_CONTEXT.of(&told);
-    assert_eq!(nic::nic_vport_context::DISABLE_UC_LOCAL_LB.is_set(told), unicast);
-    assert_eq!(nic::nic_vport_context::DISABLE_MC_LOCAL_LB.is_set(told), multicast);
+    assert_eq!(context::DISABLE_UC_LOCAL_LB.is_set(told), unicast);
+    assert_eq!(context::DISABLE_MC_LOCAL_LB.is_set(told), multicast);
 }
 
 #[test]

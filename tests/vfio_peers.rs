@@ -313,7 +313,7 @@ fn a_router_leads_to_other_networks() {
     let device = machine.with_options(0, ",address=10.0.0.1/24").unwrap();
     let start = Instant::now();
     assert_eq!(unreached(&device, "10.0.0.1", "10.1.0.2"), Some(Errno::ENETUNREACH));
-    assert!(start.elapsed() < Duration::from_secs(1), "nobody was asked");
+    assert!(start.elapsed() < Duration::from_secs(1), "no peer was asked");
 }
 
 /// As Linux's `rdma_addr_find_l2_eth_by_grh`, which waits for a second.

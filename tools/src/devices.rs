@@ -23,7 +23,7 @@ use crate::vfio::access;
 ///
 /// ConnectX functions that are bound to vfio-pci have a third table, which says whether this user
 /// can open them. If not, the reason goes to stderr; with --json it is in `why`. A usable function
-/// with a node in /dev/vfio/devices may be the process's of another user, which root alone sees.
+/// with a node in /dev/vfio/devices may belong to a process of another user, which only root sees.
 ///
 /// Where there is no RDMA device, a line on stderr says so, and the embedded software HCA is
 /// listed, on which the other commands then work.

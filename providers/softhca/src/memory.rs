@@ -7,8 +7,8 @@
 //!
 //! # Safety
 //!
-//! An address is within a mapping of `board/memory.rs` or `vfio_user/memory.rs`, which stays mapped
-//! meanwhile, or it comes from a region of `REG_MR`, `CREATE_CQ` or `CREATE_QP`.
+//! An address is in memory of `board/memory.rs`, whose lock keeps it, or in a mapping that
+//! `vfio_user/memory.rs` holds, or it comes from a region of `REG_MR`, `CREATE_CQ` or `CREATE_QP`.
 //! `kernel::user::probe` found such a region mapped, and writable if needed. By the contract of
 //! `UverbsDoor::ioctl` it stays so until the object is destroyed. Null and misaligned addresses are
 //! refused here. Memory registered on demand is probed before each access; by the same contract it

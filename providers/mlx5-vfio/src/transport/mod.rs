@@ -100,8 +100,8 @@ pub trait Transport: Send + Sync + fmt::Debug {
         None
     }
 
-    /// File by which programs map `len` bytes at `at` of BAR 0, and their offset in
-    /// it. Both are multiples of the machine's page.
+    /// File by which programs map `len` bytes at `at` of BAR 0, and their offset in it. All are
+    /// multiples of the machine's page.
     ///
     /// # Errors
     ///

@@ -61,8 +61,8 @@ pub(super) enum Client {
     Guest,
 }
 
-/// Pages of one client. The first look takes memory for a page; with `vm.overcommit_memory=2` it
-/// raises a signal if the system's limit is reached.
+/// Pages of one client. The first look takes memory for a page, and the first after the client
+/// freed it; with `vm.overcommit_memory=2` it raises a signal if the system's limit is reached.
 #[derive(Debug)]
 pub(super) struct Doorbells {
     file: OwnedFd,

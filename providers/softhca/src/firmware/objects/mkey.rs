@@ -4,7 +4,6 @@ use uverbs_mlx5_prm::cmd::hca::query_special_contexts_out;
 use uverbs_mlx5_prm::cmd::mkey::{
     create_mkey_in, create_mkey_out, destroy_mkey_in, mkc, query_mkey_in, query_mkey_out,
 };
-
 use uverbs_mlx5_prm::cmd::opcode::CmdStatus;
 
 use crate::board::bar::DEVICE_MEMORY as IN_BAR;

@@ -13,7 +13,7 @@ use uverbs_front::backend::number::Qpn;
 pub(crate) struct Schedule {
     /// Queue pairs and targets with work, in the order of their turns.
     pub(crate) runnable: VecDeque<Qpn>,
-    /// Entries of `runnable` that may be of destroyed queue pairs and targets.
+    /// Queue pairs and targets destroyed since the last purge that may have an entry in `runnable`.
     gone: usize,
     timers: BTreeSet<(Duration, Qpn)>,
     /// QPs in ERR with a receive ring: receives posted later are flushed, too, and ring no
@@ -71,8 +71,9 @@ impl Schedule {
         self.timers.first().map(|&(when, _)| when)
     }
 
-    /// Removes a destroyed queue pair or target. `queued` if it may have a turn; the entry stays
-    /// until its turn, or until half of the entries may be of destroyed ones. `lives` tells them.
+    /// Removes a destroyed queue pair or target. `queued` if it may have a turn: its entry stays
+    /// until that turn, or until half of the entries may be of destroyed ones. Then all entries for
+    /// which `lives` is false are purged.
     pub(crate) fn forget(
         &mut self,
         number: Qpn,

@@ -15,7 +15,7 @@
 //! handler replaces pages that such an access touches, and no others: it runs on the thread whose
 //! access raised the signal. Its system call (mmap) is no library function with locks. Callers of
 //! [`reach`] name addresses of a mapping that they hold, which has no references into it. All other
-//! signals go to the handler before.
+//! signals go to the previous handler.
 #![allow(unsafe_code, reason = "a signal handler maps memory")]
 
 use std::ptr;
@@ -48,7 +48,7 @@ thread_local! {
     };
 }
 
-/// The handler before this one, and the bytes of a page.
+/// The previous handler, and the bytes of a page.
 static BEFORE: OnceLock<(libc::sigaction, usize)> = OnceLock::new();
 
 /// Runs an access to `len` bytes at `at`, all of one mapping of a file. `None` if a page was
@@ -69,7 +69,7 @@ pub(super) fn reach<T>(at: u64, len: usize, access: impl FnOnce() -> T) -> Optio
     })
 }
 
-/// Sets the action of the signal, if it is given. Returns the action before.
+/// Sets the action of the signal, if it is given. Returns the previous one.
 fn action(new: Option<&libc::sigaction>) -> libc::sigaction {
     let new = new.map_or(ptr::null(), ptr::from_ref);
     let mut before = none();
@@ -129,8 +129,8 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
     pass_on(signal, info, context);
 }
 
-/// Calls the handler before, or lets the signal do what it does without one when the access is
-/// repeated.
+/// Calls the previous handler. Without one, restores the default action, which ends the process
+/// when the access is repeated.
 fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     type WithInfo = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
     match BEFORE.get() {

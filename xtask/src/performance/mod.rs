@@ -1,9 +1,10 @@
 //! `cargo xtask performance`: runs the benches and `uverbs perf`, and writes a page of tables and
-//! pictures.
+//! pictures. A machine replaces the figures of its own kind of processor; the page has all kinds.
 
 mod figures;
 mod page;
 mod picture;
+mod record;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use crate::step::{Outcome, Steps, cargo, output};
 use crate::targets;
 use crate::test::build_tool;
 use figures::Figures;
+use record::Record;
 
 const MINUTES: Duration = Duration::from_secs(60);
 /// Folder of the committed page.
@@ -29,7 +31,7 @@ pub(crate) struct Options {
     /// Measure this alone; may be repeated
     #[arg(long, value_enum, value_name = "PART")]
     only: Vec<Part>,
-    /// Runs of each; tables have their median, the lowest and the highest
+    /// Runs of each; tables have their median
     #[arg(long, value_name = "N", default_value_t = 3)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
@@ -39,7 +41,7 @@ pub(crate) struct Options {
     /// Folder of the page and its pictures [default: performance in the target folder]
     #[arg(long, value_name = "DIR", conflicts_with = "bless")]
     out: Option<PathBuf>,
-    /// Replace the page in docs/performance, if all of it could be measured
+    /// Replace this processor's figures in docs/performance, if all could be measured
     #[arg(long, conflicts_with_all = ["only", "quick"])]
     bless: bool,
 }
@@ -60,6 +62,11 @@ enum Part {
 }
 
 impl Part {
+    /// Name in options and files.
+    fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
     fn title(self) -> &'static str {
         match self {
             Self::DataPath => "Posts and polls",
@@ -82,15 +89,7 @@ impl Part {
     }
 }
 
-/// Measured part.
-struct Measured {
-    part: Part,
-    figures: Figures,
-    /// Output of the last run, for a file beside the page, which is not committed.
-    text: String,
-}
-
-/// Measures each part, then writes the page of the measured parts.
+/// Measures each part, then writes the record of this processor and the page of all records.
 pub(crate) fn steps(steps: &mut Steps, options: &Options) {
     let folder = match (&options.out, options.bless) {
         (_, true) => PathBuf::from(COMMITTED),
@@ -102,35 +101,53 @@ pub(crate) fn steps(steps: &mut Steps, options: &Options) {
         return steps.step("performance", || Outcome::Failed(why));
     }
     let wanted = |part: &Part| options.only.is_empty() || options.only.contains(part);
-    let mut all = Vec::new();
+    let mut record = Record::here(options);
     for part in Part::value_variants().iter().copied().filter(wanted) {
-        steps.step(part.title().to_lowercase(), || match measure(part, options, &folder) {
-            Ok(measured) => {
-                let count = measured.figures.names().count();
-                all.push(measured);
-                Outcome::Counted(format!("{count} figures, {} rounds", options.rounds))
+        steps.step(part.title().to_lowercase(), || {
+            match measure(part, &record.processor, options, &folder) {
+                Ok(figures) => {
+                    let count = figures.names().count();
+                    record.parts.push((part, figures));
+                    Outcome::Counted(format!("{count} figures, {} rounds", options.rounds))
+                }
+                Err(outcome) => outcome,
             }
-            Err(outcome) => outcome,
         });
     }
-    steps.step("page", || write(&all, options, &folder));
+    steps.step("page", || write(&record, options, &folder));
 }
 
-fn measure(part: Part, options: &Options, folder: &Path) -> Result<Measured, Outcome> {
+/// Figures of all rounds. What the last round printed stays in a file beside a page that is not
+/// committed.
+fn measure(
+    part: Part,
+    processor: &str,
+    options: &Options,
+    folder: &Path,
+) -> Result<Figures, Outcome> {
     let mut figures = Figures::default();
     let mut text = String::new();
     for round in 1..=options.rounds {
         eprintln!("{}: round {round} of {}", part.title(), options.rounds);
         text = match part.bench() {
             Some(bench) => output(bench_command(bench, options.quick)?, 30 * MINUTES)?,
-            None => jitter(options.quick, folder)?,
+            None => jitter(processor, options.quick, folder)?,
         };
         figures.read(&text);
     }
     if figures.names().next().is_none() {
         return Err(Outcome::Failed("it printed no figure".to_owned()));
     }
-    Ok(Measured { part, figures, text })
+    if !options.bless {
+        save(folder, &format!("{}.txt", part.name()), &text)?;
+    }
+    Ok(figures)
+}
+
+/// Writes a file of the page.
+fn save(folder: &Path, name: &str, text: &str) -> Result<(), Outcome> {
+    let path = folder.join(name);
+    fs::write(&path, text).map_err(|error| Outcome::Failed(format!("{}: {error}", path.display())))
 }
 
 fn bench_command(bench: &str, quick: bool) -> Result<Command, Outcome> {
@@ -152,7 +169,7 @@ const WAITS: [(&str, &[&str]); 2] = [("polling", &[]), ("asleep", &["--events"])
 const SPREAD: [&str; 6] = ["min", "p50", "p99", "p99_9", "p99_99", "max"];
 
 /// Half round trips between two software HCAs, as `figure` lines. `uverbs perf` draws the pictures.
-fn jitter(quick: bool, folder: &Path) -> Result<String, Outcome> {
+fn jitter(processor: &str, quick: bool, folder: &Path) -> Result<String, Outcome> {
     match build_tool() {
         Outcome::Passed => {}
         other => return Err(other),
@@ -162,7 +179,7 @@ fn jitter(quick: bool, folder: &Path) -> Result<String, Outcome> {
         let mut perf = Command::new(target().join("release/uverbs"));
         perf.args(["perf", "send", "lat", "--json"]).args(options);
         perf.args(["-n", if quick { "20000" } else { "200000" }]);
-        perf.arg("--svg").arg(folder.join(format!("jitter-{name}.svg")));
+        perf.arg("--svg").arg(folder.join(page::jitter_picture(name, processor)));
         let record = output(perf, 10 * MINUTES)?;
         let record: Value = serde_json::from_str(&record)
             .map_err(|error| Outcome::Failed(format!("uverbs perf: {error}")))?;
@@ -177,28 +194,30 @@ fn jitter(quick: bool, folder: &Path) -> Result<String, Outcome> {
     Ok(text)
 }
 
-fn write(all: &[Measured], options: &Options, folder: &Path) -> Outcome {
-    if all.is_empty() {
+fn write(record: &Record, options: &Options, folder: &Path) -> Outcome {
+    if record.parts.is_empty() {
         return Outcome::Failed("nothing could be measured".to_owned());
     }
-    if options.bless && all.len() < Part::value_variants().len() {
+    if options.bless && record.parts.len() < Part::value_variants().len() {
         return Outcome::Failed("not all could be measured: the page stays as it is".to_owned());
     }
-    let about = page::About::here(options);
-    let mut files = vec![("README.md".to_owned(), page::text(all, &about))];
-    for measured in all {
-        if let Some(drawing) = picture::ratios(measured.part.title(), &measured.figures) {
-            files.push((page::picture_of(measured.part), drawing));
-        }
-        if !options.bless {
-            files.push((page::file_of(measured.part, "txt"), measured.text.clone()));
+    match save(folder, &record.file(), &record.text()).and_then(|()| draw(folder)) {
+        Ok(()) => Outcome::Counted(folder.join("README.md").display().to_string()),
+        Err(outcome) => outcome,
+    }
+}
+
+/// Writes the page and the pictures of all records in the folder.
+fn draw(folder: &Path) -> Result<(), Outcome> {
+    let records = Record::all(folder)
+        .map_err(|error| Outcome::Failed(format!("{}: {error}", folder.display())))?;
+    for record in &records {
+        for (part, figures) in &record.parts {
+            let title = format!("{}, {}", part.title(), record.processor);
+            if let Some(drawing) = picture::ratios(&title, figures) {
+                save(folder, &page::picture(*part, &record.processor), &drawing)?;
+            }
         }
     }
-    for (name, text) in &files {
-        let path = folder.join(name);
-        if let Err(error) = fs::write(&path, text) {
-            return Outcome::Failed(format!("{}: {error}", path.display()));
-        }
-    }
-    Outcome::Counted(folder.join("README.md").display().to_string())
+    save(folder, "README.md", &page::text(&records))
 }

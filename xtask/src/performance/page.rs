@@ -1,98 +1,64 @@
-//! Page: the machine, and a table and a picture of each part.
+//! Page: the machines, and a table and pictures of each part.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::process::Command;
 
 use clap::ValueEnum;
 
-use super::figures::{Figures, Spread};
-use super::{Measured, Options, Part, WAITS};
-use crate::compiler::compiler;
-
-/// Machine and date of the measurement.
-#[derive(Debug)]
-pub(super) struct About {
-    date: String,
-    commit: String,
-    processor: String,
-    kernel: String,
-    load: String,
-    compiler: String,
-    rounds: u32,
-    quick: bool,
-}
-
-impl About {
-    /// This machine, today.
-    pub(super) fn here(options: &Options) -> Self {
-        let file = |path| fs::read_to_string(path).unwrap_or_default();
-        let cpuinfo = file("/proc/cpuinfo");
-        let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name"));
-        let model = model.map_or("unknown", |rest| rest.trim_start_matches(['\t', ' ', ':']));
-        let count = std::thread::available_parallelism().map_or(0, usize::from);
-        Self {
-            date: said("date", &["-u", "+%F"]),
-            commit: said("git", &["describe", "--always", "--dirty"]),
-            processor: format!("{count} of \"{model}\""),
-            kernel: file("/proc/sys/kernel/osrelease").trim().to_owned(),
-            load: file("/proc/loadavg").split(' ').take(3).collect::<Vec<_>>().join(", "),
-            compiler: compiler(),
-            rounds: options.rounds,
-            quick: options.quick,
-        }
-    }
-}
-
-/// First line of a command's output; empty if it fails.
-fn said(program: &str, words: &[&str]) -> String {
-    let output = Command::new(program).args(words).output().map(|output| output.stdout);
-    let text = String::from_utf8(output.unwrap_or_default()).unwrap_or_default();
-    text.lines().next().unwrap_or_default().to_owned()
-}
+use super::figures::{Figures, once};
+use super::record::Record;
+use super::{Part, WAITS};
 
 /// File of a part's picture of ratios.
-pub(super) fn picture_of(part: Part) -> String {
-    file_of(part, "svg")
+pub(super) fn picture(part: Part, processor: &str) -> String {
+    format!("{}-{processor}.svg", part.name())
 }
 
-/// File of a part.
-pub(super) fn file_of(part: Part, extension: &str) -> String {
-    let value = part.to_possible_value();
-    format!("{}.{extension}", value.as_ref().map_or("part", |value| value.get_name()))
+/// File of the picture of percentiles, by the way in which the program waits.
+pub(super) fn jitter_picture(wait: &str, processor: &str) -> String {
+    format!("jitter-{wait}-{processor}.svg")
 }
 
 /// Text of the page, in Markdown.
-pub(super) fn text(all: &[Measured], about: &About) -> String {
+pub(super) fn text(records: &[Record]) -> String {
+    let processors: Vec<&str> = records.iter().map(|record| &*record.processor).collect();
     let mut page = String::from(
         "# Performance, as one command measured it\n\n\
-         `cargo xtask performance --bless` writes this page and its pictures; without `--bless` \
-         they go to\n`target/performance`. What the figures mean is in \
+         `cargo xtask performance --bless` replaces the figures of its machine's kind of \
+         processor, and\nwrites this page and its pictures; without `--bless` they go to \
+         `target/performance`. What the\nfigures mean is in \
          [PERFORMANCE.md](../PERFORMANCE.md).\n\n",
     );
-    let quick = if about.quick { ", with `--quick`" } else { "" };
-    for (name, value) in [
-        ("date", about.date.clone()),
-        ("version", about.commit.clone()),
-        ("processors", about.processor.clone()),
-        ("kernel", about.kernel.clone()),
-        ("load average at the end (1, 5, 15 minutes)", about.load.clone()),
-        ("compiler", about.compiler.clone()),
-        ("runs of each", format!("{}{quick}", about.rounds)),
-    ] {
-        let _ = writeln!(page, "- {name}: {value}");
+    let _ = writeln!(page, "| | {} |\n|---|{}", processors.join(" | "), columns(records.len()));
+    for name in once(records.iter().flat_map(|record| &record.about).map(|(name, _)| &**name)) {
+        let values = records.iter().map(|record| {
+            let value = record.about.iter().find(|(of, _)| of == name);
+            value.map_or("", |(_, value)| value)
+        });
+        let _ = writeln!(page, "| {name} | {} |", values.collect::<Vec<_>>().join(" | "));
     }
-    page.push_str(
-        "\nEach figure is the median of all runs, with the lowest and the highest. A ratio above 1 \
-         is better\nthan what is compared with.\n",
+    let _ = writeln!(
+        page,
+        "\nEach figure is the median of all runs, whose values are in `PROCESSOR.figures`; a \
+         cell has the\nprocessors in this order: {}. A ratio above 1 is better than what is \
+         compared with.",
+        processors.join("; ")
     );
-    for measured in all {
-        section(&mut page, measured);
+    for part in Part::value_variants() {
+        section(&mut page, *part, records);
     }
     page
 }
 
-fn section(page: &mut String, Measured { part, figures, .. }: &Measured) {
+fn columns(count: usize) -> String {
+    "---|".repeat(count)
+}
+
+/// Adds a part, if it was measured on a processor.
+fn section(page: &mut String, part: Part, records: &[Record]) {
+    let measured: Vec<&Figures> = records.iter().filter_map(|record| record.part(part)).collect();
+    if measured.is_empty() {
+        return;
+    }
     let _ = writeln!(page, "\n## {}\n", part.title());
     page.push_str(match part {
         Part::DataPath => {
@@ -115,15 +81,19 @@ fn section(page: &mut String, Measured { part, figures, .. }: &Measured) {
              comes.\n\n"
         }
     });
-    table(page, figures);
-    match part {
-        Part::Jitter => {
-            for (name, _) in WAITS {
-                let _ = writeln!(page, "\n![Percentiles, {name}](jitter-{name}.svg)");
+    table(page, part, records);
+    for Record { processor, .. } in records.iter().filter(|record| record.part(part).is_some()) {
+        match part {
+            Part::Jitter => {
+                for (wait, _) in WAITS {
+                    let file = jitter_picture(wait, processor);
+                    let _ = writeln!(page, "\n![Percentiles, {wait}, {processor}]({file})");
+                }
             }
-        }
-        _ => {
-            let _ = writeln!(page, "\n![{}]({})", part.title(), picture_of(*part));
+            _ => {
+                let file = picture(part, processor);
+                let _ = writeln!(page, "\n![{}, {processor}]({file})", part.title());
+            }
         }
     }
 }
@@ -133,13 +103,15 @@ const IN_A_ROW: usize = 3;
 
 /// Adds a table: a row for each case, a column for each kind. With one kind a row has several
 /// cases.
-fn table(page: &mut String, figures: &Figures) {
-    let kinds = figures.kinds();
-    let cases = figures.cases();
-    let value = |kind, case| figures.spread(kind, case).map_or(String::new(), cell);
+fn table(page: &mut String, part: Part, records: &[Record]) {
+    let figures = || records.iter().filter_map(|record| record.part(part));
+    let kinds = once(figures().flat_map(Figures::kinds));
+    let cases = once(figures().flat_map(Figures::cases));
+    let value =
+        |kind, case| cell(records.iter().map(|record| record.part(part)?.median(kind, case)));
     if let [kind] = kinds[..] {
         let _ = writeln!(page, "|{}", format!(" case | {kind} |").repeat(IN_A_ROW));
-        let _ = writeln!(page, "|{}", "---|".repeat(2 * IN_A_ROW));
+        let _ = writeln!(page, "|{}", columns(2 * IN_A_ROW));
         for row in cases.chunks(IN_A_ROW) {
             let cells = row.iter().map(|case| format!("`{case}` | {}", value(kind, case)));
             let rest = " | |".repeat(IN_A_ROW - row.len());
@@ -148,57 +120,67 @@ fn table(page: &mut String, figures: &Figures) {
         return;
     }
     let _ = writeln!(page, "| case | {} |", kinds.join(" | "));
-    let _ = writeln!(page, "|---|{}", "---|".repeat(kinds.len()));
+    let _ = writeln!(page, "|---|{}", columns(kinds.len()));
     for case in cases {
         let cells = kinds.iter().map(|kind| value(kind, case));
         let _ = writeln!(page, "| `{case}` | {} |", cells.collect::<Vec<_>>().join(" | "));
     }
 }
 
-fn cell(Spread { lowest, median, highest }: Spread) -> String {
-    format!("{median:.2} ({lowest:.2}..{highest:.2})")
+/// Medians of the processors, in their order; empty if none has the figure.
+fn cell(medians: impl Iterator<Item = Option<f64>>) -> String {
+    let medians: Vec<Option<f64>> = medians.collect();
+    if medians.iter().all(Option::is_none) {
+        return String::new();
+    }
+    let text = |median| match median {
+        Some(median) => format!("{median:.2}"),
+        None => "-".to_owned(),
+    };
+    medians.into_iter().map(text).collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn record(processor: &str, parts: &[(Part, &str)]) -> Record {
+        let parts = parts.iter().map(|(part, lines)| {
+            let mut figures = Figures::default();
+            figures.read(lines);
+            (*part, figures)
+        });
+        Record {
+            processor: processor.to_owned(),
+            about: vec![("date".to_owned(), format!("of {processor}"))],
+            parts: parts.collect(),
+        }
+    }
+
     #[test]
-    fn a_page_has_each_case_and_where_it_was_measured() {
-        let mut figures = Figures::default();
-        figures.read("ratio recv_1 3\nratio_st recv_1 2\nratio recv_32 2\n");
-        figures.read("ratio recv_1 4\n");
-        let part = Part::DataPath;
-        let mut single = Figures::default();
-        single.read("figure a 1\nfigure b 2\nfigure c 3\nfigure d 4\n");
-        let all = [
-            Measured { part, figures, text: "ratio recv_1 4\n".to_owned() },
-            Measured { part: Part::Jitter, figures: single, text: String::new() },
-        ];
-        let about = About {
-            date: "2026-01-02".to_owned(),
-            commit: "abc".to_owned(),
-            processor: "2 of \"X\"".to_owned(),
-            kernel: "6".to_owned(),
-            load: "0, 0, 0".to_owned(),
-            compiler: "rustc".to_owned(),
-            rounds: 2,
-            quick: false,
-        };
-        let page = text(&all, &about);
+    fn a_page_has_each_case_by_processor_and_where_it_was_measured() {
+        let posts = "ratio recv_1 3 4\nratio_st recv_1 2\nratio recv_32 2\n";
+        let jitter = "figure a 1\nfigure b 2\nfigure c 3\nfigure d 4\n";
+        let amd = record("amd", &[(Part::DataPath, posts), (Part::Jitter, jitter)]);
+        let intel = record("intel", &[(Part::DataPath, "ratio recv_1 5\nratio poll 1\n")]);
+        let page = text(&[amd, intel]);
         for line in [
-            "- date: 2026-01-02",
-            "- runs of each: 2",
+            "| | amd | intel |",
+            "| date | of amd | of intel |",
             "## Posts and polls",
             "| case | ratio | ratio_st |",
-            "| `recv_1` | 3.50 (3.00..4.00) | 2.00 (2.00..2.00) |",
-            "| `recv_32` | 2.00 (2.00..2.00) |  |",
-            "![Posts and polls](data-path.svg)",
+            "| `recv_1` | 3.50; 5.00 | 2.00; - |",
+            "| `recv_32` | 2.00; - |  |",
+            "| `poll` | -; 1.00 |  |",
+            "![Posts and polls, amd](data-path-amd.svg)",
+            "![Posts and polls, intel](data-path-intel.svg)",
             "| case | figure | case | figure | case | figure |",
-            "| `d` | 4.00 (4.00..4.00) | | | | |",
+            "| `d` | 4.00; - | | | | |",
+            "![Percentiles, asleep, amd](jitter-asleep-amd.svg)",
         ] {
             assert!(page.lines().any(|of_page| of_page == line), "no {line} in:\n{page}");
         }
+        assert!(!page.contains("jitter-asleep-intel.svg") && !page.contains("## Jitter, "));
         assert!(page.lines().filter(|line| !line.starts_with('|')).all(|line| line.len() <= 100));
     }
 }

@@ -20,7 +20,7 @@ pub(super) fn ratios(title: &str, figures: &Figures) -> Option<String> {
         .names()
         .filter(|(kind, _)| kind.starts_with("ratio"))
         .filter_map(|(kind, case)| {
-            let median = figures.spread(kind, case)?.median;
+            let median = figures.median(kind, case)?;
             // Zero has no logarithm.
             (median > 0.0).then(|| (format!("{case} {}", short(kind)), median))
         })

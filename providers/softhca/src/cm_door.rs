@@ -7,9 +7,9 @@ use uverbs_core::doors::cm::CmDoor;
 use uverbs_front::cm_door::CmFile;
 use uverbs_front::door::Runner;
 
-use crate::exit;
 use crate::handle::Handle;
 use crate::hca::Hca;
+use crate::helped;
 use crate::model::Kernel;
 
 /// Device of a door.
@@ -27,8 +27,7 @@ impl Runner for Opener {
     }
 
     fn progress(&self) {
-        exit::note(&self.0);
-        self.0.help();
+        helped::work(&self.0);
     }
 
     fn send_off(&self) {

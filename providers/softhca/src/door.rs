@@ -7,9 +7,9 @@ use uverbs_core::Errno;
 use uverbs_core::memory::pages::Pages;
 use uverbs_front::door::{self, Runner};
 
-use crate::exit;
 use crate::handle::Handle;
 use crate::hca::Hca;
+use crate::helped;
 use crate::model::Kernel;
 use crate::softhca::Inner;
 use crate::wire::shared::area;
@@ -54,8 +54,7 @@ impl Runner for Opener {
     }
 
     fn progress(&self) {
-        exit::note(&self.shared);
-        self.shared.help();
+        helped::work(&self.shared);
     }
 
     fn wants_progress(&self) -> bool {
@@ -63,7 +62,7 @@ impl Runner for Opener {
     }
 
     fn will_sleep(&self) {
-        self.shared.end_nap();
+        helped::end_naps(&self.shared);
     }
 
     fn leave(&self) {

@@ -37,7 +37,6 @@ mod copy;
 mod descriptors;
 mod door;
 mod embedded;
-mod exit;
 #[cfg(any(test, fuzzing))]
 #[path = "../../../fuzz/feed.rs"]
 mod feed;
@@ -51,6 +50,7 @@ mod firmware;
 pub mod fuzzing;
 mod handle;
 pub(crate) mod hca;
+mod helped;
 mod idle;
 #[cfg(any(test, fuzzing))]
 mod kernel_tests;

@@ -76,6 +76,16 @@ fn work<R>(act: impl FnOnce() -> R) -> R {
     result
 }
 
+/// What a waiting client's look for work found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Looked {
+    Worked,
+    /// No work, or another thread does it.
+    Nothing,
+    /// Not looked: there was none a moment before.
+    Before,
+}
+
 /// Source of the device's time.
 #[derive(Debug)]
 enum Clock {
@@ -235,21 +245,24 @@ impl Shared {
     }
 
     /// Runs a slice of work on the thread of a waiting client, which saves a switch between
-    /// threads. Yields the processor if there is no work, or another thread works. Does nothing if
-    /// that was so a moment before: a client may poll many queues in turn.
-    pub(crate) fn help(&self) {
+    /// threads. Does not look if it found nothing a moment before: a client may poll many queues
+    /// in turn.
+    pub(crate) fn help(&self) -> Looked {
         if self.sleeper.is_none() {
-            return thread::yield_now();
+            return Looked::Nothing;
         }
         let idle_since = Duration::from_nanos(self.idle_since.load(Ordering::Relaxed));
         let now = self.now();
-        if now.saturating_sub(idle_since) < MOMENT || self.slice_for_client() {
-            return;
+        if now.saturating_sub(idle_since) < MOMENT {
+            return Looked::Before;
+        }
+        if self.slice_for_client() {
+            return Looked::Worked;
         }
         // The time of the look: while the processor is yielded, work may come.
         let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
         self.idle_since.store(now, Ordering::Relaxed);
-        thread::yield_now();
+        Looked::Nothing
     }
 
     /// Runs a slice, unless another thread works. True if it did anything.

@@ -1,0 +1,97 @@
+//! Devices that a thread works for when it polls.
+//!
+//! Their threads nap meanwhile. A thread may post to one device and poll a queue of another: its
+//! empty polls do the work of both.
+//!
+//! An acknowledgement is held for the reply of a thread that polls, and the thread may end instead.
+//! It sends what its devices hold, also when it ends the process by `exit`, which destroys the
+//! calling thread's thread-local values first (glibc). `_exit`, `quick_exit`, `execve`, a signal,
+//! and musl's `exit` destroy none. If they end the process before the device's thread has sent the
+//! acknowledgement (a nap, 200 us), it is lost, and the peer's delivered SEND fails.
+
+use std::cell::RefCell;
+use std::sync::Weak;
+use std::{panic, thread};
+
+use uverbs_core::memory::process::Process;
+
+use crate::handle::Handle;
+use crate::run::{self, Looked, Shared};
+
+/// Devices, besides the one whose queue is polled, that an empty poll works for.
+const OTHERS: usize = 3;
+
+thread_local! {
+    static HELPED: RefCell<Helped> = const { RefCell::new(Helped(Vec::new())) };
+}
+
+/// Devices of a thread; the one whose queue was polled last is the last.
+struct Helped(Vec<(Process, Weak<Shared>)>);
+
+impl Helped {
+    fn note(&mut self, device: &Handle) {
+        if self.0.last().is_some_and(|(_, last)| device.is(last)) {
+            return;
+        }
+        match self.0.iter().position(|(_, known)| device.is(known)) {
+            Some(at) => self.0[at..].rotate_left(1),
+            None => {
+                self.0.retain(|(_, known)| known.strong_count() != 0);
+                self.0.push((Process::current(), device.downgrade()));
+            }
+        }
+    }
+
+    /// Calls `act` with the devices before the last, until it returns `true`.
+    fn others(&self, mut act: impl FnMut(&Shared) -> bool) -> bool {
+        // A forked child has copies of its parent's devices.
+        let others = self.0.iter().rev().skip(1).take(OTHERS);
+        let mut alive = others.filter(|(process, _)| process.is_current());
+        alive.any(|(_, device)| device.upgrade().is_some_and(|device| act(&device)))
+    }
+}
+
+/// Does the work of a device for a thread that found nothing in its queue, and of those that the
+/// thread works for besides. Yields the processor if there is none.
+pub(crate) fn work(device: &Handle) {
+    let looked = device.help();
+    // Fails at the thread's end alone, and in a signal handler.
+    let worked = HELPED.try_with(|helped| {
+        let Ok(mut helped) = helped.try_borrow_mut() else { return false };
+        helped.note(device);
+        looked == Looked::Nothing && helped.others(|other| other.help() == Looked::Worked)
+    });
+    if looked == Looked::Nothing && worked != Ok(true) {
+        thread::yield_now();
+    }
+}
+
+/// Ends the naps of the devices that this thread works for, since it will sleep.
+pub(crate) fn end_naps(device: &Shared) {
+    device.end_nap();
+    let _ = HELPED.try_with(|helped| {
+        let Ok(helped) = helped.try_borrow() else { return };
+        helped.others(|other| {
+            other.end_nap();
+            false
+        });
+    });
+}
+
+impl Drop for Helped {
+    fn drop(&mut self) {
+        // A signal handler that ends the process inside of a device.
+        if run::works() {
+            return;
+        }
+        for (process, device) in self.0.drain(..) {
+            // A forked child has copies of its parent's devices.
+            if process.is_current()
+                && let Some(device) = device.upgrade()
+            {
+                // A panic is a defect, and its message is printed.
+                let _ = panic::catch_unwind(panic::AssertUnwindSafe(|| device.send_held()));
+            }
+        }
+    }
+}

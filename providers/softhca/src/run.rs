@@ -319,7 +319,7 @@ impl Shared {
         self.left.load(Ordering::SeqCst)
     }
 
-    fn helped(&self) -> u64 {
+    pub(crate) fn helped(&self) -> u64 {
         self.help.load(Ordering::Relaxed)
     }
 

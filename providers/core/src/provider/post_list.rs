@@ -13,7 +13,7 @@ use crate::queues::work::{Data, Destination, SendFlags, SendOp, Wr};
 pub enum Alike {
     /// No shared property.
     No,
-    /// All have one operation (addresses and operands may differ) and one SGE.
+    /// All have one operation (addresses and operands may differ) and one SGE ([`Data::One`]).
     Piece,
     /// All have one operation and one to twelve bytes of inline data.
     Inline,

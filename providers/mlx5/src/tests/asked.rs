@@ -88,10 +88,7 @@ unsafe impl<const INLINE: bool> Request for OfKind<'_, INLINE> {
     }
 
     fn data(&self) -> Data<'_> {
-        match &self.0.data {
-            Data::One(piece) => Data::List(slice::from_ref(piece)),
-            data => *data,
-        }
+        self.0.data
     }
 }
 
@@ -159,11 +156,7 @@ impl Row {
             let kind = alike(first);
             let same = left.iter().take_while(|one| alike(one) == kind).count();
             let Self(at) = self;
-            let mut taken = match kind {
-                Alike::No => 0,
-                Alike::Piece => extend::<TO, _>(sq, at, &left[..same], OfKind::<false>),
-                Alike::Inline => extend::<TO, _>(sq, at, &left[..same], OfKind::<true>),
-            };
+            let mut taken = extend_alike::<TO>(sq, at, &left[..same]);
             if taken == 0 {
                 if self.post::<TO>(sq, first).is_err() {
                     break;
@@ -178,6 +171,19 @@ impl Row {
     pub(crate) fn ring(self, sq: &mut Sq) {
         // SAFETY: no device reads the ring; the cursor is of the last `begin`.
         unsafe { sq.ring(self.0) };
+    }
+}
+
+/// Posts as many work requests, alike to the first, as the list takes. Returns their number.
+pub(crate) fn extend_alike<'a, const TO: bool>(
+    sq: &mut Sq,
+    at: &mut SendCursor,
+    all: &'a [Asked<'a>],
+) -> usize {
+    match all.first().map_or(Alike::No, alike) {
+        Alike::No => 0,
+        Alike::Piece => extend::<TO, _>(sq, at, all, OfKind::<false>),
+        Alike::Inline => extend::<TO, _>(sq, at, all, OfKind::<true>),
     }
 }
 

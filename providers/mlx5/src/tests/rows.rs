@@ -6,7 +6,7 @@ use uverbs_core::provider::{AhOps, SendOps};
 use uverbs_core::queues::slot::RingPosition;
 use uverbs_core::queues::work::{Data, PostError, Rekey, Remote, SendFlags, SendOp, Sge, Wr};
 
-use super::asked::{Asked, PEER, Row, post_alone};
+use super::asked::{Asked, PEER, Row, extend_alike, post_alone};
 use super::datagram::{INFINIBAND, handles, path};
 use super::fixture::{HALF, SendSide};
 use crate::Sq;
@@ -88,6 +88,20 @@ fn alike<const TO: bool>(sq: &mut Sq, all: &[Asked<'_>]) {
     let mut row = Row::begin(sq);
     assert_eq!(row.post_alike::<TO>(sq, all), all.len());
     row.ring(sq);
+}
+
+/// A list takes all requests of one SGE, and of short inline data: it leaves none to single posts.
+#[test]
+fn a_row_of_alike_requests_is_taken_whole() {
+    let mut side = SendSide::with_max_wr(64, 64, ROOM);
+    for data in [Data::One(piece(0)), Data::Inline(&[7; 12])] {
+        let ask = Asked { wr: Wr::new(1), op: SendOp::Send, data, to: None };
+        let mut at = side.sq.begin();
+        assert_eq!(extend_alike::<false>(&mut side.sq, &mut at, &[ask; 32]), 32, "{data:?}");
+        // SAFETY: no device reads the ring; the cursor is of the last `begin`.
+        unsafe { side.sq.ring(at) };
+    }
+    side.assert_guards();
 }
 
 /// A request that needs the slow path ends the list before it; a full ring also does.

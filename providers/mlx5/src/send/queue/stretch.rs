@@ -72,9 +72,8 @@ impl Stretch {
     ) -> bool {
         let head = wqe::head_to::<UD>(&request.op());
         let (flags, data) = (request.flags(), request.data());
-        // Loaded once: after a store to the ring the compiler would load it again.
         let len = match data {
-            Data::List([piece]) => piece.len,
+            Data::One(piece) => piece.len,
             Data::Inline(bytes) if !head.answered && is_small(bytes) => 1,
             _ => return false,
         };
@@ -95,9 +94,11 @@ impl Stretch {
         let behind = unsafe { wqe::write_head::<false>(place, ctrl, address, &request.op()) };
         match data {
             // SAFETY: the WQEBBs are free; one segment fits behind each head.
-            Data::List([piece]) if WIDE => unsafe { wide::store(behind, piece) },
+            Data::One(piece) if WIDE => unsafe { wide::store(behind, &piece) },
             // SAFETY: the WQEBBs are free; one segment fits behind each head.
-            Data::List([piece]) => unsafe { wqe::store_short(behind, len, piece.lkey, piece.addr) },
+            Data::One(piece) => unsafe {
+                wqe::store_short(behind, piece.len, piece.lkey, piece.addr);
+            },
             // SAFETY: the WQEBBs are free; one segment fits behind each head.
             Data::Inline(bytes) => unsafe { write_small(behind, bytes) },
             _ => {}

@@ -20,32 +20,45 @@ use crate::run::{self, Looked, Shared};
 
 /// Devices, besides the one whose queue is polled, that an empty poll works for.
 const OTHERS: usize = 3;
+/// Empty polls of one device after which the others are left to their threads.
+const ALONE: u32 = 1000;
 
 thread_local! {
-    static HELPED: RefCell<Helped> = const { RefCell::new(Helped(Vec::new())) };
+    static HELPED: RefCell<Helped> =
+        const { RefCell::new(Helped { devices: Vec::new(), alone: 0 }) };
 }
 
-/// Devices of a thread; the one whose queue was polled last is the last.
-struct Helped(Vec<(Process, Weak<Shared>)>);
+struct Helped {
+    /// Devices of the thread; the one whose queue was polled last is the last.
+    devices: Vec<(Process, Weak<Shared>)>,
+    /// Empty polls of the last one since another was polled.
+    alone: u32,
+}
 
 impl Helped {
     fn note(&mut self, device: &Handle) {
-        if self.0.last().is_some_and(|(_, last)| device.is(last)) {
+        if self.devices.last().is_some_and(|(_, last)| device.is(last)) {
+            self.alone = self.alone.saturating_add(1);
             return;
         }
-        match self.0.iter().position(|(_, known)| device.is(known)) {
-            Some(at) => self.0[at..].rotate_left(1),
+        self.alone = 0;
+        match self.devices.iter().position(|(_, known)| device.is(known)) {
+            Some(at) => self.devices[at..].rotate_left(1),
             None => {
-                self.0.retain(|(_, known)| known.strong_count() != 0);
-                self.0.push((Process::current(), device.downgrade()));
+                self.devices.retain(|(_, known)| known.strong_count() != 0);
+                self.devices.push((Process::current(), device.downgrade()));
             }
         }
     }
 
-    /// Calls `act` with the devices before the last, until it returns `true`.
+    /// Calls `act` with the devices that were polled shortly before the last, until it returns
+    /// `true`.
     fn others(&self, mut act: impl FnMut(&Shared) -> bool) -> bool {
+        if self.alone >= ALONE {
+            return false;
+        }
         // A forked child has copies of its parent's devices.
-        let others = self.0.iter().rev().skip(1).take(OTHERS);
+        let others = self.devices.iter().rev().skip(1).take(OTHERS);
         let mut alive = others.filter(|(process, _)| process.is_current());
         alive.any(|(_, device)| device.upgrade().is_some_and(|device| act(&device)))
     }
@@ -84,7 +97,7 @@ impl Drop for Helped {
         if run::works() {
             return;
         }
-        for (process, device) in self.0.drain(..) {
+        for (process, device) in self.devices.drain(..) {
             // A forked child has copies of its parent's devices.
             if process.is_current()
                 && let Some(device) = device.upgrade()
@@ -124,5 +137,8 @@ mod tests {
         let mut tries = (0..1000).map(|_| slices(&devices));
         let found = tries.any(|slices| slices == [0, 0, 1, 1, 1, 1]);
         assert!(found, "the last three besides the polled one");
+        HELPED.with_borrow_mut(|helped| helped.alone = ALONE);
+        let others = HELPED.with_borrow(|helped| helped.others(|_| true));
+        assert!(!others, "one device is polled alone");
     }
 }

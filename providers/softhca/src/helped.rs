@@ -1,7 +1,7 @@
 //! Devices that a thread works for when it polls.
 //!
 //! Their threads nap meanwhile. A thread may post to one device and poll a queue of another: its
-//! empty polls do the work of both.
+//! empty polls do the work of both, if it polled the first shortly before.
 //!
 //! An acknowledgement is held for the reply of a thread that polls, and the thread may end instead.
 //! It sends what its devices hold, also when it ends the process by `exit`, which destroys the
@@ -10,7 +10,7 @@
 //! acknowledgement (a nap, 200 us), it is lost, and the peer's delivered SEND fails.
 
 use std::cell::RefCell;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::{panic, thread};
 
 use uverbs_core::memory::process::Process;
@@ -51,16 +51,17 @@ impl Helped {
         }
     }
 
-    /// Calls `act` with the devices that were polled shortly before the last, until it returns
-    /// `true`.
-    fn others(&self, mut act: impl FnMut(&Shared) -> bool) -> bool {
-        if self.alone >= ALONE {
-            return false;
-        }
-        // A forked child has copies of its parent's devices.
-        let others = self.devices.iter().rev().skip(1).take(OTHERS);
-        let mut alive = others.filter(|(process, _)| process.is_current());
-        alive.any(|(_, device)| device.upgrade().is_some_and(|device| act(&device)))
+    /// The last few devices, the one polled last first. A forked child has copies of its parent's.
+    fn recent(&self) -> impl Iterator<Item = Arc<Shared>> {
+        let devices = self.devices.iter().rev();
+        let own = devices.filter(|(process, _)| process.is_current());
+        own.filter_map(|(_, device)| device.upgrade()).take(1 + OTHERS)
+    }
+
+    /// Does the work of the devices that were polled shortly before the last one; true if there
+    /// was any.
+    fn work_for_others(&self) -> bool {
+        self.alone < ALONE && self.recent().skip(1).any(|other| other.help() == Looked::Worked)
     }
 }
 
@@ -72,22 +73,20 @@ pub(crate) fn work(device: &Handle) {
     let worked = HELPED.try_with(|helped| {
         let Ok(mut helped) = helped.try_borrow_mut() else { return false };
         helped.note(device);
-        looked == Looked::Nothing && helped.others(|other| other.help() == Looked::Worked)
+        looked == Looked::Nothing && helped.work_for_others()
     });
     if looked == Looked::Nothing && worked != Ok(true) {
         thread::yield_now();
     }
 }
 
-/// Ends the naps of the devices that this thread works for, since it will sleep.
+/// Ends the naps of a device and of those that this thread polled, since it will sleep.
 pub(crate) fn end_naps(device: &Shared) {
     device.end_nap();
     let _ = HELPED.try_with(|helped| {
-        let Ok(helped) = helped.try_borrow() else { return };
-        helped.others(|other| {
-            other.end_nap();
-            false
-        });
+        if let Ok(helped) = helped.try_borrow() {
+            helped.recent().for_each(|other| other.end_nap());
+        }
     });
 }
 
@@ -116,29 +115,28 @@ mod tests {
     use super::*;
     use crate::SoftHca;
 
-    /// Slices that this thread runs on each device while it polls a queue of the last.
-    fn slices(devices: &[SoftHca]) -> Vec<u64> {
-        let handles: Vec<&Handle> = devices.iter().map(|device| &device.inner.shared).collect();
-        handles.iter().for_each(|device| work(device));
-        let before: Vec<u64> = handles.iter().map(|device| device.helped()).collect();
+    /// Slices that this thread runs on each device in one more empty poll of the last, after `alone`
+    /// of them.
+    fn slices(devices: &[&Handle], alone: u32) -> Vec<u64> {
+        devices.iter().for_each(|device| work(device));
+        HELPED.with_borrow_mut(|helped| helped.alone = alone);
+        let before: Vec<u64> = devices.iter().map(|device| device.helped()).collect();
         // Longer than a device is left alone after it had no work.
         thread::sleep(Duration::from_millis(1));
-        if let Some(last) = handles.last() {
+        if let Some(last) = devices.last() {
             work(last);
         }
-        let grown = handles.iter().zip(before).map(|(device, before)| device.helped() - before);
-        grown.collect()
+        devices.iter().zip(before).map(|(device, before)| device.helped() - before).collect()
     }
 
     #[test]
     fn an_empty_poll_works_for_the_devices_that_the_thread_polled_before() {
         let devices: Vec<SoftHca> = (0..6).map(|_| SoftHca::builder().build().unwrap()).collect();
-        // A device's own thread may be at work; then the look fails, and is repeated.
-        let mut tries = (0..1000).map(|_| slices(&devices));
-        let found = tries.any(|slices| slices == [0, 0, 1, 1, 1, 1]);
-        assert!(found, "the last three besides the polled one");
-        HELPED.with_borrow_mut(|helped| helped.alone = ALONE);
-        let others = HELPED.with_borrow(|helped| helped.others(|_| true));
-        assert!(!others, "one device is polled alone");
+        let devices: Vec<&Handle> = devices.iter().map(|device| &device.inner.shared).collect();
+        for (alone, wanted) in [(0, [0, 0, 1, 1, 1, 1]), (ALONE, [0, 0, 0, 0, 0, 1])] {
+            // A device's own thread may be at work; then the look fails, and is repeated.
+            let found = (0..1000).any(|_| slices(&devices, alone) == wanted);
+            assert!(found, "{wanted:?} after {alone} empty polls");
+        }
     }
 }

@@ -7,10 +7,11 @@ mod functions;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{LIMIT, Side, impatient, local, pair_on, pattern};
-use functions::{Machine, SOCKETS, device, role};
+use functions::{Elsewhere, Machine, SOCKETS, device, role};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
@@ -274,6 +275,28 @@ fn memory_from_elsewhere_is_read_and_written() {
         assert_eq!(done.result, Ok(Completed::Read));
         assert!(*done.frame.unwrap() == pattern(len, seed)[..]);
         drop(region);
+    }
+}
+
+/// The server reads WQEs and doorbell records, and writes CQEs, by messages.
+#[test]
+fn queues_may_be_in_memory_from_elsewhere() {
+    let machine = Machine::of(LinkLayer::InfiniBand);
+    let [a, b] = [0, 1].map(|at| {
+        let source = Arc::clone(machine.device(at).source());
+        Device::from_source(Arc::new(Elsewhere(source)))
+    });
+    let (mut one, mut other) = pair_on(&a, &b, &local(), |builder| builder);
+    // More messages than the rings hold.
+    for round in 0..100 {
+        talk(&mut one, &mut other, 1 + 700 * usize::from(round % 16), round);
+    }
+    talk(&mut one, &mut other, 300_000, 1);
+    one.cq.resize(1024).unwrap();
+    talk(&mut one, &mut other, 4096, 2);
+    drop((one, other, a, b));
+    for at in 0..SOCKETS.len() {
+        VfioUser::connect(&machine.socket(at)).unwrap();
     }
 }
 

@@ -29,11 +29,11 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Maps it: memory of the door if queues can be nowhere else.
+    /// Maps it: memory of the door if queues should be there.
     pub(crate) fn of(door: &dyn UverbsDoor) -> Self {
-        match door.takes_rings_anywhere() {
-            true => Self::new(),
-            false => {
+        match door.wants_rings_in_memory() {
+            false => Self::new(),
+            true => {
                 let pages = door.memory(LEN + PAGE).expect("memory of the door");
                 let base = pages.as_mut_ptr().expose_provenance();
                 let memory = Self { base, next: Cell::new(base), doors: Some(pages) };

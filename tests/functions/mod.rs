@@ -1,11 +1,19 @@
 //! Functions on softhca's vfio-user server in another process.
+//!
+//! # Safety
+//!
+//! The door of [`Elsewhere`] passes on its results and commands.
+#![allow(unsafe_code, reason = "forwards an unsafe method of the door")]
 
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use uverbs::Device;
+use uverbs::unstable::doors::{DeviceRecord, DeviceSource, UverbsDoor};
+use uverbs::{Device, Errno};
+use uverbs_core::memory::pages::Pages;
 use uverbs_softhca::LinkLayer;
 use uverbs_softhca::pci::{PciOptions, Trouble};
 use uverbs_softhca::vfio_user::Server;
@@ -107,4 +115,46 @@ pub(crate) fn role(test: &str, variable: &str, value: &Path) -> Command {
 
 pub(crate) fn device(socket: &Path) -> Device {
     uverbs::device(&format!("vfio-user:{}", socket.display())).unwrap()
+}
+
+/// A function that has no memory for programs.
+#[derive(Debug)]
+#[allow(dead_code, reason = "not each program of tests needs it")]
+pub(crate) struct Elsewhere(pub(crate) Arc<dyn DeviceSource>);
+
+#[derive(Debug)]
+struct Door(Arc<dyn UverbsDoor>);
+
+impl DeviceSource for Elsewhere {
+    fn record(&self) -> &DeviceRecord {
+        self.0.record()
+    }
+
+    fn open(&self) -> Result<Arc<dyn UverbsDoor>, Errno> {
+        Ok(Arc::new(Door(self.0.open()?)))
+    }
+
+    fn pkey(&self, port: u8, index: u16) -> Result<u16, Errno> {
+        self.0.pkey(port, index)
+    }
+}
+
+// SAFETY: passes on the results of the inner door, which keeps the contract.
+unsafe impl UverbsDoor for Door {
+    unsafe fn ioctl(&self, command: &mut [u64]) -> Result<(), Errno> {
+        // SAFETY: by the contract of `ioctl`.
+        unsafe { self.0.ioctl(command) }
+    }
+
+    fn mmap(&self, len: usize, offset: u64) -> Result<Pages, Errno> {
+        self.0.mmap(len, offset)
+    }
+
+    fn progress(&self) {
+        self.0.progress();
+    }
+
+    fn wants_progress(&self) -> bool {
+        self.0.wants_progress()
+    }
 }

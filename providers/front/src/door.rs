@@ -62,10 +62,10 @@ pub trait Runner: Send + Sync + 'static {
         None
     }
 
-    /// False if rings must be in memory from [`Runner::memory`]
-    /// ([`UverbsDoor::takes_rings_anywhere`]).
-    fn takes_rings_anywhere(&self) -> bool {
-        true
+    /// True if rings should be in memory from [`Runner::memory`]
+    /// ([`UverbsDoor::wants_rings_in_memory`]).
+    fn wants_rings_in_memory(&self) -> bool {
+        false
     }
 
     /// A client polled an empty queue ([`UverbsDoor::progress`]).
@@ -206,8 +206,8 @@ unsafe impl<R: Runner> UverbsDoor for Door<R> {
         self.runner.memory(len)
     }
 
-    fn takes_rings_anywhere(&self) -> bool {
-        self.runner.takes_rings_anywhere()
+    fn wants_rings_in_memory(&self) -> bool {
+        self.runner.wants_rings_in_memory()
     }
 
     /// Limit of the device; RLIMIT_MEMLOCK of the process is not used.

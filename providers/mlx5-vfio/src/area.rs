@@ -5,7 +5,7 @@
 //! after their refused ends. After the device's first failure, and after it refused to destroy an
 //! object or a key, areas stay mapped for the device until it is reset.
 //!
-//! Memory that a program has from elsewhere is lent to the device while a key describes it.
+//! Memory that a program has from elsewhere is lent to the device while a key or a queue uses it.
 //!
 //! # Safety
 //!

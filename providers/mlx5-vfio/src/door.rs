@@ -302,12 +302,12 @@ impl DeviceSource for Hca {
         if !self.shared.process.is_current() {
             return Err(Errno::ENODEV);
         }
-        // SAFETY: the front's objects reach memory by areas, and by lent memory of regions, and no
-        // longer after the firmware answered the destruction. What a refusal leaves in use at the
-        // end of a file is taken care of: an area stays allocated until the function is reset, lent
-        // memory is unmapped, or all DMA ended (`Firmware::forsake`). A failed device is removed
-        // only when it makes no more DMA (`Device::is_silent`); before that each destruction fails.
-        // One lock leads to the front.
+        // SAFETY: the front's objects reach memory by areas, and by lent memory, and no longer
+        // after the firmware answered the destruction. What a refusal leaves in use at the end of a
+        // file is taken care of: an area stays allocated until the function is reset, lent memory
+        // is unmapped, or all DMA ended (`Firmware::forsake`). A failed device is removed only when
+        // it makes no more DMA (`Device::is_silent`); before that each destruction fails. One lock
+        // leads to the front.
         let door = unsafe { Door::open(Opener(Arc::clone(&self.shared))) }?;
         Ok(traced(&self.shared.record.name, door))
     }
@@ -378,8 +378,8 @@ impl Runner for Opener {
         self.0.dma.area(len).ok()
     }
 
-    fn takes_rings_anywhere(&self) -> bool {
-        false
+    fn wants_rings_in_memory(&self) -> bool {
+        true
     }
 
     // The server's processes and a poller may share a processor.

@@ -112,10 +112,10 @@ pub unsafe trait UverbsDoor: Send + Sync + fmt::Debug {
         None
     }
 
-    /// False if rings and doorbell records must be in memory from [`memory`](Self::memory), as with
-    /// a PCI function in another process. Elsewhere they are refused; regions may be elsewhere.
-    fn takes_rings_anywhere(&self) -> bool {
-        true
+    /// True if rings and doorbell records should be in memory from [`memory`](Self::memory): a PCI
+    /// function in another process reaches other memory by messages.
+    fn wants_rings_in_memory(&self) -> bool {
+        false
     }
 
     /// For a thread that found nothing and looks again soon: lets an in-process device do some of

@@ -124,8 +124,8 @@ unsafe impl UverbsDoor for Traced {
         self.door.memory(len)
     }
 
-    fn takes_rings_anywhere(&self) -> bool {
-        self.door.takes_rings_anywhere()
+    fn wants_rings_in_memory(&self) -> bool {
+        self.door.wants_rings_in_memory()
     }
 
     fn progress(&self) {

@@ -41,15 +41,15 @@ impl Pool {
         Self::from(Origin::Process)
     }
 
-    /// A pool for the device behind `door`: of the door's memory if rings must be there.
+    /// A pool for the device behind `door`: of the door's memory if rings should be there.
     ///
     /// # Errors
     ///
     /// [`Error::System`]: `ENOMEM`.
     pub fn of(door: &Arc<dyn UverbsDoor>) -> Result<Self, Error> {
-        match door.takes_rings_anywhere() {
-            true => Self::new(),
-            false => Self::from(Origin::Door(Arc::downgrade(door))),
+        match door.wants_rings_in_memory() {
+            true => Self::from(Origin::Door(Arc::downgrade(door))),
+            false => Self::new(),
         }
     }
 
@@ -168,13 +168,13 @@ mod tests {
             Pages::anonymous(len).ok()
         }
 
-        fn takes_rings_anywhere(&self) -> bool {
-            false
+        fn wants_rings_in_memory(&self) -> bool {
+            true
         }
     }
 
     #[test]
-    fn memory_is_the_doors_if_rings_must_be_there() {
+    fn memory_is_the_doors_if_rings_should_be_there() {
         let own = Arc::new(Own::default());
         let door: Arc<dyn UverbsDoor> = own.clone();
         let pool = Pool::of(&door).unwrap();

@@ -34,7 +34,7 @@ use self::context::{
     SrqContext,
 };
 use self::device_memory::DeviceMemory;
-use self::error::{HcaError, HcaEvent};
+use self::error::{HcaError, HcaEvent, Noun};
 use self::number::{Cqn, Key, Qpn, Srqn, UarNumber};
 use self::region::Region;
 use self::steering::Steering;
@@ -59,10 +59,11 @@ pub trait Backend: Send + fmt::Debug {
     fn modify_mkey(&mut self, key: Key, context: MkeyContext) -> Result<Key, HcaError>;
     /// Destroys a key (DESTROY_MKEY).
     fn destroy_mkey(&mut self, key: Key) -> Result<(), HcaError>;
-    /// Ends the device's access to the memory of a key that it refused to destroy: the program
-    /// frees the memory. Later accesses of the device fail.
-    fn forsake(&mut self, key: Key) {
-        let _ = key;
+    /// Ends the device's access to the memory of an object that it refused to destroy: of a region
+    /// by the index of its key, of a queue's rings. The program frees the memory. Later accesses of
+    /// the device fail.
+    fn forsake(&mut self, noun: Noun, number: u32) {
+        let _ = (noun, number);
     }
     /// Number of memory windows that are bound to a key.
     fn windows_on(&self, key: Key) -> usize;

@@ -12,6 +12,7 @@ use nix::sys::socket::{MsgFlags, recv};
 use uverbs_core::Errno;
 use uverbs_core::attr::AccessFlags;
 use uverbs_core::commands::Uverbs;
+use uverbs_core::commands::cq::CreateCq;
 use uverbs_core::doors::UverbsDoor;
 use uverbs_core::error::Error;
 use uverbs_core::memory::pages::{Pages, page_size};
@@ -63,8 +64,9 @@ impl Rig {
         let (key, event, doorbells, forsaken) = (None, None, Vec::new(), Vec::new());
         let talk = Talk { error, event, doorbells, key, forsaken };
         let talk = Arc::new(Mutex::new(talk));
-        let limits = Config { max_pd: 4, max_uars: 64, first_uar: 8, ..Config::default() };
-        let config = Config { gid_table_len: 1, memlock: 1 << 20, comp_vectors: 1, ..limits };
+        let limits = Config { max_pd: 4, max_uars: 64, log_max_cqes: 4, ..Config::default() };
+        let limits = Config { first_uar: 8, gid_table_len: 1, memlock: 1 << 20, ..limits };
+        let config = Config { comp_vectors: 1, ..limits };
         let (gids, routes) = (Vec::new(), Vec::new());
         let (is_routed, asks, subnet) = (false, false, None);
         let host = Host { guid: 1, gids, subnet, mtu: 3, is_routed, asks, routes };
@@ -167,9 +169,10 @@ fn refusals_of_the_device_reach_the_door_as_errnos() {
     }
 }
 
-/// A program keeps memory whose key the device keeps. At the end of the file it can't.
+/// A program keeps memory whose key, or whose queue, the device keeps. At the end of the file it
+/// can't.
 #[test]
-fn memory_of_a_kept_key_is_taken_back_when_the_file_is_closed() {
+fn memory_of_kept_objects_is_taken_back_when_the_file_is_closed() {
     let rig = Rig::new(None);
     let pd = rig.uverbs.alloc_pd(&mut [0; 4]).unwrap();
     let memory = Pages::anonymous(page_size()).unwrap();
@@ -180,13 +183,38 @@ fn memory_of_a_kept_key_is_taken_back_when_the_file_is_closed() {
     let made =
         unsafe { rig.uverbs.reg_mr(pd, at, memory.len() as u64, at, AccessFlags::LOCAL_WRITE) };
     let made = made.unwrap();
+    let (_, uar_page_index, _page) = rig.uar();
+    let request = mlx5_ib_create_cq {
+        buf_addr: at,
+        db_addr: at + 2048,
+        cqe_size: 64,
+        flags: MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX,
+        uar_page_index: uar_page_index as u16,
+        ..Default::default()
+    };
+    let attr = CreateCq {
+        entries: 15,
+        user_handle: 0,
+        comp_vector: 0,
+        channel: None,
+        event_fd: None,
+        flags: 0,
+        driver: None,
+    };
+    // SAFETY: the device uses no memory.
+    let cq = unsafe { rig.uverbs.create_cq(&attr, request.as_bytes(), &mut [0; 8]) }.unwrap();
     let Rig { runner, door, uverbs, talk } = rig;
+    // SAFETY: the only owner.
+    let refused = unsafe { uverbs.destroy_cq(cq.handle) };
+    assert_eq!(refused.map(drop).map_err(errno), Err(Some(Errno::EIO)));
     // SAFETY: the only owner.
     let refused = unsafe { uverbs.dereg_mr(made.handle) };
     assert_eq!(errno(refused.unwrap_err()), Some(Errno::EIO));
     assert_eq!(talk.lock().unwrap().forsaken, []);
     drop((door, uverbs));
-    assert_eq!(talk.lock().unwrap().forsaken, [key]);
+    let mut forsaken = talk.lock().unwrap().forsaken.clone();
+    forsaken.sort_by_key(|(noun, _)| format!("{noun:?}"));
+    assert_eq!(forsaken, [(Noun::Cq, key.index()), (Noun::Mkey, key.index())]);
     assert_eq!(runner.look(|kernel| kernel.device.pinned()), 0);
 }
 

@@ -1,10 +1,11 @@
-//! A device that creates nothing but keys: every call returns the error that the test chose.
+//! A device that creates nothing but keys and completion queues: every call returns the error that
+//! the test chose.
 
 use std::sync::{Arc, Mutex};
 
 use uverbs_front::backend::Backend;
 use uverbs_front::backend::context::*;
-use uverbs_front::backend::error::{HcaError, HcaEvent};
+use uverbs_front::backend::error::{HcaError, HcaEvent, Noun};
 use uverbs_front::backend::number::{Cqn, Key, Qpn, Srqn, UarNumber};
 use uverbs_front::backend::region::Region;
 use uverbs_front::backend::steering::*;
@@ -18,10 +19,10 @@ pub(crate) struct Talk {
     pub(crate) event: Option<HcaEvent>,
     /// Doorbells that the front passed on: UAR, offset and value.
     pub(crate) doorbells: Vec<(u32, u32, u64)>,
-    /// The key that the device creates, in place of an error.
+    /// The key that the device creates, in place of an error; its index is a CQ's number.
     pub(crate) key: Option<Key>,
-    /// Keys whose memory the front took back.
-    pub(crate) forsaken: Vec<Key>,
+    /// Objects whose memory the front took back.
+    pub(crate) forsaken: Vec<(Noun, u32)>,
 }
 
 /// The device.
@@ -47,14 +48,15 @@ impl Backend for Stub {
     fn destroy_mkey(&mut self, _: Key) -> Result<(), HcaError> {
         self.refused()
     }
-    fn forsake(&mut self, key: Key) {
-        self.0.lock().unwrap().forsaken.push(key);
+    fn forsake(&mut self, noun: Noun, number: u32) {
+        self.0.lock().unwrap().forsaken.push((noun, number));
     }
     fn windows_on(&self, _: Key) -> usize {
         0
     }
     fn create_cq(&mut self, _: CqContext) -> Result<Cqn, HcaError> {
-        self.refused()
+        let key = self.0.lock().unwrap().key;
+        key.map_or_else(|| self.refused(), |key| Ok(Cqn(key.index())))
     }
     fn resize_cq(&mut self, _: Cqn, _: Region, _: u8, _: u32) -> Result<(), HcaError> {
         self.refused()

@@ -5,6 +5,7 @@ use uverbs_mlx5_prm::cmd::cq::{
 };
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
 
+use super::loans::Loan;
 use super::memory::Ring;
 use super::{Firmware, SHORT};
 use crate::dma::{Buffer, PAGE};
@@ -13,6 +14,8 @@ use uverbs_front::backend::error::{HcaError, Noun};
 use uverbs_front::backend::number::{Cqn, UarNumber};
 use uverbs_front::backend::region::Region;
 
+/// Bytes of a doorbell record: consumer index and arming.
+const RECORD: u64 = 8;
 /// Changes of MODIFY_CQ for moderation.
 const MODERATION: u64 = modify::PERIOD | modify::COUNT | modify::PERIOD_MODE;
 
@@ -40,6 +43,17 @@ impl Firmware {
     }
 
     pub(super) fn make_cq(&mut self, context: &CqContext) -> Result<Cqn, HcaError> {
+        let made = self.lending(Noun::Cq, |firmware, loan| firmware.build_cq(context, loan));
+        let (number, own) = made?;
+        self.cqs.insert(Cqn(number), Cq { cqe_size: context.cqe_size, _own: own });
+        Ok(Cqn(number))
+    }
+
+    fn build_cq(
+        &self,
+        context: &CqContext,
+        loan: &mut Loan,
+    ) -> Result<(u32, Option<Buffer>), HcaError> {
         // The front's own queue has no doorbell page, and is never read.
         let own = match context.uar == UarNumber::default() {
             true => Some(self.function.buffer(2 * PAGE)),
@@ -51,7 +65,10 @@ impl Firmware {
                 let pages = own.iova().to_be_bytes().to_vec();
                 (Ring { pages, page_offset: 0 }, own.iova() + PAGE as u64)
             }
-            None => (self.ring(&context.region)?, self.translate(context.doorbell_record, 8)?),
+            None => (
+                self.ring(&context.region, &mut loan.memory)?,
+                self.reach(context.doorbell_record, RECORD, true, &mut loan.record)?,
+            ),
         };
         let mut input = vec![0; create_cq_in::SIZE];
         let cqc = create_cq_in::CQ_CONTEXT.of_mut(&mut input);
@@ -71,9 +88,7 @@ impl Firmware {
         input.extend(ring.pages);
         let outlen = create_cq_out::SIZE;
         let output = self.create(CmdOpcode::CREATE_CQ, &input, outlen, Noun::Cq)?;
-        let cqn = Cqn(create_cq_out::CQN.get32(&output));
-        self.cqs.insert(cqn, Cq { cqe_size: context.cqe_size, _own: own });
-        Ok(cqn)
+        Ok((create_cq_out::CQN.get32(&output), own))
     }
 
     pub(super) fn move_cq(
@@ -84,16 +99,19 @@ impl Firmware {
         cqe_size: u32,
     ) -> Result<(), HcaError> {
         self.cq(cqn)?;
-        let ring = self.ring(region)?;
-        let mut input = vec![0; modify_cq_in::SIZE];
-        modify_cq_in::CQN.set(&mut input, cqn.0.into());
-        modify_cq_in::MODIFY_FIELD_SELECT_RESIZE_FIELD_SELECT.set(&mut input, RESIZE_FIELDS);
-        let cqc = modify_cq_in::CQ_CONTEXT.of_mut(&mut input);
-        cqc::CQE_SZ.set(cqc, size_code(cqe_size, false));
-        cqc::LOG_CQ_SIZE.set(cqc, log_entries.into());
-        cqc::PAGE_OFFSET.set(cqc, ring.page_offset);
-        input.extend(ring.pages);
-        self.run(CmdOpcode::MODIFY_CQ, RESIZE_CQ, &input, SHORT, (Noun::Cq, cqn.0))?;
+        let object = (Noun::Cq, cqn.0);
+        self.moving(object, |firmware, lent| {
+            let ring = firmware.ring(region, lent)?;
+            let mut input = vec![0; modify_cq_in::SIZE];
+            modify_cq_in::CQN.set(&mut input, cqn.0.into());
+            modify_cq_in::MODIFY_FIELD_SELECT_RESIZE_FIELD_SELECT.set(&mut input, RESIZE_FIELDS);
+            let cqc = modify_cq_in::CQ_CONTEXT.of_mut(&mut input);
+            cqc::CQE_SZ.set(cqc, size_code(cqe_size, false));
+            cqc::LOG_CQ_SIZE.set(cqc, log_entries.into());
+            cqc::PAGE_OFFSET.set(cqc, ring.page_offset);
+            input.extend(ring.pages);
+            firmware.run(CmdOpcode::MODIFY_CQ, RESIZE_CQ, &input, SHORT, object).map(drop)
+        })?;
         if let Some(cq) = self.cqs.get_mut(&cqn) {
             cq.cqe_size = cqe_size;
         }
@@ -117,7 +135,9 @@ impl Firmware {
 
     pub(super) fn end_cq(&mut self, cqn: Cqn) -> Result<(), HcaError> {
         self.cq(cqn)?;
-        self.destroy(CmdOpcode::DESTROY_CQ, destroy_cq_in::CQN, (Noun::Cq, cqn.0))?;
+        let object = (Noun::Cq, cqn.0);
+        self.destroy(CmdOpcode::DESTROY_CQ, destroy_cq_in::CQN, object)?;
+        self.end_loan(object);
         self.cqs.remove(&cqn);
         Ok(())
     }

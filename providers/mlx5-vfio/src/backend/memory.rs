@@ -2,7 +2,9 @@
 
 use uverbs_mlx5_prm::cmd::rq::wq;
 
+use super::loans::Loan;
 use super::{Firmware, unsupported};
+use crate::area::Lent;
 use crate::dma::PAGE;
 use uverbs_front::backend::error::HcaError;
 use uverbs_front::backend::number::Pdn;
@@ -20,28 +22,22 @@ pub(super) struct Ring {
 }
 
 impl Firmware {
-    /// Address for the device of memory that the program has at `address`.
-    pub(super) fn translate(&self, address: u64, len: u64) -> Result<u64, HcaError> {
-        let found = self.function.dma().translate(address, len);
-        found.ok_or_else(|| unsupported("memory that is not from the device's allocator"))
-    }
-
-    /// Address for the device of a region's first byte.
-    pub(super) fn place(&self, region: &Region) -> Result<u64, HcaError> {
-        match region {
-            Region::Flat { addr, len } => self.translate(*addr, *len),
-            Region::OnDemand { .. } => Err(unsupported("paging on demand")),
-            Region::Pages { .. } | Region::Void => Err(unsupported("memory that is no range")),
-        }
-    }
-
-    /// Page list of a ring.
-    pub(super) fn ring(&self, region: &Region) -> Result<Ring, HcaError> {
-        let (at, page) = (self.place(region)?, PAGE as u64);
-        let inside = at % page;
+    /// Page list of a ring (`ib_umem_get`; its offset as `mlx5_umem_find_best_quantized_pgoff`).
+    pub(super) fn ring(&self, region: &Region, lent: &mut Option<Lent>) -> Result<Ring, HcaError> {
+        let (addr, len) = match region {
+            Region::Flat { addr, len } => (*addr, *len),
+            Region::OnDemand { .. } => return Err(unsupported("paging on demand")),
+            Region::Pages { .. } | Region::Void => {
+                return Err(unsupported("memory that is no range"));
+            }
+        };
+        let page = PAGE as u64;
+        let inside = addr % page;
         if !inside.is_multiple_of(OFFSET_UNIT) {
             return Err(HcaError::BadParam { what: "page_offset", value: inside });
         }
+        // Offsets in a page are equal in all address spaces.
+        let at = self.reach(addr, len, true, lent)?;
         let count = (inside + region.len()).div_ceil(page);
         let pages = (0..count).flat_map(|n| (at - inside + n * page).to_be_bytes()).collect();
         Ok(Ring { pages, page_offset: inside / OFFSET_UNIT })
@@ -55,8 +51,9 @@ impl Firmware {
         region: &Region,
         (record, record_len): (u64, u64),
         pd: Pdn,
+        loan: &mut Loan,
     ) -> Result<Vec<u8>, HcaError> {
-        let Ring { pages, page_offset } = self.ring(region)?;
+        let Ring { pages, page_offset } = self.ring(region, &mut loan.memory)?;
         // The field has five bits.
         if page_offset >= 1 << 5 {
             return Err(HcaError::BadParam { what: "page_offset", value: page_offset });
@@ -64,7 +61,7 @@ impl Firmware {
         for (field, value) in [
             (wq::PAGE_OFFSET, page_offset),
             (wq::PD, self.pd(pd)?.into()),
-            (wq::DBR_ADDR, self.translate(record, record_len)?),
+            (wq::DBR_ADDR, self.reach(record, record_len, true, &mut loan.record)?),
         ] {
             field.set(ring, value);
         }

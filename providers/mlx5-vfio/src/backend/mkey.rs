@@ -1,20 +1,15 @@
 //! Memory keys (PRM "Memory Key Context"; Linux `hw/mlx5/mr.c`, `reg_create`,
 //! `mlx5_ib_alloc_mw`).
 //!
-//! # Safety
-//!
-//! Memory of a region is in an area, or lent to the device until its key is destroyed, or forsaken
-//! at the end of the program's file. Areas stay mapped once a key was refused its end. The front
-//! passes ranges that the program registered, and whose owner promised to keep them so long
-//! ([`uverbs_core::doors::UverbsDoor::ioctl`]).
-#![allow(unsafe_code, reason = "memory that a program registered is given to the device")]
+//! Memory of a region is in an area, or lent to the device. Areas stay mapped once a key was
+//! refused its end.
 
 use uverbs_mlx5_prm::cmd::header::{cmd_in, cmd_out};
 use uverbs_mlx5_prm::cmd::mkey::{create_mkey_in, create_mkey_out, destroy_mkey_in, mkc};
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 
+use super::loans::Loan;
 use super::{Firmware, SHORT, unsupported};
-use crate::area::Lent;
 use crate::error::Error;
 use uverbs_front::backend::context::{ANY_QPN, Access, MkeyContext};
 use uverbs_front::backend::error::{HcaError, Noun};
@@ -35,17 +30,29 @@ const SMALL_PAGE: u32 = 12;
 
 impl Firmware {
     pub(super) fn make_mkey(&mut self, context: &MkeyContext) -> Result<Key, HcaError> {
+        let made = self.lending(Noun::Mkey, |firmware, loan| firmware.build_mkey(context, loan));
+        let (index, ()) = made?;
+        let key = Key::new(index, self.variant);
+        // The low byte of a key changes, so that an old key is no key of a new region.
+        self.variant = self.variant.wrapping_add(1);
+        Ok(key)
+    }
+
+    /// Returns the index.
+    fn build_mkey(
+        &mut self,
+        context: &MkeyContext,
+        loan: &mut Loan,
+    ) -> Result<(u32, ()), HcaError> {
         let pd = self.pd(context.pd)?;
-        let variant = self.variant;
         let mut input = vec![0; create_mkey_in::SIZE];
         let mkc = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of_mut(&mut input);
-        mkc::MKEY_7_0.set(mkc, variant.into());
+        mkc::MKEY_7_0.set(mkc, self.variant.into());
         mkc::PD.set(mkc, pd.into());
         mkc::QPN.set(mkc, context.qpn.map_or(ANY_QPN, |qpn| qpn.0).into());
         mkc::UMR_EN.set(mkc, context.umr.into());
         mkc::EN_RINVAL.set(mkc, context.remote_invalidate.into());
         mkc::LR.set(mkc, 1);
-        let mut lent = None;
         if context.free {
             if context.indirect.is_none() {
                 return Err(unsupported("a free key over pages"));
@@ -67,59 +74,12 @@ impl Firmware {
             let Region::Flat { addr, len } = context.region else {
                 return Err(unsupported("memory of a region that is no pinned range"));
             };
-            let dma = self.function.dma();
-            let at = match dma.translate(addr, len) {
-                Some(at) => at,
-                None => {
-                    // SAFETY: module docs.
-                    let lends = unsafe { dma.lend(addr, len, is_writable(context)) };
-                    let lends = lends.map_err(|error| self.refusal(&error, (Noun::Mkey, 0)))?;
-                    lent.insert(lends).at
-                }
-            };
-            let described = describe(context, at, &mut input);
-            described.inspect_err(|_| self.take_back(lent.take()))?;
+            let at = self.reach(addr, len, is_writable(context), &mut loan.memory)?;
+            describe(context, at, &mut input)?;
         }
-        let noun = Noun::Mkey;
-        let output = self.create(CmdOpcode::CREATE_MKEY, &input, create_mkey_out::SIZE, noun);
-        let output = output.inspect_err(|_| self.take_back(lent.take()))?;
-        // The low byte of a key changes, so that an old key is no key of a new region.
-        self.variant = variant.wrapping_add(1);
-        let key = Key::new(create_mkey_out::MKEY_INDEX.get32(&output), variant);
-        if let Some(lent) = lent {
-            if self.lent.contains_key(&key.index()) {
-                // The device returned an index in use: inserting would lose the older region's
-                // mapping.
-                let error = Error::answer("the number of a memory key", key.index());
-                self.function.device().fail(error);
-                self.take_back(Some(lent));
-                return Err(HcaError::Dead);
-            }
-            self.lent.insert(key.index(), lent);
-        }
-        Ok(key)
-    }
-
-    /// Ends the device's access to lent memory: by the end of its mapping, or of all DMA.
-    fn take_back(&self, lent: Option<Lent>) {
-        let Some(lent) = lent else { return };
-        if let Err(error) = self.function.dma().take_back(&lent) {
-            let device = self.function.device();
-            device.fail(error);
-            // A server that is gone can't be reset, and reaches nothing.
-            let _ = device.silence();
-        }
-    }
-
-    /// Takes the memory of a key back that the firmware refused to destroy. Areas stay mapped.
-    pub(super) fn forsake_mkey(&mut self, key: Key) {
-        self.function.dma().keep_areas();
-        self.end_loan(key);
-    }
-
-    fn end_loan(&mut self, key: Key) {
-        let lent = self.lent.remove(&key.index());
-        self.take_back(lent);
+        let (outlen, noun) = (create_mkey_out::SIZE, Noun::Mkey);
+        let output = self.create(CmdOpcode::CREATE_MKEY, &input, outlen, noun)?;
+        Ok((create_mkey_out::MKEY_INDEX.get32(&output), ()))
     }
 
     pub(super) fn end_mkey(&mut self, key: Key) -> Result<(), HcaError> {
@@ -130,8 +90,8 @@ impl Firmware {
         let done = self.run(CmdOpcode::DESTROY_MKEY, 0, &input, SHORT, object).map(drop);
         // A failed device answers nothing, and its memory is the program's.
         if done.is_ok() || self.function.dma().is_frozen() {
-            self.end_loan(key);
-        } else if !self.lent.contains_key(&key.index()) {
+            self.end_loan(object);
+        } else if !self.loans.has(object) {
             // The region may be in an area, whose owner may end it while the key lives.
             self.function.dma().keep_areas();
         }
@@ -149,7 +109,7 @@ impl Firmware {
         let done = self.end_mkey(old);
         if done.is_err() && self.end_mkey(new).is_err() {
             // No region has the key, so that its memory is the program's.
-            self.forsake_mkey(new);
+            self.forsake_object((Noun::Mkey, new.index()));
         }
         done.map(|()| new)
     }

@@ -2,7 +2,7 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `memory`, `memic` | page lists of rings and regions; the device's own memory |
+//! | `memory`, `loans`, `memic` | page lists of rings; memory of programs; the device's own |
 //! | `domain` | numbers of PDs and XRC domains |
 //! | `mkey`, `cq`, `qp`, `srq`, `dct` | objects; `modify`: transitions of a queue pair |
 //! | `raw`, `tirs`, `tables` | raw packet queues; TIRs and RQ tables; flow tables, counters |
@@ -13,13 +13,14 @@
 //!
 //! The front frees memory of an object after the firmware answered its destruction. A refused
 //! destruction reaches the program, which keeps the memory. When the program's file is closed,
-//! areas stay allocated, and a region's own memory is taken from the device: its access is a fault.
+//! areas stay allocated, and other memory is taken from the device: its access is a fault.
 
 mod config;
 mod cq;
 mod dct;
 mod domain;
 mod event;
+mod loans;
 mod mads;
 mod memic;
 mod memory;
@@ -45,6 +46,7 @@ use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 use self::cq::Cq;
 use self::domain::Domains;
 use self::event::Events;
+use self::loans::Loans;
 use self::mads::Mads;
 use self::memic::Memic;
 use self::neighbours::NeighbourQueues;
@@ -53,7 +55,6 @@ use self::srq::Srq;
 use self::tables::Tables;
 use self::tirs::Tirs;
 use self::vport::Groups;
-use crate::area::Lent;
 use crate::command::SHORT;
 use crate::error::Error;
 use crate::function::Function;
@@ -85,8 +86,7 @@ pub(crate) struct Firmware {
     srqs: BTreeMap<Srqn, Srq>,
     /// ECE options that the firmware answered about queue pairs and targets.
     eces: BTreeMap<Qpn, u32>,
-    /// Memory of regions that is lent to the device, by index of the key.
-    lent: BTreeMap<u32, Lent>,
+    loans: Loans,
     memic: Memic,
     tirs: Tirs,
     tables: Tables,
@@ -111,7 +111,7 @@ impl Firmware {
             qps: BTreeMap::new(),
             srqs: BTreeMap::new(),
             eces: BTreeMap::new(),
-            lent: BTreeMap::new(),
+            loans: Loans::default(),
             memic: Memic::default(),
             tirs: Tirs::default(),
             tables: Tables::default(),
@@ -232,8 +232,8 @@ impl Backend for Firmware {
         self.end_mkey(key)
     }
 
-    fn forsake(&mut self, key: Key) {
-        self.forsake_mkey(key);
+    fn forsake(&mut self, noun: Noun, number: u32) {
+        self.forsake_object((noun, number));
     }
 
     fn windows_on(&self, _: Key) -> usize {

@@ -7,6 +7,7 @@ use uverbs_mlx5_prm::cmd::qp::{
 };
 use uverbs_mlx5_prm::context::{PmState, QpState as PrmState, ServiceType};
 
+use super::loans::Loan;
 use super::raw::Raw;
 use super::{Firmware, SHORT, unsupported};
 use uverbs_front::backend::context::{QpAttrs, QpContext, QpState, Service};
@@ -15,6 +16,8 @@ use uverbs_front::backend::number::Qpn;
 use uverbs_front::backend::psn::Psn;
 use uverbs_front::backend::region::Region;
 
+/// Bytes of a doorbell record: words RCV and SND.
+pub(super) const RECORD: u64 = 8;
 /// Log2 of the unit of `log_rq_stride`, 16 bytes.
 const STRIDE_SHIFT: u64 = 4;
 /// Values of `rq_type` (Linux `include/linux/mlx5/qp.h`, `MLX5_*_RQ`).
@@ -70,11 +73,21 @@ impl Firmware {
         if context.service == Service::Raw {
             return self.make_raw(context);
         }
+        let made = self.lending(Noun::Qp, |firmware, loan| firmware.build_qp(context, loan));
+        let (number, ece) = made?;
+        let (qpn, attrs) = (Qpn(number), QpAttrs::default());
+        self.eces.insert(qpn, ece);
+        self.qps.insert(qpn, Qp { service: context.service, attrs, raw: None });
+        Ok(qpn)
+    }
+
+    /// Returns the number, and ECE options.
+    fn build_qp(&mut self, context: &QpContext, loan: &mut Loan) -> Result<(u32, u32), HcaError> {
         let service = code(context.service)?;
         let pd = self.pd(context.pd)?;
-        let ring = rings(context)?.map(|rings| self.ring(&rings)).transpose()?;
+        let ring = rings(context)?.map(|rings| self.ring(&rings, &mut loan.memory)).transpose()?;
         let record = match ring {
-            Some(_) => self.translate(context.doorbell_record, 8)?,
+            Some(_) => self.reach(context.doorbell_record, RECORD, true, &mut loan.record)?,
             None => 0,
         };
         let rq_type = match (&context.rq, context.srq) {
@@ -127,11 +140,7 @@ impl Firmware {
         }
         let outlen = create_qp_out::SIZE;
         let output = self.create(CmdOpcode::CREATE_QP, &input, outlen, Noun::Qp)?;
-        let qpn = Qpn(create_qp_out::QPN.get32(&output));
-        self.eces.insert(qpn, create_qp_out::ECE.get32(&output));
-        let attrs = QpAttrs::default();
-        self.qps.insert(qpn, Qp { service: context.service, attrs, raw: None });
-        Ok(qpn)
+        Ok((create_qp_out::QPN.get32(&output), create_qp_out::ECE.get32(&output)))
     }
 
     /// State and next PSNs by the firmware; the rest is as modifies set it.
@@ -170,6 +179,7 @@ impl Firmware {
             Some(raw) => self.end_raw(qpn, raw)?,
             None => self.destroy(CmdOpcode::DESTROY_QP, destroy_qp_in::QPN, (Noun::Qp, qpn.0))?,
         }
+        self.end_loan((Noun::Qp, qpn.0));
         self.qps.remove(&qpn);
         self.eces.remove(&qpn);
         Ok(())

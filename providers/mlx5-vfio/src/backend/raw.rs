@@ -10,7 +10,8 @@ use uverbs_mlx5_prm::cmd::sq::{
 use uverbs_mlx5_prm::cmd::steering::{create_tis_in, create_tis_out, destroy_tis_in, tisc};
 use uverbs_mlx5_prm::ctrl::MLX5_SEND_WQE_BB;
 
-use super::qp::Qp;
+use super::loans::Loan;
+use super::qp::{Qp, RECORD};
 use super::{Firmware, SHORT, unsupported};
 use uverbs_front::backend::context::{
     QpAttrs, QpContext, QpState, QpTransition, RqContext, SqContext,
@@ -20,8 +21,6 @@ use uverbs_front::backend::number::Qpn;
 use uverbs_front::backend::region::Region;
 use uverbs_front::backend::steering::QueueOptions;
 
-/// Bytes of a doorbell record: words RCV and SND.
-const RECORD: u64 = 8;
 /// `modify_bitmask` of MODIFY_RQ (`MLX5_MODIFY_RQ_IN_MODIFY_BITMASK_VSD`).
 const MODIFY_VSD: u64 = 1 << 1;
 /// States of both kinds of queue (`MLX5_SQC_STATE_*`, `MLX5_RQC_STATE_*`).
@@ -56,18 +55,24 @@ impl From<RawState> for QpState {
 
 impl Firmware {
     pub(super) fn make_raw(&mut self, context: &QpContext) -> Result<Qpn, HcaError> {
-        let (number, raw) = match (&context.sq, &context.rq) {
-            (Some(sq), None) => self.make_sq(context, sq)?,
-            (None, Some(rq)) => (self.make_rq(context, rq)?, Raw::Receives),
-            _ => return Err(unsupported("raw packets both ways in one queue")),
-        };
+        let (number, raw) =
+            self.lending(Noun::Qp, |firmware, loan| match (&context.sq, &context.rq) {
+                (Some(sq), None) => firmware.make_sq(context, sq, loan),
+                (None, Some(rq)) => Ok((firmware.make_rq(context, rq, loan)?, Raw::Receives)),
+                _ => Err(unsupported("raw packets both ways in one queue")),
+            })?;
         let attrs = QpAttrs::default();
         let qp = Qp { service: context.service, attrs, raw: Some(raw) };
         self.qps.insert(Qpn(number), qp);
         Ok(Qpn(number))
     }
 
-    fn make_sq(&mut self, context: &QpContext, sq: &SqContext) -> Result<(u32, Raw), HcaError> {
+    fn make_sq(
+        &mut self,
+        context: &QpContext,
+        sq: &SqContext,
+        loan: &mut Loan,
+    ) -> Result<(u32, Raw), HcaError> {
         let domain = context.domain;
         let mut input = vec![0; create_sq_in::SIZE];
         let sqc = create_sq_in::CTX.of_mut(&mut input);
@@ -82,7 +87,7 @@ impl Firmware {
         let ring = sqc::WQ.of_mut(sqc);
         wq::UAR_PAGE.set(ring, self.uar(context.uar).into());
         let logs = (MLX5_SEND_WQE_BB.ilog2().into(), sq.log_wqebbs);
-        let pages = self.fill_cyclic(context, &sq.region, logs, ring)?;
+        let pages = self.fill_cyclic(context, (&sq.region, logs), ring, loan)?;
         let tis = self.make_tis(domain)?;
         sqc::TIS_NUM_0.set(create_sq_in::CTX.of_mut(&mut input), tis.into());
         input.extend(pages);
@@ -96,7 +101,12 @@ impl Firmware {
         }
     }
 
-    fn make_rq(&mut self, context: &QpContext, rq: &RqContext) -> Result<u32, HcaError> {
+    fn make_rq(
+        &mut self,
+        context: &QpContext,
+        rq: &RqContext,
+        loan: &mut Loan,
+    ) -> Result<u32, HcaError> {
         let mut input = vec![0; create_rq_in::SIZE];
         let rqc = create_rq_in::CTX.of_mut(&mut input);
         for (field, value) in [
@@ -109,7 +119,8 @@ impl Firmware {
             field.set(rqc, value);
         }
         let logs = (rq.stride_shift.into(), rq.log_entries);
-        let pages = self.fill_cyclic(context, &rq.region, logs, rqc::WQ.of_mut(rqc))?;
+        let ring = rqc::WQ.of_mut(rqc);
+        let pages = self.fill_cyclic(context, (&rq.region, logs), ring, loan)?;
         input.extend(pages);
         let outlen = create_rq_out::SIZE;
         let output = self.create(CmdOpcode::CREATE_RQ, &input, outlen, Noun::Qp)?;
@@ -120,12 +131,12 @@ impl Firmware {
     fn fill_cyclic(
         &mut self,
         context: &QpContext,
-        region: &Region,
-        (log_stride, log_entries): (u64, u8),
+        (region, (log_stride, log_entries)): (&Region, (u64, u8)),
         ring: &mut [u8],
+        loan: &mut Loan,
     ) -> Result<Vec<u8>, HcaError> {
         let record = (context.doorbell_record, RECORD);
-        let pages = self.fill_wq(ring, region, record, context.pd)?;
+        let pages = self.fill_wq(ring, region, record, context.pd, loan)?;
         wq::WQ_TYPE.set(ring, WQ_TYPE_CYCLIC);
         wq::LOG_WQ_STRIDE.set(ring, log_stride);
         wq::LOG_WQ_SZ.set(ring, log_entries.into());

@@ -10,6 +10,7 @@ use uverbs_mlx5_prm::cmd::rq::{
     tag_matching_topology_context as tags_context, wq, xrc_srqc, xrqc,
 };
 
+use super::loans::Loan;
 use super::{Firmware, SHORT};
 use uverbs_front::backend::context::{SrqContext, TagSrq, XrcSrq};
 use uverbs_front::backend::error::{HcaError, Noun};
@@ -42,19 +43,26 @@ impl Firmware {
     }
 
     pub(super) fn make_srq(&mut self, context: &SrqContext) -> Result<Srqn, HcaError> {
-        let (kind, number) = match (&context.xrc, &context.tags) {
-            (Some(xrc), _) => (Srq::Xrc, self.make_xrc(context, xrc)?),
-            (None, Some(tags)) => (Srq::Tags, self.make_xrq(context, tags)?),
-            (None, None) => (Srq::Pool, self.make_pool(context)?),
-        };
+        let (number, kind) = self.lending(Noun::Srq, |firmware, loan| {
+            Ok(match (&context.xrc, &context.tags) {
+                (Some(xrc), _) => (firmware.make_xrc(context, xrc, loan)?, Srq::Xrc),
+                (None, Some(tags)) => (firmware.make_xrq(context, tags, loan)?, Srq::Tags),
+                (None, None) => (firmware.make_pool(context, loan)?, Srq::Pool),
+            })
+        })?;
         self.srqs.insert(Srqn(number), kind);
         Ok(Srqn(number))
     }
 
     /// Fills in a ring; returns its pages.
-    fn fill(&mut self, context: &SrqContext, ring: &mut [u8]) -> Result<Vec<u8>, HcaError> {
+    fn fill(
+        &mut self,
+        context: &SrqContext,
+        ring: &mut [u8],
+        loan: &mut Loan,
+    ) -> Result<Vec<u8>, HcaError> {
         let record = (context.doorbell_record, RECORD);
-        let pages = self.fill_wq(ring, &context.region, record, context.pd)?;
+        let pages = self.fill_wq(ring, &context.region, record, context.pd, loan)?;
         for (field, value) in [
             (wq::WQ_TYPE, LINKED_LIST),
             (wq::LWM, context.limit.into()),
@@ -66,18 +74,23 @@ impl Firmware {
         Ok(pages)
     }
 
-    fn make_pool(&mut self, context: &SrqContext) -> Result<u32, HcaError> {
+    fn make_pool(&mut self, context: &SrqContext, loan: &mut Loan) -> Result<u32, HcaError> {
         let mut input = vec![0; create_rmp_in::SIZE];
         let rmpc = create_rmp_in::CTX.of_mut(&mut input);
         rmpc::STATE.set(rmpc, READY);
-        let pages = self.fill(context, rmpc::WQ.of_mut(rmpc))?;
+        let pages = self.fill(context, rmpc::WQ.of_mut(rmpc), loan)?;
         input.extend(pages);
         let outlen = create_rmp_out::SIZE;
         let output = self.create(CmdOpcode::CREATE_RMP, &input, outlen, Noun::Srq)?;
         Ok(create_rmp_out::RMPN.get32(&output))
     }
 
-    fn make_xrq(&mut self, context: &SrqContext, asked: &TagSrq) -> Result<u32, HcaError> {
+    fn make_xrq(
+        &mut self,
+        context: &SrqContext,
+        asked: &TagSrq,
+        loan: &mut Loan,
+    ) -> Result<u32, HcaError> {
         let mut input = vec![0; create_xrq_in::SIZE];
         let xrqc = create_xrq_in::XRQ_CONTEXT.of_mut(&mut input);
         xrqc::TOPOLOGY.set(xrqc, TAG_MATCHING);
@@ -86,16 +99,21 @@ impl Firmware {
         xrqc::USER_INDEX.set(xrqc, asked.user_index.into());
         let tags = xrqc::TAG_MATCHING_TOPOLOGY_CONTEXT.of_mut(xrqc);
         tags_context::LOG_MATCHING_LIST_SZ.set(tags, asked.log_tags.into());
-        let pages = self.fill(context, xrqc::WQ.of_mut(xrqc))?;
+        let pages = self.fill(context, xrqc::WQ.of_mut(xrqc), loan)?;
         input.extend(pages);
         let outlen = create_xrq_out::SIZE;
         let output = self.create(CmdOpcode::CREATE_XRQ, &input, outlen, Noun::Srq)?;
         Ok(create_xrq_out::XRQN.get32(&output))
     }
 
-    fn make_xrc(&mut self, context: &SrqContext, xrc: &XrcSrq) -> Result<u32, HcaError> {
-        let ring = self.ring(&context.region)?;
-        let record = self.translate(context.doorbell_record, 4)?;
+    fn make_xrc(
+        &mut self,
+        context: &SrqContext,
+        xrc: &XrcSrq,
+        loan: &mut Loan,
+    ) -> Result<u32, HcaError> {
+        let ring = self.ring(&context.region, &mut loan.memory)?;
+        let record = self.reach(context.doorbell_record, RECORD, true, &mut loan.record)?;
         let mut input = vec![0; create_xrc_srq_in::SIZE];
         let srqc = create_xrc_srq_in::XRC_SRQ_CONTEXT_ENTRY.of_mut(&mut input);
         for (field, value) in [
@@ -182,7 +200,9 @@ impl Firmware {
             Srq::Xrc => (CmdOpcode::DESTROY_XRC_SRQ, destroy_xrc_srq_in::XRC_SRQN),
             Srq::Tags => (CmdOpcode::DESTROY_XRQ, destroy_xrq_in::XRQN),
         };
-        self.destroy(opcode, number, (Noun::Srq, srqn.0))?;
+        let object = (Noun::Srq, srqn.0);
+        self.destroy(opcode, number, object)?;
+        self.end_loan(object);
         self.srqs.remove(&srqn);
         Ok(())
     }

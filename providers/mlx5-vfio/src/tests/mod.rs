@@ -16,3 +16,5 @@ mod lives;
 mod raw;
 #[cfg(test)]
 mod regions;
+#[cfg(test)]
+mod rings;

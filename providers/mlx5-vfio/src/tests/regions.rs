@@ -107,7 +107,7 @@ fn memory_of_a_kept_key_stays_lent_until_it_is_forsaken() {
     let (mut firmware, key, _pages) = with_region(&fake, Access::LOCAL_WRITE);
     refuse_once(&fake, &mut firmware, key);
     assert_eq!(fake.state().lent.len(), 1);
-    firmware.forsake(key);
+    firmware.forsake(Noun::Mkey, key.index());
     assert_eq!(fake.state().lent, []);
 }
 
@@ -179,7 +179,7 @@ fn a_device_that_keeps_a_mapping_is_silenced() {
     refuse_once(&fake, &mut firmware, key);
     assert!(fake.state().live);
     fake.state().unmap_fails = true;
-    firmware.forsake(key);
+    firmware.forsake(Noun::Mkey, key.index());
     assert!(!fake.state().live);
     assert!(firmware.destroy_mkey(key).is_err(), "the device is failed");
 }

@@ -7,8 +7,7 @@ use uverbs_kernel_abi::event as ib;
 use uverbs_kernel_abi::event::ib_uverbs_comp_event_desc;
 use uverbs_kernel_abi::qp::IB_UVERBS_QPT_XRC_TGT;
 
-use crate::backend::error::HcaError;
-use crate::backend::error::errno;
+use crate::backend::error::{HcaError, Noun, errno};
 use crate::kernel::state::device::Device;
 use crate::kernel::state::events::{EventFiles, async_event};
 use crate::kernel::state::objects::{Backing, Cq, Destroyed, Object, Objects, Qp, Srq, Wq};
@@ -92,13 +91,13 @@ impl File {
     }
 
     /// Frees a handle and destroys the object behind it, if any. No later command could destroy an
-    /// object that the device keeps, so that memory of a kept region is taken from the device.
+    /// object that the device keeps, so that its memory is taken from the device.
     pub(crate) fn abandon(&mut self, device: &mut Device, handle: u32) -> Destroyed {
         if let Some(object) = self.objects.get(handle)
             && end(device, object).is_err()
-            && let Object::Mr(mr) = object
+            && let Some((noun, number)) = with_memory(object)
         {
-            device.hca.forsake(mr.key);
+            device.hca.forsake(noun, number);
         }
         self.forget(device, handle)
     }
@@ -271,6 +270,19 @@ impl File {
         if self.events.report(file, &async_event(element, event_type)) {
             *count += 1;
         }
+    }
+}
+
+/// Kind and number of an object that uses the program's memory. The queues of a raw packet QP are
+/// forsaken with [`File::forget`].
+fn with_memory(object: &Object) -> Option<(Noun, u32)> {
+    match object {
+        Object::Mr(mr) => Some((Noun::Mkey, mr.key.index())),
+        Object::Cq(cq) => Some((Noun::Cq, cq.cqn.0)),
+        Object::Srq(srq) => Some((Noun::Srq, srq.srqn.0)),
+        Object::Wq(wq) => Some((Noun::Qp, wq.wqn.0)),
+        Object::Qp(qp) => Some((Noun::Qp, qp.qpn.0)),
+        _ => None,
     }
 }
 

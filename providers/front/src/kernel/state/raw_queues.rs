@@ -4,7 +4,7 @@
 use nix::errno::Errno;
 
 use crate::backend::context::{QpAttrs, QpState, QpTransition};
-use crate::backend::error::errno;
+use crate::backend::error::{Noun, errno};
 use crate::backend::number::Qpn;
 use crate::kernel::state::device::Device;
 
@@ -34,14 +34,17 @@ impl RawQueues {
         (self.sqn, self.rqn) == (None, None)
     }
 
-    /// Destroys the queues.
+    /// Destroys the queues. No later command could destroy one that the device keeps, so that its
+    /// memory is taken from the device.
     pub(crate) fn destroy(&self, device: &mut Device) {
         let steering = device.hca.steering();
         if let Some(tir) = self.tir {
             let _ = steering.remove_tir(tir);
         }
         for queue in [self.rqn, self.sqn].into_iter().flatten() {
-            let _ = device.hca.destroy_qp(queue);
+            if device.hca.destroy_qp(queue).is_err() {
+                device.hca.forsake(Noun::Qp, queue.0);
+            }
         }
     }
 

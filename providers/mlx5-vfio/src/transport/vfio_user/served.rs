@@ -2,11 +2,19 @@
 //!
 //! The server may be hostile: it reaches the bytes of a region alone, and stores into them only if
 //! the region may be written. The kernel copies, so memory that a program unmapped too early is
-//! refused instead of raising a signal.
+//! refused instead of raising a signal. It may copy byte by byte, so that aligned words, such as
+//! doorbell records, are loaded here once the kernel could read them.
+//!
+//! # Safety
+//!
+//! Ranges are the process's memory until they are removed
+//! ([`map_process`](crate::transport::Transport::map_process)), which waits for accesses.
+#![allow(unsafe_code, reason = "words of lent memory are loaded by address")]
 
 use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev};
@@ -64,7 +72,15 @@ impl Served {
         let start = reply.len();
         self.copy(&transfer, false, |pid, at, len| {
             reply.resize(start + len, 0);
-            process_vm_readv(pid, &mut [IoSliceMut::new(&mut reply[start..])], &at)
+            let to = &mut reply[start..];
+            let read = process_vm_readv(pid, &mut [IoSliceMut::new(to)], &at)?;
+            let word = std::ptr::with_exposed_provenance_mut::<u32>(at[0].base);
+            if (read, to.len()) == (4, 4) && word.is_aligned() {
+                // SAFETY: four aligned bytes of a range (module docs), which the kernel could read.
+                let value = unsafe { AtomicU32::from_ptr(word) }.load(Ordering::Acquire);
+                to.copy_from_slice(&value.to_ne_bytes());
+            }
+            Ok(read)
         })?;
         Ok(reply)
     }
@@ -76,6 +92,8 @@ impl Served {
             return Err(Errno::EINVAL);
         }
         let from = [IoSlice::new(data)];
+        // The owner byte of a CQE comes after the rest, which an earlier message wrote.
+        fence(Ordering::Release);
         self.copy(&transfer, true, |pid, at, _| process_vm_writev(pid, &from, &at))?;
         Ok(transfer.as_bytes().to_vec())
     }

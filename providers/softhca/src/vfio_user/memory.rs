@@ -19,6 +19,9 @@ use nix::sys::stat::fstat;
 use nix::sys::statfs::{HUGETLBFS_MAGIC, fstatfs};
 use zerocopy::IntoBytes;
 
+#[cfg(test)]
+pub(super) use self::files::MAX_FILES;
+pub(super) use self::files::Room;
 use self::files::{Budget, ClientFile};
 use super::channel::Channel;
 use super::message::{MAX_TRANSFER, Transfer, command, split};
@@ -241,6 +244,11 @@ impl GuestMemory {
         Ok(())
     }
 
+    /// Takes room for an eventfd, which counts as a file of the process.
+    pub(super) fn room(&self) -> io::Result<Room> {
+        self.budget.take(0)
+    }
+
     /// Reaches memory without a file by this client's socket.
     pub(super) fn serve(&self, client: Arc<Channel>) {
         *self.client.write().unwrap_or_else(PoisonError::into_inner) = Some(client);
@@ -282,6 +290,12 @@ impl GuestMemory {
     pub(super) fn leave(&self) {
         self.clear();
         *self.client.write().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Memory with a budget that no other function has.
+    #[cfg(test)]
+    pub(super) fn of_own_budget() -> Self {
+        Self { budget: Box::leak(Box::new(Budget::new())), ..Self::default() }
     }
 
     /// Number of mappings; checks order and limits.

@@ -15,7 +15,7 @@ use super::Server;
 use super::bell::Bell;
 use super::channel::{Channel, Message};
 use super::doorbells::{self, Client, Doorbells};
-use super::memory::GuestMemory;
+use super::memory::{GuestMemory, Room};
 use super::message::{
     CAP_SPARSE_MMAP, DeviceInfo, DmaMap, DmaUnmap, Header, IrqInfo, IrqSet, Look, MAP_WRITE,
     MAX_TRANSFER, Region, RegionInfo, SparseMmap, UNMAP_ALL, Version, command, flag, split,
@@ -59,7 +59,7 @@ pub(super) struct Session<'a> {
     hca: &'a mut PciHca,
     memory: &'a GuestMemory,
     channel: Arc<Channel>,
-    vectors: Vec<Option<Foreign>>,
+    vectors: Vec<Option<(Foreign, Room)>>,
     bell: &'a Bell,
     signals: &'a Signals,
     start: Instant,
@@ -127,7 +127,7 @@ impl<'a> Session<'a> {
             }
         }
         for vector in self.hca.take_interrupts() {
-            if let Some(Some(event)) = self.vectors.get(usize::from(vector)) {
+            if let Some(Some((event, _))) = self.vectors.get(usize::from(vector)) {
                 self.signals.raise(event);
             }
         }
@@ -329,10 +329,12 @@ impl<'a> Session<'a> {
         let range = set.start as usize..end as usize;
         if set.flags & DATA_EVENTFD != 0 {
             // A vector without a descriptor is disabled; QEMU's first message has no descriptors.
-            for fd in &*fds {
-                self.signals.check(fd)?;
+            let mut given = Vec::new();
+            for fd in fds.drain(..) {
+                self.signals.check(&fd)?;
+                given.push((fd, self.memory.room().map_err(|error| refusal(&error))?));
             }
-            let mut given = std::mem::take(fds).into_iter();
+            let mut given = given.into_iter();
             for vector in &mut self.vectors[range] {
                 *vector = given.next();
             }
@@ -452,11 +454,44 @@ fn irq_info(body: &[u8]) -> Result<Vec<u8>, Errno> {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::os::fd::OwnedFd;
 
     use nix::poll::{PollTimeout, poll};
+    use nix::sys::eventfd::EventFd;
 
     use super::*;
     use crate::pci::PciOptions;
+    use crate::vfio_user::memory::MAX_FILES;
+
+    /// Functions share the descriptors of their process.
+    #[test]
+    fn eventfds_count_among_the_files_of_the_process() {
+        let mut server = Server::new(&PciOptions::default()).unwrap();
+        server.memory = Arc::new(GuestMemory::of_own_budget());
+        let memory = Arc::clone(&server.memory);
+        let closer = server.closer.clone();
+        let (here, _there) = UnixStream::pair().unwrap();
+        let mut session = Session::new(&mut server, here).unwrap();
+        let mut set = |start, count| {
+            let flags = DATA_EVENTFD | ACTION_TRIGGER;
+            let set = IrqSet { argsz: 20, flags, index: index::MSIX, start, count };
+            let events = (0..count).map(|_| closer.own(OwnedFd::from(EventFd::new().unwrap())));
+            session.set_irqs(set.as_bytes(), &mut events.collect()).map(drop)
+        };
+        let rest: Vec<_> = (0..MAX_FILES - 3).map(|_| memory.room().unwrap()).collect();
+        assert_eq!(set(0, 4), Err(Errno::ENOSPC));
+        assert_eq!(set(0, 2), Ok(()));
+        // Another event in place of one.
+        assert_eq!(set(1, 1), Ok(()));
+        assert_eq!(set(2, 1), Ok(()));
+        assert_eq!(set(3, 1), Err(Errno::ENOSPC));
+        assert!(memory.room().is_err());
+        drop(session);
+        drop(rest);
+        let all: Vec<_> = (0..MAX_FILES).map(|_| memory.room().unwrap()).collect();
+        assert!(memory.room().is_err());
+        drop(all);
+    }
 
     #[test]
     fn a_client_that_is_killed_before_it_reads_has_left() {

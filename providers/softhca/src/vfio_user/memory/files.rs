@@ -1,4 +1,4 @@
-//! Files of clients, each mapped whole, and the room that a process has for them.
+//! Files of clients, each mapped whole, and the room that a process has for them and for eventfds.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -9,14 +9,14 @@ use memmap2::{MmapOptions, MmapRaw};
 use super::faults;
 use crate::hca::DmaFault;
 
-/// Maximum number of mapped files. Each takes one of this process's mappings, of which Linux allows
-/// 65,530 (`vm.max_map_count`).
-const MAX_FILES: usize = 4096;
+/// Maximum number of mapped files and eventfds. Each takes one of this process's mappings, of which
+/// Linux allows 65,530 (`vm.max_map_count`), or one of its descriptors.
+pub(in crate::vfio_user) const MAX_FILES: usize = 4096;
 /// Maximum bytes of all mapped files. An empty file may be as long as the address space, which the
 /// process needs for other mappings.
 pub(super) const MAX_BYTES: usize = 1 << 42;
 
-/// Files and bytes that are mapped.
+/// Files of clients, and their bytes that are mapped.
 #[derive(Debug)]
 pub(super) struct Budget {
     files: AtomicUsize,
@@ -31,8 +31,8 @@ impl Budget {
         Self { files: AtomicUsize::new(0), bytes: AtomicUsize::new(0) }
     }
 
-    /// Takes the room of a file.
-    fn take(&self, len: usize) -> io::Result<()> {
+    /// Takes the room of a file, of which `len` bytes are mapped.
+    pub(super) fn take(&'static self, len: usize) -> io::Result<Room> {
         let add = |count: &AtomicUsize, more: usize, most: usize| {
             let sum = |old: usize| old.checked_add(more).filter(|sum| *sum <= most);
             count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum).is_ok()
@@ -44,12 +44,21 @@ impl Budget {
             self.files.fetch_sub(1, Ordering::Relaxed);
             return Err(io::Error::new(io::ErrorKind::OutOfMemory, "too much memory"));
         }
-        Ok(())
+        Ok(Room { budget: self, len })
     }
+}
 
-    fn give_back(&self, len: usize) {
-        self.files.fetch_sub(1, Ordering::Relaxed);
-        self.bytes.fetch_sub(len, Ordering::Relaxed);
+/// Room of a file, given back when it is dropped.
+#[derive(Debug)]
+pub(in crate::vfio_user) struct Room {
+    budget: &'static Budget,
+    len: usize,
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.budget.files.fetch_sub(1, Ordering::Relaxed);
+        self.budget.bytes.fetch_sub(self.len, Ordering::Relaxed);
     }
 }
 
@@ -59,16 +68,16 @@ pub(super) struct ClientFile {
     map: MmapRaw,
     /// A page was missing: what is mapped is no longer the file.
     is_lost: AtomicBool,
-    budget: &'static Budget,
+    /// Given back after the mapping ended.
+    _room: Room,
 }
 
 impl ClientFile {
     /// Maps a file of `len` bytes.
     pub(super) fn map(file: impl AsFd, len: usize, budget: &'static Budget) -> io::Result<Self> {
-        budget.take(len)?;
-        let map = MmapOptions::new().len(len).map_raw(file.as_fd().as_raw_fd());
-        let map = map.inspect_err(|_| budget.give_back(len))?;
-        Ok(Self { map, is_lost: AtomicBool::new(false), budget })
+        let room = budget.take(len)?;
+        let map = MmapOptions::new().len(len).map_raw(file.as_fd().as_raw_fd())?;
+        Ok(Self { map, is_lost: AtomicBool::new(false), _room: room })
     }
 
     /// True if the mapping is the file's, for `end` bytes at least.
@@ -102,12 +111,6 @@ impl ClientFile {
         }
         // Another thread may have lost the file meanwhile.
         done.filter(|_| !self.is_lost.load(Ordering::Relaxed)).ok_or(fault)?
-    }
-}
-
-impl Drop for ClientFile {
-    fn drop(&mut self) {
-        self.budget.give_back(self.map.len());
     }
 }
 

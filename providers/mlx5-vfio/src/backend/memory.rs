@@ -1,11 +1,10 @@
 //! Memory of objects as page lists of the device.
 
-use uverbs_mlx5_prm::cmd::rq::wq;
-
 use super::loans::Loan;
 use super::{Firmware, unsupported};
 use crate::area::Lent;
 use crate::dma::PAGE;
+use crate::objects::packets::WorkQueue;
 use uverbs_front::backend::error::HcaError;
 use uverbs_front::backend::number::Pdn;
 use uverbs_front::backend::region::Region;
@@ -43,28 +42,22 @@ impl Firmware {
         Ok(Ring { pages, page_offset: inside / OFFSET_UNIT })
     }
 
-    /// Fills in memory and protection domain of a work queue; returns its page list. `record`:
-    /// address and bytes of the doorbell record.
-    pub(super) fn fill_wq(
+    /// A work queue in memory of a program, without its sizes. `record`: address and bytes of the
+    /// doorbell record.
+    pub(super) fn work_queue(
         &mut self,
-        ring: &mut [u8],
         region: &Region,
         (record, record_len): (u64, u64),
         pd: Pdn,
         loan: &mut Loan,
-    ) -> Result<Vec<u8>, HcaError> {
+    ) -> Result<WorkQueue, HcaError> {
         let Ring { pages, page_offset } = self.ring(region, &mut loan.memory)?;
         // The field has five bits.
         if page_offset >= 1 << 5 {
             return Err(HcaError::BadParam { what: "page_offset", value: page_offset });
         }
-        for (field, value) in [
-            (wq::PAGE_OFFSET, page_offset),
-            (wq::PD, self.pd(pd)?.into()),
-            (wq::DBR_ADDR, self.reach(record, record_len, true, &mut loan.record)?),
-        ] {
-            field.set(ring, value);
-        }
-        Ok(pages)
+        let record = self.reach(record, record_len, true, &mut loan.record)?;
+        let pd = self.pd(pd)?;
+        Ok(WorkQueue { pd, record, page_offset, pages, ..WorkQueue::default() })
     }
 }

@@ -58,6 +58,7 @@ use self::vport::Groups;
 use crate::command::SHORT;
 use crate::error::Error;
 use crate::function::Function;
+use crate::objects::prepared::Prepared;
 use crate::services::neighbours::Neighbours;
 use uverbs_front::backend::address::Address;
 use uverbs_front::backend::config::Config;
@@ -153,6 +154,11 @@ impl Firmware {
     ) -> Result<Vec<u8>, HcaError> {
         let answer = self.function.command(opcode, op_mod, input, outlen);
         answer.map_err(|error| self.refusal(&error, object))
+    }
+
+    /// As [`Firmware::run`].
+    fn run_prepared(&self, command: &Prepared, object: (Noun, u32)) -> Result<Vec<u8>, HcaError> {
+        command.run(&self.function).map_err(|error| self.refusal(&error, object))
     }
 
     /// Destroys an object by its number. The front can't keep its memory if the firmware refuses

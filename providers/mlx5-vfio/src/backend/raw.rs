@@ -2,17 +2,20 @@
 //! `create_raw_packet_qp_sq`, `create_raw_packet_qp_rq`, `create_rq`).
 
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
-use uverbs_mlx5_prm::cmd::rq::{WQ_TYPE_CYCLIC, wq};
+use uverbs_mlx5_prm::cmd::rq::WQ_TYPE_CYCLIC;
 use uverbs_mlx5_prm::cmd::sq::{
-    create_rq_in, create_rq_out, create_sq_in, create_sq_out, destroy_rq_in, destroy_sq_in,
-    modify_rq_in, modify_sq_in, query_rq_in, query_rq_out, query_sq_in, query_sq_out, rqc, sqc,
+    create_rq_out, create_sq_out, destroy_rq_in, destroy_sq_in, query_rq_in, query_rq_out,
+    query_sq_in, query_sq_out, rqc, sqc,
 };
-use uverbs_mlx5_prm::cmd::steering::{create_tis_in, create_tis_out, destroy_tis_in, tisc};
+use uverbs_mlx5_prm::cmd::steering::{create_tis_out, destroy_tis_in};
 use uverbs_mlx5_prm::ctrl::MLX5_SEND_WQE_BB;
 
 use super::loans::Loan;
 use super::qp::{Qp, RECORD};
 use super::{Firmware, SHORT, unsupported};
+use crate::objects::packets::{
+    ERR, Links, RDY, RST, WorkQueue, create_rq, create_sq, create_tis, modify_rq, modify_sq,
+};
 use uverbs_front::backend::context::{
     QpAttrs, QpContext, QpState, QpTransition, RqContext, SqContext,
 };
@@ -20,13 +23,6 @@ use uverbs_front::backend::error::{HcaError, Noun};
 use uverbs_front::backend::number::Qpn;
 use uverbs_front::backend::region::Region;
 use uverbs_front::backend::steering::QueueOptions;
-
-/// `modify_bitmask` of MODIFY_RQ (`MLX5_MODIFY_RQ_IN_MODIFY_BITMASK_VSD`).
-const MODIFY_VSD: u64 = 1 << 1;
-/// States of both kinds of queue (`MLX5_SQC_STATE_*`, `MLX5_RQC_STATE_*`).
-const RST: u64 = 0;
-const RDY: u64 = 1;
-const ERR: u64 = 3;
 
 /// A queue of raw packets.
 #[derive(Clone, Copy, Debug)]
@@ -73,26 +69,13 @@ impl Firmware {
         sq: &SqContext,
         loan: &mut Loan,
     ) -> Result<(u32, Raw), HcaError> {
-        let domain = context.domain;
-        let mut input = vec![0; create_sq_in::SIZE];
-        let sqc = create_sq_in::CTX.of_mut(&mut input);
-        for (field, value) in [
-            (sqc::FLUSH_IN_ERROR_EN, 1),
-            (sqc::USER_INDEX, context.user_index.into()),
-            (sqc::CQN, context.send_cq.0.into()),
-            (sqc::TIS_LST_SZ, 1),
-        ] {
-            field.set(sqc, value);
-        }
-        let ring = sqc::WQ.of_mut(sqc);
-        wq::UAR_PAGE.set(ring, self.uar(context.uar).into());
-        let logs = (MLX5_SEND_WQE_BB.ilog2().into(), sq.log_wqebbs);
-        let pages = self.fill_cyclic(context, (&sq.region, logs), ring, loan)?;
+        let (cqn, user_index, domain) = (context.send_cq.0, context.user_index, context.domain);
+        let links = Links { cqn, user_index, ..Links::default() };
+        let logs = (MLX5_SEND_WQE_BB.ilog2(), sq.log_wqebbs);
+        let ring = self.cyclic(context, &sq.region, logs, loan)?;
+        let ring = WorkQueue { uar: self.uar(context.uar), ..ring };
         let tis = self.make_tis(domain)?;
-        sqc::TIS_NUM_0.set(create_sq_in::CTX.of_mut(&mut input), tis.into());
-        input.extend(pages);
-        let outlen = create_sq_out::SIZE;
-        match self.create(CmdOpcode::CREATE_SQ, &input, outlen, Noun::Qp) {
+        match self.run_prepared(&create_sq(&links, tis, &ring), (Noun::Qp, 0)) {
             Ok(output) => Ok((create_sq_out::SQN.get32(&output), Raw::Sends { tis, domain })),
             Err(error) => {
                 self.drop_tis(tis, domain);
@@ -107,48 +90,31 @@ impl Firmware {
         rq: &RqContext,
         loan: &mut Loan,
     ) -> Result<u32, HcaError> {
-        let mut input = vec![0; create_rq_in::SIZE];
-        let rqc = create_rq_in::CTX.of_mut(&mut input);
-        for (field, value) in [
-            (rqc::VSD, (!context.options.strips_vlan).into()),
-            (rqc::FLUSH_IN_ERROR_EN, 1),
-            (rqc::USER_INDEX, context.user_index.into()),
-            (rqc::CQN, context.recv_cq.0.into()),
-            (rqc::COUNTER_SET_ID, context.counter_set.into()),
-        ] {
-            field.set(rqc, value);
-        }
+        let QpContext { user_index, counter_set, .. } = *context;
+        let links = Links { cqn: context.recv_cq.0, user_index, counter_set };
         let logs = (rq.stride_shift.into(), rq.log_entries);
-        let ring = rqc::WQ.of_mut(rqc);
-        let pages = self.fill_cyclic(context, (&rq.region, logs), ring, loan)?;
-        input.extend(pages);
-        let outlen = create_rq_out::SIZE;
-        let output = self.create(CmdOpcode::CREATE_RQ, &input, outlen, Noun::Qp)?;
+        let ring = self.cyclic(context, &rq.region, logs, loan)?;
+        let command = create_rq(&links, context.options.strips_vlan, &ring);
+        let output = self.run_prepared(&command, (Noun::Qp, 0))?;
         Ok(create_rq_out::RQN.get32(&output))
     }
 
-    /// Fills in a ring; returns its pages. `logs`: log2 of an entry's bytes, and of the entries.
-    fn fill_cyclic(
+    /// A cyclic ring. `logs`: log2 of an entry's bytes, and of the entries.
+    fn cyclic(
         &mut self,
         context: &QpContext,
-        (region, (log_stride, log_entries)): (&Region, (u64, u8)),
-        ring: &mut [u8],
+        region: &Region,
+        (log_stride, log_entries): (u32, u8),
         loan: &mut Loan,
-    ) -> Result<Vec<u8>, HcaError> {
+    ) -> Result<WorkQueue, HcaError> {
         let record = (context.doorbell_record, RECORD);
-        let pages = self.fill_wq(ring, region, record, context.pd, loan)?;
-        wq::WQ_TYPE.set(ring, WQ_TYPE_CYCLIC);
-        wq::LOG_WQ_STRIDE.set(ring, log_stride);
-        wq::LOG_WQ_SZ.set(ring, log_entries.into());
-        Ok(pages)
+        let ring = self.work_queue(region, record, context.pd, loan)?;
+        Ok(WorkQueue { kind: WQ_TYPE_CYCLIC, log_stride, log_entries: log_entries.into(), ..ring })
     }
 
     fn make_tis(&mut self, domain: u32) -> Result<u32, HcaError> {
         let number = self.join_domain(domain)?;
-        let mut input = vec![0; create_tis_in::SIZE];
-        tisc::TRANSPORT_DOMAIN.set(create_tis_in::CTX.of_mut(&mut input), number.into());
-        let outlen = create_tis_out::SIZE;
-        match self.create(CmdOpcode::CREATE_TIS, &input, outlen, Noun::Qp) {
+        match self.run_prepared(&create_tis(number), (Noun::Qp, 0)) {
             Ok(output) => Ok(create_tis_out::TISN.get32(&output)),
             Err(error) => {
                 self.leave_domain(domain);
@@ -210,11 +176,7 @@ impl Firmware {
         let RawState(from) = self.ask_raw(qpn, raw)?;
         match raw {
             Raw::Sends { .. } => {
-                let mut input = vec![0; modify_sq_in::SIZE];
-                modify_sq_in::SQ_STATE.set(&mut input, from);
-                modify_sq_in::SQN.set(&mut input, qpn.0.into());
-                sqc::STATE.set(modify_sq_in::CTX.of_mut(&mut input), to);
-                self.run(CmdOpcode::MODIFY_SQ, 0, &input, SHORT, (Noun::Qp, qpn.0)).map(drop)
+                self.run_prepared(&modify_sq(qpn.0, (from, to)), (Noun::Qp, qpn.0)).map(drop)
             }
             Raw::Receives => self.change_rq(qpn, (from, to), None),
         }
@@ -239,16 +201,9 @@ impl Firmware {
         (from, to): (u64, u64),
         options: Option<QueueOptions>,
     ) -> Result<(), HcaError> {
-        let mut input = vec![0; modify_rq_in::SIZE];
-        modify_rq_in::RQ_STATE.set(&mut input, from);
-        modify_rq_in::RQN.set(&mut input, rqn.0.into());
-        if let Some(options) = options {
-            modify_rq_in::MODIFY_BITMASK.set(&mut input, MODIFY_VSD);
-            let rqc = modify_rq_in::CTX.of_mut(&mut input);
-            rqc::VSD.set(rqc, (!options.strips_vlan).into());
-        }
-        rqc::STATE.set(modify_rq_in::CTX.of_mut(&mut input), to);
-        self.run(CmdOpcode::MODIFY_RQ, 0, &input, SHORT, (Noun::Qp, rqn.0)).map(drop)
+        let strips_vlan = options.map(|options| options.strips_vlan);
+        let command = modify_rq(rqn.0, (from, to), strips_vlan);
+        self.run_prepared(&command, (Noun::Qp, rqn.0)).map(drop)
     }
 
     pub(super) fn end_raw(&mut self, qpn: Qpn, raw: Raw) -> Result<(), HcaError> {

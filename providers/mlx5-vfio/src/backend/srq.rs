@@ -12,6 +12,7 @@ use uverbs_mlx5_prm::cmd::rq::{
 
 use super::loans::Loan;
 use super::{Firmware, SHORT};
+use crate::objects::packets::WorkQueue;
 use uverbs_front::backend::context::{SrqContext, TagSrq, XrcSrq};
 use uverbs_front::backend::error::{HcaError, Noun};
 use uverbs_front::backend::number::Srqn;
@@ -20,9 +21,8 @@ use uverbs_front::backend::number::Srqn;
 const STRIDE_SHIFT: u64 = 4;
 /// Bytes of a doorbell record: a counter of posted WQEs.
 const RECORD: u64 = 4;
-/// `rmpc.state`: ready (`MLX5_RMPC_STATE_RDY`); `wq_type`: linked list.
+/// `rmpc.state`: ready (`MLX5_RMPC_STATE_RDY`).
 const READY: u64 = 1;
-const LINKED_LIST: u64 = 0;
 /// Values of `topology` and `offload` in an XRQ (`MLX5_XRQC_*`).
 const TAG_MATCHING: u64 = 1;
 /// `op_mod` of ARM_RQ (`MLX5_ARM_RQ_IN_OP_MOD_XRQ`).
@@ -54,32 +54,25 @@ impl Firmware {
         Ok(Srqn(number))
     }
 
-    /// Fills in a ring; returns its pages.
-    fn fill(
-        &mut self,
-        context: &SrqContext,
-        ring: &mut [u8],
-        loan: &mut Loan,
-    ) -> Result<Vec<u8>, HcaError> {
+    /// The ring, a linked list.
+    fn list(&mut self, context: &SrqContext, loan: &mut Loan) -> Result<WorkQueue, HcaError> {
         let record = (context.doorbell_record, RECORD);
-        let pages = self.fill_wq(ring, &context.region, record, context.pd, loan)?;
-        for (field, value) in [
-            (wq::WQ_TYPE, LINKED_LIST),
-            (wq::LWM, context.limit.into()),
-            (wq::LOG_WQ_STRIDE, context.stride_shift.into()),
-            (wq::LOG_WQ_SZ, context.log_entries.into()),
-        ] {
-            field.set(ring, value);
-        }
-        Ok(pages)
+        let ring = self.work_queue(&context.region, record, context.pd, loan)?;
+        Ok(WorkQueue {
+            limit: context.limit,
+            log_stride: context.stride_shift.into(),
+            log_entries: context.log_entries.into(),
+            ..ring
+        })
     }
 
     fn make_pool(&mut self, context: &SrqContext, loan: &mut Loan) -> Result<u32, HcaError> {
         let mut input = vec![0; create_rmp_in::SIZE];
         let rmpc = create_rmp_in::CTX.of_mut(&mut input);
         rmpc::STATE.set(rmpc, READY);
-        let pages = self.fill(context, rmpc::WQ.of_mut(rmpc), loan)?;
-        input.extend(pages);
+        let ring = self.list(context, loan)?;
+        ring.fill(rmpc::WQ.of_mut(rmpc));
+        input.extend(ring.pages);
         let outlen = create_rmp_out::SIZE;
         let output = self.create(CmdOpcode::CREATE_RMP, &input, outlen, Noun::Srq)?;
         Ok(create_rmp_out::RMPN.get32(&output))
@@ -99,8 +92,9 @@ impl Firmware {
         xrqc::USER_INDEX.set(xrqc, asked.user_index.into());
         let tags = xrqc::TAG_MATCHING_TOPOLOGY_CONTEXT.of_mut(xrqc);
         tags_context::LOG_MATCHING_LIST_SZ.set(tags, asked.log_tags.into());
-        let pages = self.fill(context, xrqc::WQ.of_mut(xrqc), loan)?;
-        input.extend(pages);
+        let ring = self.list(context, loan)?;
+        ring.fill(xrqc::WQ.of_mut(xrqc));
+        input.extend(ring.pages);
         let outlen = create_xrq_out::SIZE;
         let output = self.create(CmdOpcode::CREATE_XRQ, &input, outlen, Noun::Srq)?;
         Ok(create_xrq_out::XRQN.get32(&output))

@@ -4,17 +4,16 @@ use std::collections::BTreeMap;
 
 use uverbs_mlx5_prm::cmd::flow::{
     ACTION_ALLOW, ACTION_COUNT, ACTION_DECAP, ACTION_DROP, ACTION_FORWARD, ACTION_MOD_HDR,
-    ACTION_REFORMAT, CHANGE_ACTION, CHANGE_COUNTERS, CHANGE_DESTINATIONS, CHANGE_ENTRY, CHANGE_TAG,
-    DESTINATION_TABLE, DESTINATION_TIR, MISS_FORWARD, NIC_RX, NIC_TX, NO_ROOT,
-    alloc_flow_counter_out, create_flow_group_in, create_flow_group_out, create_flow_table_in,
-    create_flow_table_out, dealloc_flow_counter_in, delete_fte_in, dest_format_struct,
-    destroy_flow_group_in, flow_context, flow_counter_list, flow_table_context,
-    query_flow_counter_in, query_flow_counter_out, set_flow_table_root_in, set_fte_in,
-    traffic_counter,
+    ACTION_REFORMAT, CHANGE_ACTION, CHANGE_COUNTERS, CHANGE_DESTINATIONS, CHANGE_TAG,
+    DESTINATION_TABLE, DESTINATION_TIR, NIC_RX, NIC_TX, alloc_flow_counter_out,
+    create_flow_group_out, create_flow_table_out, dealloc_flow_counter_in, query_flow_counter_in,
+    query_flow_counter_out, traffic_counter,
 };
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
 
 use super::{Firmware, SHORT};
+use crate::objects::flow::{self, Entry, Table};
+use crate::objects::prepared::Prepared;
 use uverbs_front::backend::error::Noun;
 use uverbs_front::backend::steering::{
     Change, Direction, EntryContext, FlowCount, FlowDestination, GroupContext, Miss, Param,
@@ -24,8 +23,7 @@ use uverbs_front::backend::steering::{
 /// The device's numbers by the front's.
 #[derive(Debug, Default)]
 pub(super) struct Tables {
-    /// Tables, with their type.
-    tables: BTreeMap<u32, (u32, u64)>,
+    tables: BTreeMap<u32, Table>,
     /// First table of the receive side, by the front's number.
     root: Option<u32>,
     groups: BTreeMap<u32, u32>,
@@ -43,9 +41,14 @@ fn kind(direction: Direction) -> u64 {
 }
 
 impl Firmware {
-    /// Number and type of a table.
-    fn table(&self, table: u32) -> Result<(u32, u64), Wrong> {
+    fn table(&self, table: u32) -> Result<Table, Wrong> {
         self.tables.tables.get(&table).copied().ok_or(Wrong::Missing("no such flow table"))
+    }
+
+    /// The device's number of a table, if there is one.
+    fn next(&self, table: Option<u32>) -> Result<Option<u32>, Wrong> {
+        let table = table.map(|table| self.table(table)).transpose()?;
+        Ok(table.map(|table| table.number))
     }
 
     fn group(&self, number: u32) -> Result<u32, Wrong> {
@@ -59,39 +62,25 @@ impl Firmware {
     }
 
     /// Runs a command about steering.
-    fn steer(
-        &self,
-        opcode: CmdOpcode,
-        op_mod: u16,
-        input: &[u8],
-        outlen: usize,
-    ) -> Result<Vec<u8>, Wrong> {
-        self.run(opcode, op_mod, input, outlen, (Noun::Qp, 0)).map_err(Wrong::Device)
+    fn steer(&self, command: &Prepared) -> Result<Vec<u8>, Wrong> {
+        self.run_prepared(command, (Noun::Qp, 0)).map_err(Wrong::Device)
     }
 
     /// Creates a table, unless a former try created it.
     pub(super) fn make_table(&mut self, number: u32, context: TableContext) -> Result<(), Wrong> {
-        use create_flow_table_in::{FLOW_TABLE_CONTEXT, TABLE_TYPE};
         if self.tables.tables.contains_key(&number) {
             return Ok(());
         }
         let kind = kind(context.direction);
-        let mut input = vec![0; create_flow_table_in::SIZE];
-        TABLE_TYPE.set(&mut input, kind);
-        let table = FLOW_TABLE_CONTEXT.of_mut(&mut input);
         // Level 0 has the driver's own table.
         let own = u8::from(context.direction == Direction::Receive);
-        flow_table_context::LEVEL.set(table, (context.level + own).into());
-        flow_table_context::LOG_SIZE.set(table, context.log_size.into());
-        if let Miss::Table(next) = context.miss {
-            let (next, _) = self.table(next)?;
-            flow_table_context::TABLE_MISS_ACTION.set(table, MISS_FORWARD);
-            flow_table_context::TABLE_MISS_ID.set(table, next.into());
-        }
-        let outlen = create_flow_table_out::SIZE;
-        let output = self.steer(CmdOpcode::CREATE_FLOW_TABLE, 0, &input, outlen)?;
-        let made = create_flow_table_out::TABLE_ID.get32(&output);
-        self.tables.tables.insert(number, (made, kind));
+        let miss = match context.miss {
+            Miss::Table(next) => self.next(Some(next))?,
+            _ => None,
+        };
+        let command = flow::create_table(kind, context.level + own, context.log_size, miss);
+        let made = create_flow_table_out::TABLE_ID.get32(&self.steer(&command)?);
+        self.tables.tables.insert(number, Table { number: made, kind });
         Ok(())
     }
 
@@ -109,7 +98,7 @@ impl Firmware {
 
     /// The device's number of the receive side's first table.
     pub(super) fn root(&self) -> Option<u32> {
-        self.tables.root.and_then(|root| self.table(root).ok()).map(|(number, _)| number)
+        self.next(self.tables.root).ok().flatten()
     }
 
     /// Makes the receive side's table the first, in place of a table of the driver's that is gone.
@@ -121,22 +110,12 @@ impl Firmware {
     }
 
     fn place_root(&self, direction: Direction, table: Option<u32>) -> Result<(), Wrong> {
+        let table = self.next(table)?;
         if let (Direction::Receive, Some(frames)) = (direction, &self.neighbour_queues.frames) {
-            let next = table.map(|table| self.table(table)).transpose()?.map(|(number, _)| number);
-            let set = frames.set_next(&self.function, next);
+            let set = frames.set_next(&self.function, table);
             return set.map_err(|error| Wrong::Device(self.refusal(&error, (Noun::Qp, 0))));
         }
-        let mut input = vec![0; set_flow_table_root_in::SIZE];
-        set_flow_table_root_in::TABLE_TYPE.set(&mut input, kind(direction));
-        let op_mod = match table {
-            Some(table) => {
-                let (table, _) = self.table(table)?;
-                set_flow_table_root_in::TABLE_ID.set(&mut input, table.into());
-                0
-            }
-            None => NO_ROOT,
-        };
-        self.steer(CmdOpcode::SET_FLOW_TABLE_ROOT, op_mod, &input, SHORT).map(drop)
+        self.steer(&flow::set_root(kind(direction), table)).map(drop)
     }
 
     pub(super) fn make_group(
@@ -145,33 +124,15 @@ impl Firmware {
         number: u32,
         context: GroupContext<'_>,
     ) -> Result<(), Wrong> {
-        use create_flow_group_in as group;
-        let (table, kind) = self.table(table)?;
-        let mut input = vec![0; group::SIZE];
-        for (field, value) in [
-            (group::TABLE_TYPE, kind),
-            (group::TABLE_ID, table.into()),
-            (group::START_FLOW_INDEX, context.first.into()),
-            (group::END_FLOW_INDEX, context.last.into()),
-            (group::MATCH_CRITERIA_ENABLE, context.enable.into()),
-        ] {
-            field.set(&mut input, value);
-        }
-        group::MATCH_CRITERIA.of_mut(&mut input).copy_from_slice(context.criteria);
-        let outlen = create_flow_group_out::SIZE;
-        let output = self.steer(CmdOpcode::CREATE_FLOW_GROUP, 0, &input, outlen)?;
-        self.tables.groups.insert(number, create_flow_group_out::GROUP_ID.get32(&output));
+        let (range, enable) = ((context.first, context.last), context.enable);
+        let command = flow::create_group(self.table(table)?, range, enable, context.criteria);
+        let made = create_flow_group_out::GROUP_ID.get32(&self.steer(&command)?);
+        self.tables.groups.insert(number, made);
         Ok(())
     }
 
     pub(super) fn end_group(&mut self, table: u32, number: u32) -> Result<(), Wrong> {
-        use destroy_flow_group_in::{GROUP_ID, TABLE_ID, TABLE_TYPE};
-        let (table, kind) = self.table(table)?;
-        let mut input = vec![0; destroy_flow_group_in::SIZE];
-        TABLE_TYPE.set(&mut input, kind);
-        TABLE_ID.set(&mut input, table.into());
-        GROUP_ID.set(&mut input, self.group(number)?.into());
-        self.steer(CmdOpcode::DESTROY_FLOW_GROUP, 0, &input, SHORT)?;
+        self.steer(&flow::destroy_group(self.table(table)?, self.group(number)?))?;
         self.tables.groups.remove(&number);
         Ok(())
     }
@@ -209,88 +170,56 @@ impl Firmware {
         context: &EntryContext,
         change: Option<Change>,
     ) -> Result<(), Wrong> {
-        let (table, kind) = self.table(table)?;
-        let (lists, sizes) = self.lists(context)?;
-        let mut input = vec![0; set_fte_in::SIZE];
-        for (field, value) in [
-            (set_fte_in::TABLE_TYPE, kind),
-            (set_fte_in::TABLE_ID, table.into()),
-            (set_fte_in::MODIFY_ENABLE_MASK, change.map_or(0, mask)),
-            (set_fte_in::FLOW_INDEX, index.into()),
-        ] {
-            field.set(&mut input, value);
-        }
-        let entry = set_fte_in::FLOW_CONTEXT.of_mut(&mut input);
-        for (field, value) in [
-            (flow_context::GROUP_ID, group.into()),
-            (flow_context::FLOW_TAG, context.tag.into()),
-            (flow_context::ACTION, action(context)),
-            (flow_context::DESTINATION_LIST_SIZE, sizes.0),
-            (flow_context::FLOW_COUNTER_LIST_SIZE, sizes.1),
-            (flow_context::PACKET_REFORMAT_ID, context.edits.reformat.unwrap_or(0).into()),
-            (flow_context::MODIFY_HEADER_ID, context.edits.rewrites.unwrap_or(0).into()),
-        ] {
-            field.set(entry, value);
-        }
-        flow_context::MATCH_VALUE.of_mut(entry).copy_from_slice(value);
-        input.extend(lists);
-        let op_mod = if change.is_some() { CHANGE_ENTRY } else { 0 };
-        self.steer(CmdOpcode::SET_FLOW_TABLE_ENTRY, op_mod, &input, SHORT).map(drop)
+        let table = self.table(table)?;
+        let destinations = self.destinations(context)?;
+        let counters = context.counters.iter().map(|counter| self.counter_id(*counter));
+        let counters = counters.collect::<Result<Vec<_>, _>>()?;
+        let entry = Entry {
+            group,
+            tag: context.tag,
+            action: action(context),
+            value,
+            destinations: &destinations,
+            counters: &counters,
+            reformat: context.edits.reformat.unwrap_or(0),
+            rewrites: context.edits.rewrites.unwrap_or(0),
+        };
+        self.steer(&flow::set_entry(table, index, &entry, change.map(mask))).map(drop)
     }
 
-    /// Lists of destinations and counters, and their lengths.
-    fn lists(&self, context: &EntryContext) -> Result<(Vec<u8>, (u64, u64)), Wrong> {
-        let mut lists = Vec::new();
-        let mut destinations = 0;
+    /// The device's destinations: types and numbers.
+    fn destinations(&self, context: &EntryContext) -> Result<Vec<(u64, u32)>, Wrong> {
+        let mut destinations = Vec::new();
         for destination in &context.destinations {
-            let (kind, number) = match *destination {
-                FlowDestination::Table(table) => (DESTINATION_TABLE, self.table(table)?.0),
+            destinations.push(match *destination {
+                FlowDestination::Table(table) => (DESTINATION_TABLE, self.table(table)?.number),
                 FlowDestination::Tir(tir) => (DESTINATION_TIR, self.tir(tir)?),
                 // An action, not a destination.
                 FlowDestination::Wire => continue,
-            };
-            let mut entry = [0; dest_format_struct::SIZE];
-            dest_format_struct::DESTINATION_TYPE.set(&mut entry, kind);
-            dest_format_struct::DESTINATION_ID.set(&mut entry, number.into());
-            lists.extend(entry);
-            destinations += 1;
+            });
         }
-        for counter in &context.counters {
-            let mut entry = [0; flow_counter_list::SIZE];
-            let id = self.counter_id(*counter)?;
-            flow_counter_list::FLOW_COUNTER_ID.set(&mut entry, id.into());
-            lists.extend(entry);
-        }
-        Ok((lists, (destinations, context.counters.len() as u64)))
+        Ok(destinations)
     }
 
     pub(super) fn end_entry(&mut self, table: u32, index: u32) -> Result<(), Wrong> {
-        use delete_fte_in::{FLOW_INDEX, TABLE_ID, TABLE_TYPE};
-        let (number, kind) = self.table(table)?;
-        let mut input = vec![0; delete_fte_in::SIZE];
-        TABLE_TYPE.set(&mut input, kind);
-        TABLE_ID.set(&mut input, number.into());
-        FLOW_INDEX.set(&mut input, index.into());
-        self.steer(CmdOpcode::DELETE_FLOW_TABLE_ENTRY, 0, &input, SHORT)?;
+        self.steer(&flow::delete_entry(self.table(table)?, index))?;
         self.tables.entries.remove(&(table, index));
         Ok(())
     }
 
     pub(super) fn make_counter(&mut self, number: u32) -> Result<(), Wrong> {
-        let outlen = alloc_flow_counter_out::SIZE;
-        let output = self.steer(CmdOpcode::ALLOC_FLOW_COUNTER, 0, &[0; SHORT], outlen)?;
-        let id = alloc_flow_counter_out::FLOW_COUNTER_ID.get32(&output);
+        let command = Prepared::new(CmdOpcode::ALLOC_FLOW_COUNTER, SHORT, &[]);
+        let id = alloc_flow_counter_out::FLOW_COUNTER_ID.get32(&self.steer(&command)?);
         self.tables.counters.insert(number, id);
         Ok(())
     }
 
     pub(super) fn ask_counter(&self, number: u32) -> Result<FlowCount, Wrong> {
-        use query_flow_counter_in::{FLOW_COUNTER_ID, NUM_OF_COUNTERS};
-        let mut input = [0; query_flow_counter_in::SIZE];
-        FLOW_COUNTER_ID.set(&mut input, self.counter_id(number)?.into());
-        NUM_OF_COUNTERS.set(&mut input, 1);
+        use query_flow_counter_in::{FLOW_COUNTER_ID, NUM_OF_COUNTERS, SIZE};
+        let fields = [(FLOW_COUNTER_ID, self.counter_id(number)?.into()), (NUM_OF_COUNTERS, 1)];
+        let command = Prepared::new(CmdOpcode::QUERY_FLOW_COUNTER, SIZE, &fields);
         let outlen = query_flow_counter_out::SIZE + traffic_counter::SIZE;
-        let output = self.steer(CmdOpcode::QUERY_FLOW_COUNTER, 0, &input, outlen)?;
+        let output = self.steer(&Prepared { outlen, ..command })?;
         let count = query_flow_counter_out::FLOW_STATISTICS.of(&output);
         let (packets, bytes) =
             (traffic_counter::PACKETS.get(count), traffic_counter::OCTETS.get(count));
@@ -298,10 +227,8 @@ impl Firmware {
     }
 
     pub(super) fn end_counter(&mut self, number: u32) -> Result<(), Wrong> {
-        let mut input = [0; SHORT];
-        let id = self.counter_id(number)?;
-        dealloc_flow_counter_in::FLOW_COUNTER_ID.set(&mut input, id.into());
-        self.steer(CmdOpcode::DEALLOC_FLOW_COUNTER, 0, &input, SHORT)?;
+        let (field, id) = (dealloc_flow_counter_in::FLOW_COUNTER_ID, self.counter_id(number)?);
+        self.steer(&Prepared::end(CmdOpcode::DEALLOC_FLOW_COUNTER, field, id))?;
         self.tables.counters.remove(&number);
         Ok(())
     }

@@ -1,10 +1,14 @@
-//! Objects by firmware commands. Each borrows the function, and is destroyed with its value.
+//! Objects by firmware commands, and commands of several parts of the driver. An object borrows the
+//! function, and is destroyed with its value.
 //!
 //! The firmware's answer to the destruction comes before the memory is available for other buffers.
 //! A refused destruction keeps the memory.
 
 pub(crate) mod cq;
+pub(crate) mod flow;
+pub(crate) mod packets;
 pub(crate) mod pd;
+pub(crate) mod prepared;
 pub(crate) mod qp;
 pub(crate) mod region;
 

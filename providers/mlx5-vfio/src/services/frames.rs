@@ -5,22 +5,15 @@
 
 use uverbs_mlx5_prm::cmd::Field;
 use uverbs_mlx5_prm::cmd::flow::{
-    ACTION_FORWARD, DESTINATION_TIR, MISS_FORWARD, NO_ROOT, SELECT_MISS, create_flow_group_in,
-    create_flow_group_out, create_flow_table_in, create_flow_table_out, delete_fte_in,
-    dest_format_struct, destroy_flow_group_in, destroy_flow_table_in, flow_context,
-    flow_table_context, fte_match_param, fte_match_set_lyr_2_4, modify_flow_table_in,
-    set_flow_table_root_in, set_fte_in,
+    ACTION_FORWARD, DESTINATION_TIR, NIC_RX, create_flow_group_out, create_flow_table_out,
+    fte_match_param, fte_match_set_lyr_2_4,
 };
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
-use uverbs_mlx5_prm::cmd::rq::{WQ_TYPE_CYCLIC, wq};
+use uverbs_mlx5_prm::cmd::rq::WQ_TYPE_CYCLIC;
 use uverbs_mlx5_prm::cmd::simple::{alloc_transport_domain_out, dealloc_transport_domain_in};
-use uverbs_mlx5_prm::cmd::sq::{
-    create_rq_in, create_rq_out, create_sq_in, create_sq_out, destroy_rq_in, destroy_sq_in,
-    modify_rq_in, modify_sq_in, rqc, sqc,
-};
+use uverbs_mlx5_prm::cmd::sq::{create_rq_out, create_sq_out, destroy_rq_in, destroy_sq_in};
 use uverbs_mlx5_prm::cmd::steering::{
-    create_tir_in, create_tir_out, create_tis_in, create_tis_out, destroy_tir_in, destroy_tis_in,
-    tirc, tisc,
+    create_tir_in, create_tir_out, create_tis_out, destroy_tir_in, destroy_tis_in, tirc,
 };
 use uverbs_mlx5_prm::ctrl::MLX5_SEND_WQE_BB;
 use uverbs_mlx5_prm::eth::mlx5_wqe_eth_seg;
@@ -31,11 +24,14 @@ use super::messages::{Done, Messages, RECEIVE_WQE, Sizes};
 use crate::command::SHORT;
 use crate::error::Error;
 use crate::function::Function;
+use crate::objects::flow::{self, Entry, Table};
+use crate::objects::packets::{
+    Links, RDY, RST, WorkQueue, create_rq, create_sq, create_tis, modify_rq, modify_sq,
+};
+use crate::objects::prepared::{Prepared, set};
 
-/// State of a queue that works (`MLX5_SQC_STATE_RDY`, `MLX5_RQC_STATE_RDY`).
-const READY: u64 = 1;
 /// The criteria are in the outer headers (`MLX5_MATCH_OUTER_HEADERS`).
-const OUTER: u64 = 1;
+const OUTER: u8 = 1;
 /// Bytes of a frame that are in the WQE: addresses, EtherType, and the next four.
 const INLINE: usize = 18;
 const SIZES: Sizes = Sizes {
@@ -52,23 +48,17 @@ const SIZES: Sizes = Sizes {
 pub(crate) struct Frames {
     messages: Messages,
     sqn: u32,
-    table: u32,
+    table: Table,
     /// Commands that destroy what was created, in the order of creation.
-    made: Vec<(CmdOpcode, Vec<u8>)>,
-}
-
-/// Input of a command with numbers in fields.
-fn input(len: usize, fields: &[(Field, u64)]) -> Vec<u8> {
-    let mut input = vec![0; len];
-    fields.iter().for_each(|(field, value)| field.set(&mut input, *value));
-    input
+    made: Vec<Prepared>,
 }
 
 impl Frames {
     /// Creates the queues and the rules. Other frames go on to the table `next` from the start.
     pub(crate) fn create(function: &Function, next: Option<u32>) -> Result<Self, Error> {
         let messages = Messages::create(function, SIZES)?;
-        let mut frames = Self { messages, sqn: 0, table: 0, made: Vec::new() };
+        let table = Table { number: 0, kind: NIC_RX };
+        let mut frames = Self { messages, sqn: 0, table, made: Vec::new() };
         match frames.start(function, next) {
             Ok(()) => Ok(frames),
             Err(error) => {
@@ -80,19 +70,22 @@ impl Frames {
 
     fn start(&mut self, function: &Function, next: Option<u32>) -> Result<(), Error> {
         let output = function.command(CmdOpcode::ALLOC_TRANSPORT_DOMAIN, 0, &[0; SHORT], SHORT)?;
-        let domain = alloc_transport_domain_out::TRANSPORT_DOMAIN.get(&output);
+        let domain = alloc_transport_domain_out::TRANSPORT_DOMAIN.get32(&output);
         let number = dealloc_transport_domain_in::TRANSPORT_DOMAIN;
-        self.note(CmdOpcode::DEALLOC_TRANSPORT_DOMAIN, SHORT, &[(number, domain)]);
+        self.ends_by(CmdOpcode::DEALLOC_TRANSPORT_DOMAIN, number, domain);
         self.create_sq(function, domain)?;
         let rqn = self.create_rq(function)?;
         let mut create = vec![0; create_tir_in::SIZE];
         let tir = create_tir_in::CTX.of_mut(&mut create);
-        tirc::INLINE_RQN.set(tir, rqn);
-        tirc::TRANSPORT_DOMAIN.set(tir, domain);
+        tirc::INLINE_RQN.set(tir, rqn.into());
+        tirc::TRANSPORT_DOMAIN.set(tir, domain.into());
         let output = function.command(CmdOpcode::CREATE_TIR, 0, &create, create_tir_out::SIZE)?;
-        let tirn = create_tir_out::TIRN.get(&output);
-        self.note(CmdOpcode::DESTROY_TIR, SHORT, &[(destroy_tir_in::TIRN, tirn)]);
-        self.create_table(function)?;
+        let tirn = create_tir_out::TIRN.get32(&output);
+        self.ends_by(CmdOpcode::DESTROY_TIR, destroy_tir_in::TIRN, tirn);
+        // A group for each of two rules.
+        let output = flow::create_table(NIC_RX, 0, 1, None).run(function)?;
+        self.table.number = create_flow_table_out::TABLE_ID.get32(&output);
+        self.made.push(flow::destroy_table(self.table));
         let kind = fte_match_set_lyr_2_4::ETHERTYPE;
         let protocol = fte_match_set_lyr_2_4::IP_PROTOCOL;
         self.create_rule(function, (0, tirn), &[(kind, arp::ARP.into())])?;
@@ -101,165 +94,100 @@ impl Frames {
         if next.is_some() {
             self.set_next(function, next)?;
         }
-        let table = (set_flow_table_root_in::TABLE_ID, self.table.into());
-        let root = input(set_flow_table_root_in::SIZE, &[table]);
-        function.command(CmdOpcode::SET_FLOW_TABLE_ROOT, 0, &root, SHORT)?;
-        self.note(CmdOpcode::SET_FLOW_TABLE_ROOT, set_flow_table_root_in::SIZE, &[]);
+        flow::set_root(NIC_RX, Some(self.table.number)).run(function)?;
+        self.made.push(flow::set_root(NIC_RX, None));
         Ok(())
     }
 
-    /// Notes the command that destroys an object.
-    fn note(&mut self, opcode: CmdOpcode, len: usize, fields: &[(Field, u64)]) {
-        self.made.push((opcode, input(len, fields)));
+    /// Notes the command that destroys an object by its number.
+    fn ends_by(&mut self, opcode: CmdOpcode, field: Field, number: u32) {
+        self.made.push(Prepared::end(opcode, field, number));
     }
 
-    fn create_sq(&mut self, function: &Function, domain: u64) -> Result<(), Error> {
-        let mut create = vec![0; create_tis_in::SIZE];
-        tisc::TRANSPORT_DOMAIN.set(create_tis_in::CTX.of_mut(&mut create), domain);
-        let output = function.command(CmdOpcode::CREATE_TIS, 0, &create, create_tis_out::SIZE)?;
-        let tisn = create_tis_out::TISN.get(&output);
-        self.note(CmdOpcode::DESTROY_TIS, SHORT, &[(destroy_tis_in::TISN, tisn)]);
-        let mut create = vec![0; create_sq_in::SIZE];
-        let context = create_sq_in::CTX.of_mut(&mut create);
-        sqc::CQN.set(context, self.messages.cq.number.into());
-        sqc::TIS_LST_SZ.set(context, 1);
-        sqc::TIS_NUM_0.set(context, tisn);
-        let (_, sends) = self.messages.pages();
-        let log_stride = MLX5_SEND_WQE_BB.ilog2();
-        self.ring(sqc::WQ.of_mut(context), log_stride, SIZES.log_sends, function.uar());
-        create.extend(sends);
-        let output = function.command(CmdOpcode::CREATE_SQ, 0, &create, create_sq_out::SIZE)?;
+    fn create_sq(&mut self, function: &Function, domain: u32) -> Result<(), Error> {
+        let tisn = create_tis_out::TISN.get32(&create_tis(domain).run(function)?);
+        self.ends_by(CmdOpcode::DESTROY_TIS, destroy_tis_in::TISN, tisn);
+        let ring = WorkQueue {
+            uar: function.uar(),
+            log_stride: MLX5_SEND_WQE_BB.ilog2(),
+            log_entries: SIZES.log_sends,
+            pages: self.messages.pages().1,
+            ..self.ring()
+        };
+        let output = create_sq(&self.links(), tisn, &ring).run(function)?;
         self.sqn = create_sq_out::SQN.get32(&output);
-        let sqn = u64::from(self.sqn);
-        self.note(CmdOpcode::DESTROY_SQ, SHORT, &[(destroy_sq_in::SQN, sqn)]);
-        let mut modify = input(modify_sq_in::SIZE, &[(modify_sq_in::SQN, sqn)]);
-        sqc::STATE.set(modify_sq_in::CTX.of_mut(&mut modify), READY);
-        function.command(CmdOpcode::MODIFY_SQ, 0, &modify, SHORT).map(drop)
+        self.ends_by(CmdOpcode::DESTROY_SQ, destroy_sq_in::SQN, self.sqn);
+        modify_sq(self.sqn, (RST, RDY)).run(function).map(drop)
     }
 
-    fn create_rq(&mut self, function: &Function) -> Result<u64, Error> {
-        let mut create = vec![0; create_rq_in::SIZE];
-        let context = create_rq_in::CTX.of_mut(&mut create);
-        // Keep VLAN tags: they tell the network of a frame.
-        rqc::VSD.set(context, 1);
-        rqc::CQN.set(context, self.messages.cq.number.into());
-        self.ring(rqc::WQ.of_mut(context), RECEIVE_WQE.ilog2(), SIZES.log_receives, 0);
-        create.extend(self.messages.pages().0);
-        let output = function.command(CmdOpcode::CREATE_RQ, 0, &create, create_rq_out::SIZE)?;
-        let rqn = create_rq_out::RQN.get(&output);
-        self.note(CmdOpcode::DESTROY_RQ, SHORT, &[(destroy_rq_in::RQN, rqn)]);
+    fn create_rq(&mut self, function: &Function) -> Result<u32, Error> {
+        let ring = WorkQueue {
+            log_stride: RECEIVE_WQE.ilog2(),
+            log_entries: SIZES.log_receives,
+            pages: self.messages.pages().0,
+            ..self.ring()
+        };
+        // VLAN tags stay: they tell the network of a frame.
+        let output = create_rq(&self.links(), false, &ring).run(function)?;
+        let rqn = create_rq_out::RQN.get32(&output);
+        self.ends_by(CmdOpcode::DESTROY_RQ, destroy_rq_in::RQN, rqn);
         self.messages.post_receives()?;
-        let mut modify = input(modify_rq_in::SIZE, &[(modify_rq_in::RQN, rqn)]);
-        rqc::STATE.set(modify_rq_in::CTX.of_mut(&mut modify), READY);
-        function.command(CmdOpcode::MODIFY_RQ, 0, &modify, SHORT)?;
+        modify_rq(rqn, (RST, RDY), None).run(function)?;
         Ok(rqn)
     }
 
-    /// Fills in a ring of `1 << log_entries` entries.
-    fn ring(&self, ring: &mut [u8], log_stride: u32, log_entries: u32, uar: u32) {
-        for (field, value) in [
-            (wq::WQ_TYPE, WQ_TYPE_CYCLIC),
-            (wq::PD, self.messages.pd.into()),
-            (wq::UAR_PAGE, uar.into()),
-            (wq::DBR_ADDR, self.messages.record()),
-            (wq::LOG_WQ_STRIDE, log_stride.into()),
-            (wq::LOG_WQ_SZ, log_entries.into()),
-        ] {
-            field.set(ring, value);
-        }
+    fn links(&self) -> Links {
+        Links { cqn: self.messages.cq.number, ..Links::default() }
     }
 
-    /// Creates the table of two rules, a group each. Table type 0: the receive side.
-    fn create_table(&mut self, function: &Function) -> Result<(), Error> {
-        let mut create = vec![0; create_flow_table_in::SIZE];
-        let context = create_flow_table_in::FLOW_TABLE_CONTEXT.of_mut(&mut create);
-        flow_table_context::LOG_SIZE.set(context, 1);
-        let len = create_flow_table_out::SIZE;
-        let output = function.command(CmdOpcode::CREATE_FLOW_TABLE, 0, &create, len)?;
-        self.table = create_flow_table_out::TABLE_ID.get32(&output);
-        let table = (destroy_flow_table_in::TABLE_ID, self.table.into());
-        self.note(CmdOpcode::DESTROY_FLOW_TABLE, destroy_flow_table_in::SIZE, &[table]);
-        Ok(())
+    /// A ring, without its place and sizes.
+    fn ring(&self) -> WorkQueue {
+        let (pd, record) = (self.messages.pd, self.messages.record());
+        WorkQueue { kind: WQ_TYPE_CYCLIC, pd, record, ..WorkQueue::default() }
     }
 
     /// Leads frames with these values in their headers to a TIR.
     fn create_rule(
         &mut self,
         function: &Function,
-        (index, tirn): (u64, u64),
+        (index, tirn): (u32, u32),
         values: &[(Field, u64)],
     ) -> Result<(), Error> {
-        use create_flow_group_in as group;
-        let mut create = input(
-            group::SIZE,
-            &[
-                (group::TABLE_ID, self.table.into()),
-                (group::START_FLOW_INDEX, index),
-                (group::END_FLOW_INDEX, index),
-                (group::MATCH_CRITERIA_ENABLE, OUTER),
-            ],
-        );
-        let criteria = group::MATCH_CRITERIA.of_mut(&mut create);
-        let outer = fte_match_param::OUTER_HEADERS.of_mut(criteria);
-        values.iter().for_each(|(field, _)| field.set(outer, u64::MAX));
-        let len = create_flow_group_out::SIZE;
-        let output = function.command(CmdOpcode::CREATE_FLOW_GROUP, 0, &create, len)?;
-        let number = create_flow_group_out::GROUP_ID.get(&output);
-        self.note(
-            CmdOpcode::DESTROY_FLOW_GROUP,
-            destroy_flow_group_in::SIZE,
-            &[
-                (destroy_flow_group_in::TABLE_ID, self.table.into()),
-                (destroy_flow_group_in::GROUP_ID, number),
-            ],
-        );
-        let mut set = input(
-            set_fte_in::SIZE,
-            &[(set_fte_in::TABLE_ID, self.table.into()), (set_fte_in::FLOW_INDEX, index)],
-        );
-        let context = set_fte_in::FLOW_CONTEXT.of_mut(&mut set);
-        flow_context::GROUP_ID.set(context, number);
-        flow_context::ACTION.set(context, ACTION_FORWARD);
-        flow_context::DESTINATION_LIST_SIZE.set(context, 1);
-        let value = flow_context::MATCH_VALUE.of_mut(context);
-        let outer = fte_match_param::OUTER_HEADERS.of_mut(value);
-        values.iter().for_each(|(field, value)| field.set(outer, *value));
-        let mut destination = [0; dest_format_struct::SIZE];
-        dest_format_struct::DESTINATION_TYPE.set(&mut destination, DESTINATION_TIR);
-        dest_format_struct::DESTINATION_ID.set(&mut destination, tirn);
-        set.extend(destination);
-        function.command(CmdOpcode::SET_FLOW_TABLE_ENTRY, 0, &set, SHORT)?;
-        let table = (delete_fte_in::TABLE_ID, self.table.into());
-        let entry = [table, (delete_fte_in::FLOW_INDEX, index)];
-        self.note(CmdOpcode::DELETE_FLOW_TABLE_ENTRY, delete_fte_in::SIZE, &entry);
+        let [mut criteria, mut value] = [[0; fte_match_param::SIZE]; 2];
+        let masks = values.iter().map(|(field, _)| (*field, u64::MAX)).collect::<Vec<_>>();
+        set(fte_match_param::OUTER_HEADERS.of_mut(&mut criteria), &masks);
+        set(fte_match_param::OUTER_HEADERS.of_mut(&mut value), values);
+        let output =
+            flow::create_group(self.table, (index, index), OUTER, &criteria).run(function)?;
+        let group = create_flow_group_out::GROUP_ID.get32(&output);
+        self.made.push(flow::destroy_group(self.table, group));
+        let entry = Entry {
+            group,
+            tag: 0,
+            action: ACTION_FORWARD,
+            value: &value,
+            destinations: &[(DESTINATION_TIR, tirn)],
+            counters: &[],
+            reformat: 0,
+            rewrites: 0,
+        };
+        flow::set_entry(self.table, index, &entry, None).run(function)?;
+        self.made.push(flow::delete_entry(self.table, index));
         Ok(())
     }
 
     /// Leads all other frames to a table of the program's; `None`: back to none.
     pub(crate) fn set_next(&self, function: &Function, table: Option<u32>) -> Result<(), Error> {
-        let mut modify = input(
-            modify_flow_table_in::SIZE,
-            &[
-                (modify_flow_table_in::MODIFY_FIELD_SELECT, SELECT_MISS),
-                (modify_flow_table_in::TABLE_ID, self.table.into()),
-            ],
-        );
-        if let Some(table) = table {
-            let context = modify_flow_table_in::FLOW_TABLE_CONTEXT.of_mut(&mut modify);
-            flow_table_context::TABLE_MISS_ACTION.set(context, MISS_FORWARD);
-            flow_table_context::TABLE_MISS_ID.set(context, table.into());
-        }
-        function.command(CmdOpcode::MODIFY_FLOW_TABLE, 0, &modify, SHORT).map(drop)
+        flow::change_miss(self.table, table).run(function).map(drop)
     }
 
     /// Destroys all objects, the last first.
     pub(crate) fn destroy(&self, function: &Function) {
         let mut in_use = false;
-        for (opcode, input) in self.made.iter().rev() {
-            // A root is removed by the command that sets one.
-            let op_mod = if *opcode == CmdOpcode::SET_FLOW_TABLE_ROOT { NO_ROOT } else { 0 };
-            let refused = function.command(*opcode, op_mod, input, SHORT).is_err();
-            in_use |= refused && [CmdOpcode::DESTROY_SQ, CmdOpcode::DESTROY_RQ].contains(opcode);
+        for end in self.made.iter().rev() {
+            let refused = end.run(function).is_err();
+            in_use |=
+                refused && [CmdOpcode::DESTROY_SQ, CmdOpcode::DESTROY_RQ].contains(&end.opcode);
         }
         self.messages.destroy(function, in_use);
     }
@@ -299,6 +227,8 @@ impl Frames {
 
 #[cfg(test)]
 mod tests {
+    use uverbs_mlx5_prm::cmd::flow::NO_ROOT;
+
     use super::*;
     use crate::tests::fake::{Fake, limits};
 

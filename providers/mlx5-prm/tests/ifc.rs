@@ -63,8 +63,8 @@ fn rust_side() -> Vec<Module> {
             odp_per_transport_service_cap roce_cap per_protocol_networking_offload_caps
             flow_table_nic_cap flow_table_prop_layout flow_table_fields_supported;
         nic: query_nic_vport_context_in query_nic_vport_context_out modify_nic_vport_context_in
-            modify_nic_vport_field_select nic_vport_context mac_address_layout set_roce_address_in
-            roce_addr_layout;
+            modify_nic_vport_field_select nic_vport_context mac_address_layout vlan_layout
+            set_roce_address_in roce_addr_layout;
         sq: sqc rqc create_sq_in create_sq_out modify_sq_in destroy_sq_in query_sq_in query_sq_out
             create_rq_in create_rq_out modify_rq_in destroy_rq_in query_rq_in query_rq_out;
         steering: tisc create_tis_in create_tis_out modify_tis_in modify_tis_bitmask query_tis_in

@@ -73,6 +73,13 @@ ifc! {
 }
 
 ifc! {
+    /// A VLAN, of which a list follows the context (`mlx5_ifc_vlan_layout_bits`).
+    pub mod vlan_layout[8] {
+        VLAN: 0x14 + 12;
+    }
+}
+
+ifc! {
     /// SET_ROCE_ADDRESS: an entry of the GID table (`mlx5_ifc_set_roce_address_in_bits`).
     pub mod set_roce_address_in[48] {
         ROCE_ADDRESS_INDEX: 0x40 + 16;

@@ -1,6 +1,7 @@
 //! RoCE without a network interface: the GIDs of a port, from its addresses (Linux
 //! `core/lib/gid.c`, `mlx5_core_roce_gid_set`; `core/vport.c`, `mlx5_nic_vport_enable_roce`).
 
+use std::collections::BTreeSet;
 use std::iter;
 use std::net::Ipv6Addr;
 
@@ -44,6 +45,11 @@ impl Function {
         changes.extend(able(DISABLE_LOCAL_LB_UC).then_some(uc));
         changes.extend(able(DISABLE_LOCAL_LB_MC).then_some(mc));
         self.modify_nic_vport(&changes, &[])?;
+        let vlans: BTreeSet<_> = interface.addresses.iter().filter_map(|at| at.vlan).collect();
+        // Linux has the list before an address is in the VLAN (`mlx5e_add_vlan_rule`).
+        if !vlans.is_empty() {
+            let _ = self.set_vlans(&vlans);
+        }
         let addresses = interface.addresses.iter().map(|at| (sixteen(at.ip), at.vlan));
         let gids: Vec<_> = iter::once((link_local(mac), None)).chain(addresses).collect();
         let (value, limit) = (2 * gids.len() as u64, self.caps().gid_table_len().into());

@@ -1,16 +1,19 @@
-//! MAC addresses whose frames the port takes (Linux `core/vport.c`,
-//! `mlx5_modify_nic_vport_mac_list`).
+//! MAC addresses and VLANs whose frames the port takes (Linux `core/vport.c`,
+//! `mlx5_modify_nic_vport_mac_list`, `mlx5_modify_nic_vport_vlans`).
 //!
 //! A list that is too long, or refused, leaves frames out; Linux's driver warns then, and goes on
-//! (`core/en_fs.c`, `mlx5e_vport_context_update_addr_list`).
+//! (`core/en_fs.c`, `mlx5e_vport_context_update_addr_list`, `mlx5e_vport_context_update_vlans`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv6Addr;
 
-use uverbs_mlx5_prm::cmd::caps::cmd_hca_cap::{LOG_MAX_CURRENT_MC_LIST, LOG_MAX_CURRENT_UC_LIST};
+use uverbs_mlx5_prm::cmd::Field;
+use uverbs_mlx5_prm::cmd::caps::cmd_hca_cap::{
+    LOG_MAX_CURRENT_MC_LIST, LOG_MAX_CURRENT_UC_LIST, LOG_MAX_VLAN_LIST,
+};
 use uverbs_mlx5_prm::cmd::nic::{
-    LIST_MULTICAST, LIST_UNICAST, mac_address_layout, modify_nic_vport_field_select,
-    nic_vport_context,
+    LIST_MULTICAST, LIST_UNICAST, LIST_VLAN, mac_address_layout, modify_nic_vport_field_select,
+    nic_vport_context, vlan_layout,
 };
 
 use super::Firmware;
@@ -30,18 +33,36 @@ impl Function {
             LIST_UNICAST => LOG_MAX_CURRENT_UC_LIST,
             _ => LOG_MAX_CURRENT_MC_LIST,
         };
-        let macs = &macs[..macs.len().min(self.caps().power(most) as usize)];
-        let mut list = Vec::new();
-        for (high, low) in macs.iter().copied().map(halves) {
+        let entry = |(high, low)| {
             let mut entry = [0; mac_address_layout::SIZE];
             mac_address_layout::MAC_ADDR_47_32.set(&mut entry, high);
             mac_address_layout::MAC_ADDR_31_0.set(&mut entry, low);
-            list.extend(entry);
-        }
+            entry
+        };
+        self.set_list((kind, most), macs.iter().copied().map(halves).map(entry))
+    }
+
+    /// Sets the list of VLANs, as far as the port has room.
+    pub(super) fn set_vlans(&self, vlans: &BTreeSet<u16>) -> Result<(), Error> {
+        let entry = |vlan: &u16| {
+            let mut entry = [0; vlan_layout::SIZE];
+            vlan_layout::VLAN.set(&mut entry, (*vlan).into());
+            entry
+        };
+        self.set_list((LIST_VLAN, LOG_MAX_VLAN_LIST), vlans.iter().map(entry))
+    }
+
+    /// Sets a list of a kind, whose length has a limit among the capabilities.
+    fn set_list(
+        &self,
+        (kind, most): (u64, Field),
+        entries: impl Iterator<Item = [u8; 8]>,
+    ) -> Result<(), Error> {
+        let entries: Vec<_> = entries.take(self.caps().power(most) as usize).collect();
         let select = modify_nic_vport_field_select::ADDRESSES_LIST;
         let kind = (select, nic_vport_context::ALLOWED_LIST_TYPE, kind);
-        let size = (select, nic_vport_context::ALLOWED_LIST_SIZE, macs.len() as u64);
-        self.modify_nic_vport(&[kind, size], &list)
+        let size = (select, nic_vport_context::ALLOWED_LIST_SIZE, entries.len() as u64);
+        self.modify_nic_vport(&[kind, size], entries.as_flattened())
     }
 }
 
@@ -111,6 +132,31 @@ mod tests {
         let list = input[modify_nic_vport_context_in::SIZE..].chunks_exact(8).take(count);
         let hex = |entry: &[u8]| entry[2..].iter().map(|byte| format!("{byte:02x}")).collect();
         list.map(hex).collect()
+    }
+
+    /// Linux has a VLAN in the list before an address is in it, each once.
+    #[test]
+    fn the_port_has_the_vlans_of_its_addresses() {
+        let fake = Fake::new();
+        let function = Function::open(fake.clone(), limits()).unwrap();
+        let none = Interface::of_name("vfio-user:/a,address=10.0.0.1/24").unwrap().1;
+        let _ = function.enable_roce([2, 0, 0, 0, 0, 9], &none);
+        assert_eq!(fake.count(CmdOpcode::MODIFY_NIC_VPORT_CONTEXT), 1, "RoCE alone");
+        let name = "vfio-user:/a,address=10.0.0.1/24,vlan=300,address=10.0.1.1/24,vlan=5,\
+                    address=10.0.2.1/24,vlan=300,address=10.0.3.1/24";
+        let some = Interface::of_name(name).unwrap().1;
+        // The fake has no table of GIDs, which come after.
+        assert!(matches!(
+            function.enable_roce([2, 0, 0, 0, 0, 9], &some),
+            Err(Error::Limit { .. })
+        ));
+        assert_eq!(told(&fake), ["000500000000", "012c00000000"]);
+        let context =
+            modify_nic_vport_context_in::NIC_VPORT_CONTEXT.of(&fake.state().input).to_vec();
+        assert_eq!(nic_vport_context::ALLOWED_LIST_TYPE.get(&context), LIST_VLAN);
+        // Beyond the port's room.
+        function.set_vlans(&(1..=9).collect()).unwrap();
+        assert_eq!(told(&fake).len(), 8);
     }
 
     #[test]

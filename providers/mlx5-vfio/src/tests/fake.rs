@@ -62,7 +62,7 @@ pub(crate) fn limits() -> Limits {
     }
 }
 
-/// Log2 of the multicast addresses that the port takes.
+/// Log2 of the multicast addresses, and of the VLANs, that the port takes.
 const LOG_MAX_MACS: u64 = 3;
 
 /// Change of a command's course.
@@ -398,8 +398,8 @@ impl State {
                     _ => {
                         cmd_hca_cap::LOG_MAX_CQ_SZ.set(caps, self.log_max_cq_sz);
                         cmd_hca_cap::LOG_MAX_CURRENT_MC_LIST.set(caps, LOG_MAX_MACS);
-                        let has_memory = !self.memory.is_empty();
-                        cmd_hca_cap::DEVICE_MEMORY.set(caps, has_memory.into());
+                        cmd_hca_cap::LOG_MAX_VLAN_LIST.set(caps, LOG_MAX_MACS);
+                        cmd_hca_cap::DEVICE_MEMORY.set(caps, (!self.memory.is_empty()).into());
                         let [fast, forced] = self.teardowns.map(u64::from);
                         cmd_hca_cap::FAST_TEARDOWN.set(caps, fast);
                         cmd_hca_cap::FORCE_TEARDOWN.set(caps, forced);

@@ -210,6 +210,10 @@ pub(super) const LISTS: [CmdOpcode; 11] = [
     CmdOpcode::CREATE_UMEM,
 ];
 
+/// Entries of the list behind MODIFY_NIC_VPORT_CONTEXT, by `allowed_list_type`.
+pub(super) const PORT_LISTS: [Layout; 3] =
+    [layout!(nic mac_address_layout), layout!(nic mac_address_layout), layout!(nic vlan_layout)];
+
 /// Structures inside others. A block without an entry may have any bytes (`FREE` in the tests).
 pub(super) const PARTS: &[Part] = parts! {
     vport modify_hca_vport_context_in HCA_VPORT_CONTEXT: vport hca_vport_context;

@@ -8,12 +8,13 @@ use uverbs_mlx5_prm::cmd::Field;
 use uverbs_mlx5_prm::cmd::cq::modify_cq_in::MODIFY_FIELD_SELECT_RESIZE_FIELD_SELECT;
 use uverbs_mlx5_prm::cmd::cq::{RESIZE_CQ, RESIZE_FIELDS, modify};
 use uverbs_mlx5_prm::cmd::header::cmd_in;
+use uverbs_mlx5_prm::cmd::nic::{modify_nic_vport_context_in, nic_vport_context};
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
 use uverbs_mlx5_prm::cmd::qp::{create_qp_in, optpar, qpc, rst2init_qp_in};
 use uverbs_mlx5_prm::cmd::sq::modify_rq_in;
 use uverbs_mlx5_prm::context::ServiceType;
 
-use super::layouts::{INPUTS, LISTS, Layout, OF_USERS, PARTS, Part, SELECTIONS};
+use super::layouts::{INPUTS, LISTS, Layout, OF_USERS, PARTS, PORT_LISTS, Part, SELECTIONS};
 
 /// Fields that MODIFY_CQ changes without a resize.
 const CQ_CHANGES: u64 = modify::PERIOD | modify::COUNT | modify::OVERRUN | modify::PERIOD_MODE;
@@ -39,7 +40,19 @@ pub(super) fn violation(input: &[u8]) -> Option<Violation> {
     let len = if is_open { input.len().min(command.layout.size) } else { input.len() };
     let mut rest = input[..len].to_vec();
     cmd_in::FIELDS.iter().for_each(|(_, field)| field.set(&mut rest, 0));
-    selects(opcode, input).or_else(|| reserved(&command.layout, &rest))
+    let found = selects(opcode, input).or_else(|| reserved(&command.layout, &rest));
+    found.or_else(|| listed(opcode, input))
+}
+
+/// Finds a reserved bit in the port's list of addresses or VLANs.
+fn listed(opcode: CmdOpcode, input: &[u8]) -> Option<Violation> {
+    if opcode != CmdOpcode::MODIFY_NIC_VPORT_CONTEXT {
+        return None;
+    }
+    let context = modify_nic_vport_context_in::NIC_VPORT_CONTEXT.of(input);
+    let layout = PORT_LISTS.get(nic_vport_context::ALLOWED_LIST_TYPE.get(context) as usize)?;
+    let list = input.get(modify_nic_vport_context_in::SIZE..)?;
+    list.chunks_exact(layout.size).find_map(|entry| reserved(layout, entry))
 }
 
 /// Checks the optional attributes of a transition, and the changes of MODIFY_CQ and MODIFY_RQ.
@@ -254,6 +267,28 @@ mod tests {
         let mut destroy = input(CmdOpcode::DESTROY_MKEY, 24);
         destroy[20] = 1;
         assert!(violation(&destroy).is_some());
+    }
+
+    #[test]
+    fn entries_of_the_ports_lists_have_no_reserved_bit() {
+        let context = modify_nic_vport_context_in::NIC_VPORT_CONTEXT.offset();
+        for kind in 0..3 {
+            let mut input =
+                input(CmdOpcode::MODIFY_NIC_VPORT_CONTEXT, modify_nic_vport_context_in::SIZE + 16);
+            nic_vport_context::ALLOWED_LIST_TYPE.set(&mut input[context..], kind);
+            let entry = modify_nic_vport_context_in::SIZE + 8;
+            input[entry + 2..][..2].copy_from_slice(&0x0ffe_u16.to_be_bytes());
+            assert_eq!(violation(&input), None, "{kind}");
+            input[entry + 1] = 1;
+            assert_eq!(violation(&input).map(|found| found.byte), Some(1), "{kind}");
+            input[entry + 1] = 0;
+            // A VLAN has 12 bits, and nothing behind it.
+            for at in [2, 5] {
+                let before = std::mem::replace(&mut input[entry + at], 0x1f);
+                assert_eq!(violation(&input).is_some(), kind == 2, "{kind} {at}");
+                input[entry + at] = before;
+            }
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{LIMIT, Side, done, local, pattern};
+use common::{LIMIT, Side, done, impatient, local, pattern};
 use functions::{Machine, device, role};
 use uverbs::cm::{
     Connection, ConnectionErrorKind, Connector, EventChannel, Listener, Param, Route,
@@ -292,6 +292,38 @@ fn neighbours_are_asked_on_their_vlan() {
     let option = |at: usize| format!(",address=10.0.0.{at}/24,vlan={}", 5 + at);
     let [a, _b] = [0, 1].map(|at| machine.with_options(at, &option(at + 1)).unwrap());
     assert_eq!(unreached(&a, "10.0.0.1", "10.0.0.2"), Some(Errno::ETIMEDOUT), "another VLAN");
+}
+
+/// The device tags packets with the VLAN of their GID, and drops packets of other VLANs.
+#[test]
+fn packets_stay_in_their_vlan() {
+    let ip = ["10.0.0.1", "10.0.0.2"];
+    for (vlans, arrives) in
+        [([",vlan=5", ",vlan=5"], true), ([",vlan=5", ",vlan=6"], false), ([",vlan=5", ""], false)]
+    {
+        let machine = Machine::of(LinkLayer::Ethernet);
+        let [mut one, mut other] = [(0, 1), (1, 0)].map(|(own, peer)| {
+            let (at, vlan, to, mac) = (ip[own], vlans[own], ip[peer], MACS[peer]);
+            let options = format!(",address={at}/24{vlan},neighbour={to}@{mac}");
+            let device = machine.with_options(own, &options).unwrap();
+            let index = Some(gid_index(&device.open().unwrap(), at));
+            let local = Local { gid_index: index, ..impatient() };
+            Side::new(&device, &local, |builder| builder)
+        });
+        if arrives {
+            reach(&mut one, &mut other, 70_000);
+            continue;
+        }
+        one.qp.connect(&other.endpoint).unwrap();
+        other.qp.connect(&one.endpoint).unwrap();
+        other.expect(7, 64);
+        let frame = one.filled(64, 1);
+        let mut batch = one.qp.batch();
+        batch.send(1, frame).unwrap();
+        batch.ring();
+        let failed = one.wait().result.unwrap_err();
+        assert_eq!(failed.status, Status::RetryExceeded, "{vlans:?}");
+    }
 }
 
 /// The second function is the router, and what is behind it.

@@ -1,5 +1,6 @@
 //! Contexts of objects, what the data path derives from them, and work requests that mlx5 lacks.
 
+use crate::hca::state::port::Port;
 use crate::wire::{Feth, Route, Transport};
 use uverbs_front::backend::context::{AddressVector, Service};
 use uverbs_front::backend::number::Key;
@@ -43,7 +44,8 @@ pub(crate) const fn transport(service: Service) -> Transport {
     }
 }
 
-/// Header fields of packets on a path, except the addresses.
-pub(crate) const fn route(path: &AddressVector) -> Route {
-    Route::new(path.traffic_class, path.flow_label, path.hop_limit)
+/// Header fields of packets on a path from a port, except the addresses.
+pub(crate) fn route(path: &AddressVector, port: &Port) -> Route {
+    let tag = port.tag(path.sgid_index, path.sl);
+    Route { tag, ..Route::new(path.traffic_class, path.flow_label, path.hop_limit) }
 }

@@ -152,6 +152,11 @@ impl Hca {
         self.common.port.set_addresses(addresses);
     }
 
+    /// Sets the VLAN of each GID; 0: without one.
+    pub(crate) fn set_vlans(&mut self, vlans: Vec<u16>) {
+        self.common.port.set_vlans(vlans);
+    }
+
     /// Sets the network, on which link-local GIDs stand for IP addresses. Before the addresses.
     pub(crate) fn set_network(&mut self, network: Network) {
         self.common.port.network = Some(network);

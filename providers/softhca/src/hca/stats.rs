@@ -58,7 +58,8 @@ pub struct HcaStats {
     pub malformed: u64,
     /// Packets dropped for an unknown QP.
     pub unknown_qps: u64,
-    /// Packets dropped because their addresses are not the connection's.
+    /// Packets dropped because their addresses are not the connection's, or their VLAN is not the
+    /// address's.
     pub foreign_paths: u64,
     /// Packets dropped for their P_Key.
     pub bad_pkeys: u64,

@@ -34,6 +34,8 @@ const IF_TSRESOL: u16 = 9;
 const EPB_FLAGS: u16 = 2;
 /// Time resolution: nanoseconds.
 const NANOSECONDS: u8 = 9;
+/// EtherType of a VLAN tag.
+const TAGGED: u16 = 0x8100;
 const INBOUND: u32 = 1;
 const OUTBOUND: u32 = 2;
 
@@ -164,6 +166,9 @@ pub(crate) fn ethernet(frame: &Frame) -> Vec<u8> {
     let mut bytes = [mac(dst, 2 + u8::from(frame.dst.is_group())), mac(src, 2)].concat();
     let udp = frame.bytes.len() as u16 + 8;
     let route = &frame.route;
+    if route.tag != 0 {
+        bytes.extend([TAGGED, route.tag].map(u16::to_be_bytes).concat());
+    }
     match (src, dst) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => {
             bytes.extend([8, 0]);
@@ -342,6 +347,17 @@ mod tests {
         let bytes = ethernet(&frame([0xfe; 16], [0xfd; 16]));
         assert_eq!(bytes[12..22], [0x86, 0xdd, 0x66, 0xa0, 0, 5, 0, 32, 17, 33]);
         assert_eq!((&bytes[22..38], &bytes[38..54]), (&[0xfe; 16][..], &[0xfd; 16][..]));
+    }
+
+    #[test]
+    fn a_tag_is_before_the_ethertype() {
+        let mut tagged = frame(mapped(1), mapped(2));
+        let plain = ethernet(&tagged);
+        tagged.route.tag = 3 << 13 | 5;
+        let bytes = ethernet(&tagged);
+        assert_eq!(bytes[..12], plain[..12]);
+        assert_eq!(bytes[12..16], [0x81, 0, 0x60, 5]);
+        assert_eq!(bytes[16..], plain[12..]);
     }
 
     #[test]

@@ -72,6 +72,9 @@ pub struct Route {
     pub hop_limit: u8,
     /// Identification of the received IPv4 header; 0 without one.
     pub id: u16,
+    /// VLAN tag of the Ethernet frame: priority, VLAN (IEEE 802.1Q, TCI); 0 without one. The
+    /// in-memory fabric alone carries it.
+    pub tag: u16,
 }
 
 impl Route {
@@ -82,7 +85,12 @@ impl Route {
     #[must_use]
     pub const fn new(traffic_class: u8, flow_label: u32, hop_limit: u8) -> Route {
         let hop_limit = if hop_limit == 0 { Route::HOPS } else { hop_limit };
-        Route { traffic_class, flow_label: flow_label & 0xf_ffff, hop_limit, id: 0 }
+        Route { traffic_class, flow_label: flow_label & 0xf_ffff, hop_limit, id: 0, tag: 0 }
+    }
+
+    /// VLAN of the tag; 0 without one.
+    pub(crate) const fn vlan(&self) -> u16 {
+        self.tag & 0xfff
     }
 
     /// ECN value "congestion experienced" (RFC 3168): both "capable" bits.

@@ -25,6 +25,8 @@ pub(crate) struct Nic {
     loopback: Loopback,
     /// Unicast addresses, multicast addresses, and VLANs, as the driver gave them.
     lists: [Vec<u8>; 3],
+    /// VLANs of the GIDs; 0: without one.
+    vlans: Vec<u16>,
     /// Maximum bytes of a frame, as in PMTU and in the port's context; 0 before the driver sets it.
     pub(crate) mtu: u64,
 }
@@ -127,6 +129,12 @@ impl Firmware {
             gids.resize(index + 1, Gid { gid: [0; 16], kind: GidType::RoceV1, ifindex: 0 });
         }
         gids[index] = Gid { gid, kind, ifindex: 0 };
+        let vlans = &mut self.nic.vlans;
+        vlans.resize(gids.len(), 0);
+        vlans[index] = match roce_addr_layout::VLAN_VALID.is_set(entry) {
+            true => roce_addr_layout::VLAN_ID.get(entry) as u16,
+            false => 0,
+        };
         self.publish_addresses();
         Ok(())
     }
@@ -135,5 +143,6 @@ impl Firmware {
     pub(crate) fn publish_addresses(&mut self) {
         let gids = self.profile.gids.iter().map(|gid| gid.gid).collect::<Vec<_>>();
         self.hca.set_addresses(&gids, self.profile.lid);
+        self.hca.set_vlans(self.nic.vlans.clone());
     }
 }

@@ -163,7 +163,13 @@ impl Connection {
         qp.state = QpState::Rts;
         qp.attrs = QpAttrs {
             access: ctx.access,
-            path: AddressVector { src: frame.dst, dst: frame.src, ..AddressVector::default() },
+            path: AddressVector {
+                src: frame.dst,
+                dst: frame.src,
+                sgid_index: common.port.index_of(frame).unwrap_or(0) as u8,
+                sl: (frame.route.tag >> 13) as u8,
+                ..AddressVector::default()
+            },
             path_mtu: ctx.path_mtu,
             pkey_index: ctx.pkey_index,
             dest_qpn: Qpn(header.src_qp.get()),

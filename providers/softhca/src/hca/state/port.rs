@@ -39,6 +39,8 @@ pub(crate) struct Port {
     counters: PortCounters,
     /// Local addresses; empty until the front sets them.
     pub(crate) addresses: Vec<Address>,
+    /// VLAN of each address, 0 without one. Empty if none has one.
+    vlans: Vec<u16>,
     /// Multicast groups joined.
     groups: Vec<Address>,
     /// Network of the port, whose devices have no neighbour table.
@@ -53,7 +55,7 @@ pub(crate) struct Port {
 impl Port {
     pub(crate) fn new(mut wire: Box<dyn Wire>) -> Port {
         wire.take_loans();
-        let (addresses, groups) = (Vec::new(), Vec::new());
+        let (addresses, vlans, groups) = (Vec::new(), Vec::new(), Vec::new());
         Port {
             wire,
             held: Vec::new(),
@@ -62,6 +64,7 @@ impl Port {
             now: Duration::ZERO,
             counters: PortCounters::default(),
             addresses,
+            vlans,
             groups,
             network: None,
             tap: Tap::default(),
@@ -73,6 +76,42 @@ impl Port {
     pub(crate) fn set_addresses(&mut self, addresses: Vec<Address>) {
         self.addresses = addresses;
         self.tell();
+    }
+
+    /// Sets the VLAN of each address; 0: without one.
+    pub(crate) fn set_vlans(&mut self, vlans: Vec<u16>) {
+        let has_some = vlans.iter().any(|vlan| *vlan != 0);
+        self.vlans = if has_some { vlans } else { Vec::new() };
+    }
+
+    /// VLAN of packets from the address at an index of the table; 0: they have no tag.
+    pub(crate) fn vlan(&self, index: u8) -> u16 {
+        self.vlans.get(usize::from(index)).copied().unwrap_or(0)
+    }
+
+    /// Tag of packets from the address at an index of the table.
+    pub(crate) fn tag(&self, index: u8, priority: u8) -> u16 {
+        match self.vlan(index) {
+            0 => 0,
+            vlan => u16::from(priority & 7) << 13 | vlan,
+        }
+    }
+
+    /// Index of the address to which a frame is, in its VLAN. A group has the index of any address
+    /// in the VLAN. `None` if the port is not in the VLAN.
+    pub(crate) fn index_of(&self, frame: &Frame) -> Option<usize> {
+        let (to, vlan) = (frame.dst, frame.route.vlan());
+        let mut entries = self.addresses.iter().zip(&self.vlans);
+        entries.position(|(own, of)| *of == vlan && (*own == to || to.is_group()))
+    }
+
+    /// True if a frame is in a VLAN of the address to which it is.
+    #[inline]
+    pub(crate) fn is_in_vlan(&self, frame: &Frame) -> bool {
+        match self.vlans.is_empty() {
+            true => frame.route.tag == 0,
+            false => self.index_of(frame).is_some(),
+        }
     }
 
     /// GID that packets to or from `gid` carry.

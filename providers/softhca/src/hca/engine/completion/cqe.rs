@@ -2,8 +2,8 @@
 //! mlx5dv.h, `mlx5_cqe64` and `mlx5_err_cqe`).
 
 use uverbs_mlx5_prm::cqe::{
-    CqeOpcode, FlagsRqpn, MLX5_INLINE_SCATTER_32, MLX5_INLINE_SCATTER_64, OpOwn, SopDropQpn,
-    mlx5_cqe64, mlx5_err_cqe,
+    CqeOpcode, FlagsRqpn, L4HdrType, MLX5_INLINE_SCATTER_32, MLX5_INLINE_SCATTER_64, OpOwn,
+    SopDropQpn, mlx5_cqe64, mlx5_err_cqe,
 };
 use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::syndrome::Syndrome;
@@ -32,6 +32,8 @@ pub(crate) struct Arrival {
     pub(crate) from: FlagsRqpn,
     /// LID of the sender; 0 on Ethernet.
     pub(crate) slid: u16,
+    /// VLAN tag of a datagram; 0 without one.
+    pub(crate) tag: u16,
 }
 
 /// Completes a send WQE with success. `bytes` is used for READs and atomics only; `data` is their
@@ -104,6 +106,10 @@ pub(crate) fn receive_done(
     cqe.imm_inval_pkey.set(arrival.imm);
     cqe.flags_rqpn.set(arrival.from.0);
     cqe.slid.set(arrival.slid);
+    if arrival.tag != 0 {
+        cqe.l4_hdr_type_etc = L4HdrType::ZERO.with_cv(true).0;
+        cqe.vlan_info.set(arrival.tag);
+    }
     cqe.sop_drop_qpn.set(SopDropQpn::ZERO.with_qpn(qp.qpn.0).0);
     cqe.wqe_counter.set(receive.index);
     let kind = OpOwn::ZERO.with_opcode(arrival.kind.0).with_se(arrival.solicited);

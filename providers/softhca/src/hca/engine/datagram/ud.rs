@@ -102,6 +102,7 @@ pub(crate) fn receive(
         solicited: packet.bth().is_solicited(),
         from: flags.with_rqpn(deth.src_qp.get()),
         slid: frame.src.lid,
+        tag: frame.route.tag,
     };
     cqe::receive_done(qp, common, &receive, arrival, &[]);
     true

@@ -44,7 +44,7 @@ pub(crate) fn send(qp: &mut Qp, common: &mut Common) -> bool {
     let mut bytes = common.port.spare();
     let headers = headers(qp, common, request, &place, None, true);
     let built: Result<(), EmitError> = headers.emit(&[], &mut bytes);
-    let mut route = route(path);
+    let mut route = route(path, &common.port);
     if congestion::is_asked_for(qp, common) {
         route = route.capable_of_ecn();
     }

@@ -40,7 +40,7 @@ pub(crate) fn send(qp: &mut Qp, common: &mut Common, answer: Answer) -> bool {
     let mut bytes = common.port.spare();
     let headers = read_headers(qp, common, (psn, msn), (!begun, len == left));
     let built: Result<(), EmitError> = headers.emit(&[], &mut bytes);
-    let frame = Frame { src, dst, route: route(&qp.attrs.path), bytes, loan: None };
+    let frame = Frame { src, dst, route: route(&qp.attrs.path, &common.port), bytes, loan: None };
     let lent = match built {
         Ok(()) => common.port.lend(frame, &spans, packets as u16, &mut common.stats),
         Err(_) => None,

@@ -48,7 +48,13 @@ pub(crate) fn notice(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>, fram
     // 16 reserved bytes.
     if builder.emit(&[0; 16], &mut bytes).is_ok() {
         common.stats.cnps_sent += 1;
-        let frame = Frame { src: path.src, dst: path.dst, route: route(path), bytes, loan: None };
+        let frame = Frame {
+            src: path.src,
+            dst: path.dst,
+            route: route(path, &common.port),
+            bytes,
+            loan: None,
+        };
         common.port.send(frame, &mut common.stats);
     }
 }

@@ -59,7 +59,13 @@ pub(crate) fn send_next(qp: &mut Qp, common: &mut Common, window_ends: bool) -> 
     let path = &qp.attrs.path;
     let mut frame = match &wqe.to {
         Some(to) => Frame { src: to.src, dst: to.dst, route: to.route, bytes, loan: None },
-        None => Frame { src: path.src, dst: path.dst, route: route(path), bytes, loan: None },
+        None => Frame {
+            src: path.src,
+            dst: path.dst,
+            route: route(path, &common.port),
+            bytes,
+            loan: None,
+        },
     };
     if congestion::is_asked_for(qp, common) {
         frame.route = frame.route.capable_of_ecn();

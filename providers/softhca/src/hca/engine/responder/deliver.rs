@@ -106,7 +106,7 @@ fn receive(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>, frame: &Frame)
         Service::Ud => return ud::receive(qp, common, packet, frame),
         _ => {}
     }
-    if !is_of_path(qp, frame) {
+    if !is_of_path(qp, common, frame) {
         common.stats.foreign_paths += 1;
         return false;
     }
@@ -123,7 +123,7 @@ fn receive(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>, frame: &Frame)
 
 /// True if a packet arrived on the path of its connection (IBTA 9.6.1.2;
 /// drivers/infiniband/sw/rxe/rxe_recv.c, `check_addr`).
-fn is_of_path(qp: &Qp, frame: &Frame) -> bool {
+fn is_of_path(qp: &Qp, common: &Common, frame: &Frame) -> bool {
     let same =
         |a: Address, b: Address| if a.lid | b.lid != 0 { a.lid == b.lid } else { a.gid == b.gid };
     let (src, dst) = match qp.ctx.service {
@@ -131,6 +131,7 @@ fn is_of_path(qp: &Qp, frame: &Frame) -> bool {
             Some(path) => path,
             None => return false,
         },
+        _ if common.port.vlan(qp.attrs.path.sgid_index) != frame.route.vlan() => return false,
         _ => (qp.attrs.path.src, qp.attrs.path.dst),
     };
     same(frame.src, dst) && same(frame.dst, src)

@@ -396,7 +396,7 @@ pub(crate) fn arrival(
     let path = &qp.attrs.path;
     let from = FlagsRqpn::ZERO.with_sl(path.sl & 15).with_rqpn(qp.attrs.dest_qpn.0);
     let solicited = packet.bth().is_solicited();
-    Arrival { kind, bytes, imm, solicited, from, slid: path.dst.lid }
+    Arrival { kind, bytes, imm, solicited, from, slid: path.dst.lid, tag: 0 }
 }
 
 /// Source of the receive for a message that starts, if no earlier message left a spare one.

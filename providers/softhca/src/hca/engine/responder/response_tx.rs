@@ -35,8 +35,13 @@ pub(crate) fn transmit(qp: &mut Qp, common: &mut Common, budget: u32) -> Turn {
         match emit(qp, common, answer) {
             Ok((bytes, len)) => {
                 let path = &qp.attrs.path;
-                let frame =
-                    Frame { src: path.src, dst: path.dst, route: route(path), bytes, loan: None };
+                let frame = Frame {
+                    src: path.src,
+                    dst: path.dst,
+                    route: route(path, &common.port),
+                    bytes,
+                    loan: None,
+                };
                 common.port.send(frame, &mut common.stats);
                 qp.responder.pass(1, len);
             }

@@ -60,7 +60,12 @@ impl Hca {
             };
             done = true;
             self.common.stats.rx_packets += frame.packets();
-            self.deliver(&frame);
+            if self.common.port.is_in_vlan(&frame) {
+                self.deliver(&frame);
+            } else {
+                self.common.stats.dropped += frame.packets();
+                self.common.stats.foreign_paths += frame.packets();
+            }
             self.common.port.recycle(frame);
         }
         done |= self.listen(FRAMES_PER_STEP);

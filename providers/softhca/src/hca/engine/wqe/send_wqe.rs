@@ -320,9 +320,11 @@ fn address(first: Option<Seg<'_>>, qp: &Qp, common: &Common) -> (Option<Destinat
             let ethernet = common.config.link == LinkLayer::Ethernet;
             let gid = if ethernet || grh.grh() { common.port.resolve(av.rgid) } else { [0; 16] };
             let dst = Address { gid, lid: if ethernet { 0 } else { av.rlid.get() } };
-            let index = usize::from(grh.src_addr_index());
-            let route = Route::new(av.tclass, grh.flow_label(), av.hop_limit);
-            let to = destination(common, index, dst, av.dqp_dct.get(), av.dc_key(), qp);
+            let index = grh.src_addr_index();
+            // On Ethernet the priority is above a zero bit (`mlx5_ib_create_ah`, `create_ib_ah`).
+            let tag = common.port.tag(index, av.stat_rate_sl >> 1);
+            let route = Route { tag, ..Route::new(av.tclass, grh.flow_label(), av.hop_limit) };
+            let to = destination(common, index.into(), dst, av.dqp_dct.get(), av.dc_key(), qp);
             (Some(Destination { route, ..to }), 0)
         }
         Some(Seg::BaseAv(av)) => {

@@ -8,8 +8,6 @@
 
 use std::cell::Cell;
 
-use uverbs_core::doors::UverbsDoor;
-use uverbs_core::memory::pages::Pages;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 const PAGE: usize = 4096;
@@ -24,33 +22,18 @@ const HOLE: u64 = 0x8000;
 pub(crate) struct Memory {
     base: usize,
     next: Cell<usize>,
-    /// The door's mapping, if it is that.
-    doors: Option<Pages>,
 }
 
 impl Memory {
-    /// Maps it: memory of the door if queues should be there.
-    pub(crate) fn of(door: &dyn UverbsDoor) -> Self {
-        match door.wants_rings_in_memory() {
-            false => Self::new(),
-            true => {
-                let pages = door.memory(LEN + PAGE).expect("memory of the door");
-                let base = pages.as_mut_ptr().expose_provenance();
-                let memory = Self { base, next: Cell::new(base), doors: Some(pages) };
-                memory.protect(LEN, libc::PROT_READ);
-                memory
-            }
-        }
-    }
-
-    fn new() -> Self {
+    /// Maps it.
+    pub(crate) fn new() -> Self {
         let (rights, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a new mapping at a place that the kernel chooses.
         let base = unsafe { libc::mmap(std::ptr::null_mut(), LEN + PAGE, rights, flags, -1, 0) };
         assert_ne!(base, libc::MAP_FAILED, "no memory");
         let base = base.expose_provenance();
-        let memory = Self { base, next: Cell::new(base), doors: None };
+        let memory = Self { base, next: Cell::new(base) };
         memory.protect(LEN, libc::PROT_READ);
         memory
     }
@@ -148,9 +131,6 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        if self.doors.is_some() {
-            return;
-        }
         let base = std::ptr::with_exposed_provenance_mut(self.base);
         // SAFETY: the mapping of `new`; its users are gone.
         unsafe { libc::munmap(base, LEN + PAGE) };

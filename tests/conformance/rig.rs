@@ -64,7 +64,7 @@ impl Rig {
     pub(crate) fn bare(target: &Target) -> Result<Self, Errno> {
         let door = target.open()?;
         Ok(Self {
-            memory: Memory::of(&*door),
+            memory: Memory::new(),
             door,
             target: target.clone(),
             fds: RefCell::default(),

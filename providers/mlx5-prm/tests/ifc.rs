@@ -236,6 +236,7 @@ fn selections_and_profiles_have_their_numbers() {
     let masks = [modify::PERIOD, modify::COUNT, modify::OVERRUN, modify::PERIOD_MODE];
     assert_eq!(masks, [1, 2, 4, 16]);
     assert_eq!((cq::RESIZE_CQ, cq::RESIZE_FIELDS), (1, 7));
+    assert_eq!((memic::ADD_OPERATION, memic::REMOVE_OPERATION), (0, 1));
     let profiles = [hca::GRACEFUL_CLOSE, hca::FORCE_CLOSE, hca::PREPARE_FAST_TEARDOWN];
     assert_eq!(profiles, [0, 1, 2]);
 }

@@ -100,6 +100,8 @@ const NUMBERS_NOT_IN_C: &[(&str, &str)] = &[
     ("GRACEFUL_CLOSE", "the kernel driver's; compared in ifc.rs"),
     ("FORCE_CLOSE", "the kernel driver's; compared in ifc.rs"),
     ("PREPARE_FAST_TEARDOWN", "the kernel driver's; compared in ifc.rs"),
+    ("ADD_OPERATION", "the kernel driver's; compared in ifc.rs"),
+    ("REMOVE_OPERATION", "the kernel driver's; compared in ifc.rs"),
     ("RESIZE_CQ", "the kernel driver's; compared in ifc.rs"),
     ("RESIZE_FIELDS", "the kernel driver's; compared in ifc.rs"),
     ("CQ_UMEM_OFFSET", "users'; compared in ifc.rs"),

@@ -80,6 +80,7 @@ const COMMANDS: &[Command] = commands! {
     DESTROY_MKEY: mkey::destroy_mkey_in =>;
     ALLOC_MEMIC: memic::alloc_memic_in => memic::alloc_memic_out;
     DEALLOC_MEMIC: memic::dealloc_memic_in =>;
+    MODIFY_MEMIC: memic::modify_memic_in => memic::modify_memic_out;
     CREATE_UMEM: umem::create_umem_in => umem::create_umem_out;
     DESTROY_UMEM: umem::destroy_umem_in =>;
     CREATE_EQ: eq::create_eq_in => eq::create_eq_out;

@@ -54,6 +54,11 @@ ifc! {
     }
 }
 
+/// `op_mod` of MODIFY_MEMIC: adds the operation (`MLX5_MODIFY_MEMIC_OP_MOD_ALLOC`).
+pub const ADD_OPERATION: u16 = 0;
+/// Removes the operation (`MLX5_MODIFY_MEMIC_OP_MOD_DEALLOC`).
+pub const REMOVE_OPERATION: u16 = 1;
+
 ifc! {
     /// Answer to MODIFY_MEMIC (`mlx5_ifc_modify_memic_out_bits`).
     pub mod modify_memic_out[64] {

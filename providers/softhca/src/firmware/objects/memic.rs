@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use uverbs_mlx5_prm::cmd::memic::{
-    alloc_memic_in, alloc_memic_out, dealloc_memic_in, modify_memic_in, modify_memic_out,
+    ADD_OPERATION, REMOVE_OPERATION, alloc_memic_in, alloc_memic_out, dealloc_memic_in,
+    modify_memic_in, modify_memic_out,
 };
 use uverbs_mlx5_prm::cmd::opcode::CmdStatus;
 
@@ -25,9 +26,6 @@ use crate::firmware::base::call::{Call, Refusal};
 /// `memic_operations` and in a piece's operations.
 const INCREMENT: u64 = 0;
 const TEST_AND_SET: u64 = 1;
-/// `op_mod` of MODIFY_MEMIC (Linux `mlx5_ifc.h`, `MLX5_MODIFY_MEMIC_OP_MOD_*`).
-const ALLOC: u16 = 0;
-const DEALLOC: u16 = 1;
 
 /// Allocated pieces, and the bytes behind all of them.
 #[derive(Debug)]
@@ -138,13 +136,17 @@ impl Firmware {
         let piece = self.memic.taken.get_mut(&start).ok_or(NO_PIECE)?;
         let has = piece.operations >> operation & 1 != 0;
         match (call.op_mod, has) {
-            (ALLOC, false) => {
+            (ADD_OPERATION, false) => {
                 let address = OPERATIONS + operation * LEN + (start - IN_BAR);
                 modify_memic_out::MEMIC_OPERATION_ADDR.set(call.output, address);
             }
-            (DEALLOC, true) => {}
-            (ALLOC, true) => return Err(Refusal::resource("the piece has this operation")),
-            (DEALLOC, false) => return Err(Refusal::resource("the piece lacks this operation")),
+            (REMOVE_OPERATION, true) => {}
+            (ADD_OPERATION, true) => {
+                return Err(Refusal::resource("the piece has this operation"));
+            }
+            (REMOVE_OPERATION, false) => {
+                return Err(Refusal::resource("the piece lacks this operation"));
+            }
             _ => return Err(Refusal::param("op_mod")),
         }
         piece.operations ^= 1 << operation;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use nix::sys::eventfd::EventFd;
 
+use crate::bar::BarPages;
 use crate::command::CommandQueue;
 use crate::dma::{Buffer, Dma};
 use crate::error::Error;
@@ -69,6 +70,7 @@ pub(crate) struct Device {
     /// The driver's thread, and its events.
     driver: OnceLock<(ThreadId, Weak<dyn Pump>)>,
     pub(crate) pages: PageSupply,
+    pub(crate) bar: BarPages,
     pub(crate) events: Events,
 }
 
@@ -87,6 +89,7 @@ impl Device {
             waker: OnceLock::new(),
             driver: OnceLock::new(),
             pages: PageSupply::default(),
+            bar: BarPages::new(),
             events: Events::default(),
         }
     }

@@ -214,7 +214,7 @@ impl Hca {
         record.port_count = 1;
         let (dma, device) = (Arc::clone(function.dma()), Arc::clone(function.device()));
         manager.seed(seed());
-        let pages = UarPages::new(&device, function.uar(), memory.range());
+        let pages = UarPages::new(&device);
         let mut firmware = Firmware::new(function, &config, neighbours);
         firmware.set_device_memory(memory);
         firmware.start_lists();

@@ -12,7 +12,7 @@
 //! | `config`, `registers` | configuration space, initialization segment |
 //! | `command` | command queue, mailboxes |
 //! | `device` | state that thread and users share; the first failure |
-//! | `pages`, `uar` | pages that the firmware asks for; doorbell pages |
+//! | `pages`, `bar`, `uar` | pages that the firmware asks for; use of the BAR's pages; doorbells |
 //! | `caps`, `port` | capabilities; port and its addresses |
 //! | `eq`, `event`, `worker`, `tick` | event queue, events, the driver's thread |
 //! | `function` | bring-up and teardown |
@@ -38,6 +38,7 @@
 
 mod area;
 mod backend;
+mod bar;
 mod caps;
 mod command;
 mod config;

@@ -3,7 +3,6 @@
 //! A page is freed after its last mapping is gone. A failed device frees none: its numbers are not
 //! used again before a reset.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
@@ -24,18 +23,20 @@ impl Device {
     pub(crate) fn alloc_uar(&self) -> Result<u32, Error> {
         let output = self.run(CmdOpcode::ALLOC_UAR, 0, &[0; SHORT], alloc_uar_out::SIZE)?;
         let uar = alloc_uar_out::UAR.get32(&output);
-        // The first page has the initialization segment.
-        match check(BAR0, place(uar), page_size() as u64, self.transport().bar_len()) {
-            Ok(()) if uar != 0 => Ok(uar),
+        let pages = pages(uar);
+        match check(BAR0, pages.start, page_size() as u64, self.transport().bar_len()) {
+            Ok(()) if self.bar.take(&pages) => Ok(uar),
             _ => Err(self.fail(Error::answer("the number of a UAR page", uar))),
         }
     }
 
-    /// Frees a page (DEALLOC_UAR).
+    /// Frees a page (DEALLOC_UAR). One that the firmware keeps stays in use.
     pub(crate) fn free_uar(&self, uar: u32) -> Result<(), Error> {
         let mut input = [0; dealloc_uar_in::SIZE];
         dealloc_uar_in::UAR.set(&mut input, uar.into());
-        self.run(CmdOpcode::DEALLOC_UAR, 0, &input, SHORT).map(drop)
+        self.run(CmdOpcode::DEALLOC_UAR, 0, &input, SHORT)?;
+        self.bar.give(place(uar));
+        Ok(())
     }
 }
 
@@ -44,34 +45,26 @@ pub(crate) fn place(uar: u32) -> u64 {
     u64::from(uar) * PAGE as u64
 }
 
-/// Pages for programs.
-#[derive(Debug)]
-pub(crate) struct UarPages {
-    device: Weak<Device>,
-    /// Numbers in use, with the driver's own.
-    used: BTreeSet<u32>,
-    /// Device memory in BAR 0, which other programs map.
-    memory: Range<u64>,
+/// Page of this machine that begins with a UAR.
+fn pages(uar: u32) -> Range<u64> {
+    place(uar)..place(uar) + page_size() as u64
 }
 
-impl UarPages {
-    /// Pages beside the driver's own, `own`, and the device memory.
-    pub(crate) fn new(device: &Arc<Device>, own: u32, memory: Range<u64>) -> Self {
-        Self { device: Arc::downgrade(device), used: BTreeSet::from([own]), memory }
-    }
+/// Pages for programs.
+#[derive(Debug)]
+pub(crate) struct UarPages(Weak<Device>);
 
-    fn make(&mut self, device: &Device) -> Result<DeviceUar, Error> {
-        let index = device.alloc_uar()?;
-        let (start, end) = (place(index), place(index) + page_size() as u64);
-        let is_memory = start < self.memory.end && self.memory.start < end;
-        if is_memory || self.used.contains(&index) {
-            return Err(device.fail(Error::answer("the number of a UAR page", index)));
-        }
-        let part = device.transport().bar_file(start, end - start);
-        let (file, offset) = part.inspect_err(|_| _ = device.free_uar(index))?;
-        self.used.insert(index);
-        Ok(DeviceUar { index, file, offset })
+impl UarPages {
+    pub(crate) fn new(device: &Arc<Device>) -> Self {
+        Self(Arc::downgrade(device))
     }
+}
+
+fn make(device: &Device) -> Result<DeviceUar, Error> {
+    let index = device.alloc_uar()?;
+    let part = device.transport().bar_file(place(index), page_size() as u64);
+    let (file, offset) = part.inspect_err(|_| _ = device.free_uar(index))?;
+    Ok(DeviceUar { index, file, offset })
 }
 
 /// Error of the front for a page that can't be had.
@@ -88,14 +81,13 @@ fn refusal(error: &Error) -> HcaError {
 
 impl UarSource for UarPages {
     fn alloc(&mut self) -> Result<DeviceUar, HcaError> {
-        let device = self.device.upgrade().ok_or(HcaError::Dead)?;
-        self.make(&device).map_err(|error| refusal(&error))
+        let device = self.0.upgrade().ok_or(HcaError::Dead)?;
+        make(&device).map_err(|error| refusal(&error))
     }
 
     fn free(&mut self, index: u32) {
-        // A page that the firmware keeps stays in use.
-        if self.device.upgrade().is_some_and(|device| device.free_uar(index).is_ok()) {
-            self.used.remove(&index);
+        if let Some(device) = self.0.upgrade() {
+            let _ = device.free_uar(index);
         }
     }
 }

@@ -159,6 +159,8 @@ pub struct Config {
     pub device_memory: u64,
     /// Log2 of the largest alignment of device memory, in units of 64 bytes.
     pub log_max_memic_alignment: u32,
+    /// Operations on device memory (`memic_operations`), a bit each; 0 without them.
+    pub memic_operations: u32,
     /// Memory keys must have relaxed ordering (`mkc_order_write_after_write_ro_only`).
     pub relaxed_only: bool,
     /// The device has a direct path to GPUs beside the PCI bridge (data direct).

@@ -3,13 +3,14 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// A piece of device memory.
+/// A piece of device memory, or the addresses of an operation on one.
 #[derive(Clone, Debug)]
 pub struct DeviceMemory {
-    /// Address of the first byte, for keys (`MLX5_MKC_ACCESS_MODE_MEMIC`).
+    /// Address of the first byte, for keys (`MLX5_MKC_ACCESS_MODE_MEMIC`); of an operation the
+    /// address for that byte.
     pub start: u64,
     /// File that programs map.
     pub file: Arc<OwnedFd>,
-    /// Offset in the file of the page in which the piece starts.
+    /// Offset in the file of the page that has the first byte.
     pub offset: u64,
 }

@@ -78,6 +78,17 @@ pub trait Backend: Send + fmt::Debug {
         let _ = (len, log_align);
         Ok(None)
     }
+    /// Adds an operation of [`Config::memic_operations`](config::Config::memic_operations) to
+    /// device memory of `len` bytes at `start` (MODIFY_MEMIC). Returns its addresses, one for each
+    /// byte.
+    fn add_operation(&mut self, start: u64, len: u64, op: u8) -> Result<DeviceMemory, HcaError> {
+        let _ = (start, len, op);
+        Err(HcaError::Unsupported { what: "operations on device memory" })
+    }
+    /// Removes an operation with addresses from `addresses` on, before its memory is freed.
+    fn remove_operation(&mut self, start: u64, op: u8, addresses: u64) {
+        let _ = (start, op, addresses);
+    }
     /// Frees device memory by its start and length (DEALLOC_MEMIC).
     fn free_device_memory(&mut self, start: u64, len: u64) {
         let _ = (start, len);

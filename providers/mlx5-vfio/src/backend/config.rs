@@ -241,6 +241,7 @@ pub(crate) fn start(function: &Function, interface: &Interface) -> Result<Start,
     let (mut config, up) = config(function, &port, &set)?;
     config.device_memory = memory.max_len;
     config.log_max_memic_alignment = memory.max_alignment;
+    config.memic_operations = memory.operations;
     let network = by_lid.and_then(|by_lid| by_lid.network(config.lid));
     let routes = neighbours.as_ref().map(Neighbours::routes).unwrap_or_default();
     let mut manager = Manager::new(host(&config, routes));

@@ -1,4 +1,4 @@
-//! Device memory, which programs map in BAR 0 (Linux `hw/mlx5/dm.c`).
+//! Device memory, and operations on it, which programs map in BAR 0 (Linux `hw/mlx5/dm.c`).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -7,8 +7,10 @@ use std::time::Instant;
 use uverbs_core::memory::pages::page_size;
 use uverbs_front::backend::device_memory::DeviceMemory;
 use uverbs_front::backend::error::{HcaError, Noun};
+use uverbs_mlx5_prm::cmd::iseg::initial_seg;
 use uverbs_mlx5_prm::cmd::memic::{
-    alloc_memic_in, alloc_memic_out, dealloc_memic_in, device_mem_cap as cap,
+    ADD_OPERATION, REMOVE_OPERATION, alloc_memic_in, alloc_memic_out, dealloc_memic_in,
+    device_mem_cap as cap, modify_memic_in, modify_memic_out,
 };
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 
@@ -17,7 +19,6 @@ use crate::command::SHORT;
 use crate::error::Error;
 use crate::function::Function;
 use crate::transport::{BAR0, check};
-use crate::uar::place;
 
 /// Unit of lengths and alignments.
 const UNIT: u64 = 64;
@@ -33,6 +34,8 @@ pub(crate) struct Memic {
     pub(super) max_len: u64,
     /// Largest log2 of an alignment, in units of 64 bytes.
     pub(super) max_alignment: u32,
+    /// Operations that the device has, a bit each.
+    pub(super) operations: u32,
     /// Pages of the pieces: their end by their start.
     taken: BTreeMap<u64, u64>,
 }
@@ -48,27 +51,24 @@ impl Memic {
         let wrong = || Error::answer("the place of device memory", start);
         check(BAR0, start, len, transport.bar_len()).map_err(|_| wrong())?;
         let page = page_size() as u64;
-        let uar = place(function.uar());
-        // Programs must not map the initialization segment, or the driver's doorbells.
-        if start < page || start < uar + page && uar < start + len {
+        let begin = start.checked_next_multiple_of(page).ok_or_else(wrong)?;
+        let end = (start + len).checked_next_multiple_of(page).ok_or_else(wrong)?;
+        // Also the pages that are device memory in a part alone.
+        let touched = start / page * page..end;
+        if !touched.is_empty() && !function.device().bar.take(&touched) {
             return Err(wrong());
         }
-        let begin = start.checked_next_multiple_of(page).ok_or_else(wrong)?;
         let range = begin..(start + len) / page * page;
         if range.is_empty() || transport.bar_file(range.start, range.end - range.start).is_err() {
             return Ok(Self::default());
         }
         Ok(Self {
             max_len: cap::MAX_MEMIC_SIZE.get(&caps),
+            operations: cap::MEMIC_OPERATIONS.get32(&caps),
             max_alignment: cap::LOG_MAX_MEMIC_ADDR_ALIGNMENT.get32(&caps).min(MAX_ALIGNMENT),
             range,
             taken: BTreeMap::new(),
         })
-    }
-
-    /// Pages of the BAR that are device memory.
-    pub(crate) fn range(&self) -> Range<u64> {
-        self.range.clone()
     }
 
     /// First free range of `room` bytes from `at` on.
@@ -143,6 +143,63 @@ impl Firmware {
         dealloc_memic_in::MEMIC_START_ADDR.set(&mut input, start);
         dealloc_memic_in::MEMIC_SIZE.set(&mut input, len);
         self.function.command(CmdOpcode::DEALLOC_MEMIC, 0, &input, SHORT).map(drop)
+    }
+
+    /// Adds an operation to a piece (`mlx5_cmd_alloc_memic_op`).
+    pub(super) fn take_operation(
+        &mut self,
+        start: u64,
+        len: u64,
+        op: u8,
+    ) -> Result<DeviceMemory, HcaError> {
+        let added = self.alloc_operation(start, len, op);
+        added.map_err(|error| self.refusal(&error, (Noun::Mkey, 0)))
+    }
+
+    /// Runs MODIFY_MEMIC for addresses in pages of BAR 0 that have no other use.
+    fn alloc_operation(&self, piece: u64, len: u64, op: u8) -> Result<DeviceMemory, Error> {
+        let page = page_size() as u64;
+        let output = self.modify_memic(ADD_OPERATION, piece, op)?;
+        let start = modify_memic_out::MEMIC_OPERATION_ADDR.get(&output);
+        let (begin, room) = (start / page * page, len.next_multiple_of(page));
+        let device = self.function.device();
+        let is_inside = start >= initial_seg::SIZE as u64
+            && check(BAR0, begin, room, device.transport().bar_len()).is_ok();
+        if !is_inside || !device.bar.take(&(begin..begin + room)) {
+            let wrong = Error::answer("the address of an operation on device memory", start);
+            return Err(device.fail(wrong));
+        }
+        // Programs map pages of the piece's number, as in Linux. A server has a file only for pages
+        // whose accesses it need not see.
+        let fits = check(BAR0, start - begin, len, room);
+        let part = fits.and_then(|()| device.transport().bar_file(begin, room));
+        let (file, offset) = part.map_err(|error| {
+            self.dealloc_operation(piece, op, start);
+            match error {
+                Error::Range { .. } => {
+                    Error::Unsupported { what: "mapped operations on device memory".to_owned() }
+                }
+                error => error,
+            }
+        })?;
+        Ok(DeviceMemory { start, file, offset })
+    }
+
+    fn modify_memic(&self, op_mod: u16, piece: u64, op: u8) -> Result<Vec<u8>, Error> {
+        let mut input = [0; modify_memic_in::SIZE];
+        modify_memic_in::MEMIC_OPERATION_TYPE.set(&mut input, op.into());
+        modify_memic_in::MEMIC_START_ADDR.set(&mut input, piece);
+        let outlen = modify_memic_out::SIZE;
+        self.function.command(CmdOpcode::MODIFY_MEMIC, op_mod, &input, outlen)
+    }
+
+    /// Removes an operation (`mlx5_cmd_dealloc_memic_op`). The pages of one that the firmware keeps
+    /// stay in use.
+    pub(super) fn dealloc_operation(&self, piece: u64, op: u8, start: u64) {
+        if self.modify_memic(REMOVE_OPERATION, piece, op).is_ok() {
+            let page = page_size() as u64;
+            self.function.device().bar.give(start / page * page);
+        }
     }
 
     /// Frees a piece. One that the firmware keeps stays taken until the function is reset.

@@ -255,6 +255,14 @@ impl Backend for Firmware {
         self.take_memory(len, log_align).map(Some)
     }
 
+    fn add_operation(&mut self, start: u64, len: u64, op: u8) -> Result<DeviceMemory, HcaError> {
+        self.take_operation(start, len, op)
+    }
+
+    fn remove_operation(&mut self, start: u64, op: u8, addresses: u64) {
+        self.dealloc_operation(start, op, addresses);
+    }
+
     fn free_device_memory(&mut self, start: u64, len: u64) {
         self.give_memory(start, len);
     }

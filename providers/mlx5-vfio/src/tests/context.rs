@@ -12,6 +12,7 @@ use uverbs_core::error::Error;
 use uverbs_core::memory::pages::{Pages, page_size};
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
 use uverbs_kernel_abi::mlx5::*;
+use uverbs_kernel_abi::objects::UVERBS_OBJECT_DM;
 use zerocopy::IntoBytes;
 
 use crate::door::Hca;
@@ -72,7 +73,7 @@ pub(crate) fn use_context(uverbs: &Uverbs) -> Option<Queue> {
     made.ok().map(|_| Queue { _memory: memory, page, uar })
 }
 
-/// A piece of device memory.
+/// A piece of device memory, or the addresses of an operation on one.
 pub(crate) struct Piece {
     pub(crate) handle: u32,
     /// Offset of its first byte in the mapping.
@@ -91,12 +92,41 @@ pub(crate) fn piece(uverbs: &Uverbs, len: usize, log_align: u32) -> Result<Piece
                 .output(MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX, &mut index)
         })
     }?;
-    let page = page_size();
-    let index = u16::from_ne_bytes(index).into();
-    let offset = mmap_offset(MLX5_IB_MMAP_DEVICE_MEM, index, page as u64);
-    let map = uverbs.door().mmap(len.next_multiple_of(page), offset);
-    let map = map.map_err(|errno| Error::System { what: "mmap", errno })?;
+    let map = map(uverbs, index, len.next_multiple_of(page_size()))?;
     Ok(Piece { handle, start: u64::from_ne_bytes(start) as usize, map })
+}
+
+/// Maps the addresses of an operation on a piece, as a piece of the same length.
+pub(crate) fn operation(uverbs: &Uverbs, piece: &Piece, op: u8) -> Result<Piece, Error> {
+    let (mut start, mut index) = ([0; 8], [0; 2]);
+    map_operation(uverbs, piece.handle, op, (&mut start, &mut index))?;
+    let map = map(uverbs, index, piece.map.len())?;
+    Ok(Piece { handle: piece.handle, start: u64::from_ne_bytes(start) as usize, map })
+}
+
+/// Sends DM.MAP_OP_ADDR with buffers for the offset in a page, and the index of the mapping.
+pub(crate) fn map_operation(
+    uverbs: &Uverbs,
+    handle: u32,
+    op: u8,
+    (start, index): (&mut [u8], &mut [u8]),
+) -> Result<(), Error> {
+    let request = [op];
+    let command = uverbs
+        .command(UVERBS_OBJECT_DM, MLX5_IB_METHOD_DM_MAP_OP_ADDR)
+        .handle_in(MLX5_IB_ATTR_DM_MAP_OP_ADDR_REQ_HANDLE, handle)
+        .input(MLX5_IB_ATTR_DM_MAP_OP_ADDR_REQ_OP, &request)
+        .output(MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_START_OFFSET, start)
+        .output(MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_PAGE_INDEX, index);
+    // SAFETY: the inputs are a handle and a number.
+    unsafe { command.send(&**uverbs.door(), "map_operation") }.map(drop)
+}
+
+/// Maps device memory, or an operation on it, by its index.
+fn map(uverbs: &Uverbs, index: [u8; 2], len: usize) -> Result<Pages, Error> {
+    let index = u16::from_ne_bytes(index).into();
+    let offset = mmap_offset(MLX5_IB_MMAP_DEVICE_MEM, index, page_size() as u64);
+    uverbs.door().mmap(len, offset).map_err(|errno| Error::System { what: "mmap", errno })
 }
 
 /// Allocates and maps a doorbell page. Returns it with its number.

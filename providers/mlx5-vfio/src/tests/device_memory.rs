@@ -16,7 +16,7 @@ use uverbs_mlx5_prm::cmd::mkey::{create_mkey_in, mkc};
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 
 use super::context::{Piece, context, piece, use_context};
-use super::fake::{Fake, MEMORY, Twist, UAR, limits};
+use super::fake::{BAR_LEN, Fake, MEMORY, Twist, UAR, limits};
 use crate::backend::Firmware;
 use crate::door::Hca;
 use crate::error::Error;
@@ -134,7 +134,7 @@ fn memory_in_a_wrong_place_is_an_invalid_answer() {
     let uar = place(UAR);
     for memory in [
         // Beyond the BAR.
-        0x1_f000..0x2_1000,
+        BAR_LEN - 0x1000..BAR_LEN + 0x1000,
         u64::MAX - 4095..u64::MAX,
         // The initialization segment, and the driver's doorbells.
         0..0x8000,
@@ -157,11 +157,14 @@ fn memory_in_a_wrong_place_is_an_invalid_answer() {
 
 #[test]
 fn a_uar_in_device_memory_is_an_invalid_answer() {
-    let fake = Fake::new();
     let other = place(UAR + 1);
-    fake.state().memory = other..other + page_size() as u64;
-    let hca = Hca::new(Function::open(fake.clone(), limits()).unwrap(), "fake").unwrap();
-    assert!(context(&hca).is_none_or(|uverbs| use_context(&uverbs).is_none()));
+    for (memory, serves) in [(MEMORY, true), (other..other + page_size() as u64, false)] {
+        let fake = Fake::new();
+        fake.state().log_max_cq_sz = 10;
+        fake.state().memory = memory;
+        let (_hca, uverbs) = open(&fake);
+        assert_eq!(use_context(&uverbs).is_some(), serves);
+    }
 }
 
 /// `mlx5_ib_get_dm_mr`: the device's own memory, of which nothing is lent to it.

@@ -24,17 +24,18 @@ use uverbs_mlx5_prm::cmd::caps::cmd_hca_cap;
 use uverbs_mlx5_prm::cmd::header::{cmd_in, cmd_out};
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 use uverbs_mlx5_prm::cmd::queue::{mlx5_cmd_layout, mlx5_cmd_prot_block};
-use uverbs_mlx5_prm::cmd::{eq, hca, memic, mkey, simple, vport};
+use uverbs_mlx5_prm::cmd::{eq, hca, mkey, simple, vport};
 use uverbs_mlx5_prm::eqe::{MLX5_PORT_CHANGE_SUBTYPE_DOWN, mlx5_eqe};
 use zerocopy::{FromZeros, IntoBytes};
 
+use super::memic::alloc;
 use crate::device::Limits;
 use crate::error::Error;
 use crate::memory::Memory;
 use crate::transport::{BAR0, CONFIG, Transport, check};
 
 /// Bytes of BAR 0, with UAR pages 0x10 to 0x1f.
-const BAR_LEN: u64 = 0x2_0000;
+pub(super) const BAR_LEN: u64 = 0x3_0000;
 const CONFIG_LEN: usize = 256;
 pub(crate) const UAR: u32 = 0x10;
 const END_UAR: u32 = 0x20;
@@ -119,6 +120,10 @@ pub(crate) struct State {
     pub(crate) next_uar: Option<u32>,
     /// Device memory in the BAR, if there is some.
     pub(crate) memory: Range<u64>,
+    /// Operations on it, by the piece.
+    pub(crate) operations: BTreeSet<(u64, u64)>,
+    /// Part of the BAR that programs can't map.
+    pub(crate) hidden: Range<u64>,
     /// Fast and forced teardown.
     pub(crate) teardowns: [bool; 2],
     /// Profiles of TEARDOWN_HCA.
@@ -378,15 +383,6 @@ impl State {
         }
     }
 
-    fn describe_memory(&self, caps: &mut [u8]) {
-        let Range { start, end } = self.memory;
-        memic::device_mem_cap::MEMIC.set(caps, 1);
-        memic::device_mem_cap::MEMIC_BAR_START_ADDR.set(caps, start);
-        memic::device_mem_cap::MEMIC_BAR_SIZE.set(caps, end - start);
-        memic::device_mem_cap::MAX_MEMIC_SIZE.set(caps, end - start);
-        memic::device_mem_cap::LOG_MAX_MEMIC_ADDR_ALIGNMENT.set(caps, 6);
-    }
-
     /// Answers as firmware should.
     fn execute(&mut self, opcode: CmdOpcode, op_mod: u16, input: &[u8], output: &mut [u8]) {
         match opcode {
@@ -406,10 +402,9 @@ impl State {
                     }
                 }
             }
-            CmdOpcode::ALLOC_MEMIC => {
-                let start = memic::alloc_memic_in::RANGE_START_ADDR.get(input);
-                memic::alloc_memic_out::MEMIC_START_ADDR.set(output, start);
-            }
+            CmdOpcode::ALLOC_MEMIC => alloc(input, output),
+            CmdOpcode::DEALLOC_MEMIC => self.dealloc(input),
+            CmdOpcode::MODIFY_MEMIC => self.modify(op_mod, input, output),
             CmdOpcode::QUERY_PAGES => hca::query_pages_out::NUM_PAGES.set(output, 5),
             CmdOpcode::MANAGE_PAGES => {
                 let count = hca::manage_pages_in::INPUT_NUM_ENTRIES.get(input) as usize;
@@ -527,8 +522,12 @@ impl Transport for Fake {
     }
 
     fn bar_file(&self, at: u64, len: u64) -> Result<(Arc<OwnedFd>, u64), Error> {
-        check(BAR0, at, len, BAR_LEN)?;
-        Ok((self.state().bar(), at))
+        let mut state = self.state();
+        match state.hidden.contains(&at) {
+            true => check(BAR0, at, len, 0)?,
+            false => check(BAR0, at, len, BAR_LEN)?,
+        }
+        Ok((state.bar(), at))
     }
 
     fn map(&self, iova: u64, memory: &Memory) -> Result<(), Error> {

@@ -138,7 +138,7 @@ fn the_driver_s_own_commands_get_pages() {
 /// A number that is in use, or has registers.
 #[test]
 fn a_page_that_no_device_gives_is_a_failure() {
-    for number in [UAR, 0, 0x20, 0xff_ffff] {
+    for number in [UAR, 0, 0x30, 0xff_ffff] {
         let fake = vast();
         let hca = open(&fake);
         let uverbs = context(&hca).unwrap();

@@ -12,6 +12,9 @@ mod hostile;
 mod life;
 #[cfg(test)]
 mod lives;
+mod memic;
+#[cfg(test)]
+mod operations;
 #[cfg(test)]
 mod raw;
 #[cfg(test)]

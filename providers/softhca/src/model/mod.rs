@@ -83,6 +83,8 @@ fn config(profile: &Profile, hca: &Hca) -> Config {
         paging: caps::PAGED_IN_PROCESS,
         device_memory: if limits.device_memory { caps::DEVICE_MEMORY_LEN } else { 0 },
         log_max_memic_alignment: caps::LOG_MAX_DEVICE_MEMORY_ALIGNMENT,
+        // In process no one sees a processor's loads.
+        memic_operations: 0,
         relaxed_only: limits.relaxed_only,
         data_direct: limits.data_direct,
         placement: limits.placement,

@@ -1,5 +1,6 @@
-//! Pieces of device memory (`hw/mlx5/dm.c`). A piece is used until its object is freed and its last
-//! mapping is gone (`mlx5_ib_dm_memic_free`).
+//! Pieces of device memory, and operations on them (`hw/mlx5/dm.c`). Each is used until the piece's
+//! object is freed and its last mapping is gone (`mlx5_ib_dm_mmap_free`). An operation uses its
+//! piece.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -59,14 +60,38 @@ impl Piece {
     }
 }
 
+/// Addresses of an operation on a piece, one for each byte.
+#[derive(Debug)]
+pub(crate) struct Operation {
+    pub(crate) op: u8,
+    addresses: DeviceMemory,
+    piece: Arc<Piece>,
+}
+
+impl Operation {
+    /// Offset of the first address in its page.
+    pub(crate) fn inside(&self) -> u64 {
+        self.addresses.start % page_size()
+    }
+
+    /// Maps all addresses for a client.
+    pub(crate) fn map(self: &Arc<Self>) -> Result<Pages, Errno> {
+        let map = map(&self.addresses.file, self.piece.len, self.addresses.offset)?;
+        Ok(map.keeping_beyond(Arc::clone(self)))
+    }
+}
+
 fn map(file: &OwnedFd, len: u64, offset: u64) -> Result<Pages, Errno> {
     let len = len.next_multiple_of(page_size()) as usize;
     Pages::shared(file.as_fd(), len, offset).map_err(|errno| Errno::from_raw(errno.raw()))
 }
 
-/// Pieces of a device.
+/// Pieces of a device, and operations on them.
 #[derive(Debug, Default)]
-pub(crate) struct Pieces(Vec<Arc<Piece>>);
+pub(crate) struct Pieces {
+    pieces: Vec<Arc<Piece>>,
+    operations: Vec<Arc<Operation>>,
+}
 
 impl Pieces {
     /// Allocates `len` bytes, a multiple of 64 that is not 0, at a multiple of 64 << `log_align`.
@@ -82,7 +107,7 @@ impl Pieces {
         let piece = match hca.alloc_device_memory(len, log_align).map_err(errno)? {
             Some(own) => Piece::of_device(own, len),
             None => {
-                let taken = self.0.iter().map(|piece| piece.room()).sum();
+                let taken = self.pieces.iter().map(|piece| piece.room()).sum();
                 let room = len.checked_next_multiple_of(page_size());
                 if room.is_none_or(|room| room > most.saturating_sub(taken)) {
                     return Err(Errno::ENOMEM);
@@ -91,14 +116,35 @@ impl Pieces {
             }
         };
         let piece = Arc::new(piece);
-        self.0.push(Arc::clone(&piece));
+        self.pieces.push(Arc::clone(&piece));
         Ok(piece)
     }
 
-    /// Frees the pieces that no object and no mapping uses. One that the device refuses to free
-    /// stays taken there.
+    /// Adds an operation to a piece.
+    pub(crate) fn add_operation(
+        &mut self,
+        hca: &mut dyn Backend,
+        piece: Arc<Piece>,
+        op: u8,
+    ) -> Result<Arc<Operation>, Errno> {
+        let addresses = hca.add_operation(piece.start, piece.len, op).map_err(errno)?;
+        let operation = Arc::new(Operation { op, addresses, piece });
+        self.operations.push(Arc::clone(&operation));
+        Ok(operation)
+    }
+
+    /// Frees the operations, then the pieces, that no object and no mapping uses. One that the
+    /// device refuses to free stays taken there.
     pub(crate) fn free_unused(&mut self, hca: &mut dyn Backend) {
-        self.0.retain(|piece| {
+        self.operations.retain(|operation| {
+            let used = Arc::strong_count(operation) > 1;
+            if !used {
+                let Operation { op, addresses, piece } = &**operation;
+                hca.remove_operation(piece.start, *op, addresses.start);
+            }
+            used
+        });
+        self.pieces.retain(|piece| {
             let used = Arc::strong_count(piece) > 1;
             if !used && piece.map.is_none() {
                 hca.free_device_memory(piece.start, piece.len);

@@ -13,7 +13,7 @@ use uverbs_kernel_abi::qp::{ib_uverbs_qp_cap, ib_uverbs_qp_dest};
 
 use crate::backend::context::{DctContext, QpState};
 use crate::backend::number::{Cqn, Key, Pdn, Qpn, Srqn};
-use crate::kernel::state::device_memory::Piece;
+use crate::kernel::state::device_memory::{Operation, Piece};
 use crate::kernel::state::flows::Placed;
 use crate::kernel::state::raw_queues::RawQueues;
 use crate::uar::UarPage;
@@ -63,6 +63,15 @@ pub(crate) struct Dm {
     pub(crate) asked: u64,
     /// Index for mmap.
     pub(crate) index: u16,
+    /// Operations with addresses, by their indexes for mmap.
+    pub(crate) operations: BTreeMap<u16, Arc<Operation>>,
+}
+
+impl Dm {
+    /// True for an index of the memory, or of an operation on it.
+    pub(crate) fn has_index(&self, index: u16) -> bool {
+        self.index == index || self.operations.contains_key(&index)
+    }
 }
 
 /// A completion queue.
@@ -476,6 +485,12 @@ impl Objects {
             Some(Object::Dm(dm)) => Some(dm),
             _ => None,
         })
+    }
+
+    /// Index for mmap that no device memory, and no operation on one, has.
+    pub(crate) fn free_memory_index(&self) -> Option<u16> {
+        let taken = |index| self.device_memory().any(|dm| dm.has_index(index));
+        (0..u16::MAX).find(|index| !taken(*index))
     }
 
     /// The DCT behind a handle; errors as [`Objects::pd`].

@@ -79,12 +79,17 @@ fn clock_info(device: &Device, len: usize, version: u64) -> Result<Pages, Errno>
 }
 
 fn device_memory(file: &File, len: usize, index: u64) -> Result<Pages, Errno> {
+    let index = u16::try_from(index).map_err(|_| Errno::EINVAL)?;
     let mut all = file.objects.device_memory();
-    let dm = all.find(|dm| u64::from(dm.index) == index).ok_or(Errno::EINVAL)?;
+    let dm = all.find(|dm| dm.has_index(index)).ok_or(Errno::EINVAL)?;
+    // An operation has an address for each byte.
     if (len as u64).checked_next_multiple_of(page_size()) != Some(dm.piece.room()) {
         return Err(Errno::EINVAL);
     }
-    dm.piece.map()
+    match dm.operations.get(&index) {
+        Some(operation) => operation.map(),
+        None => dm.piece.map(),
+    }
 }
 
 #[cfg(test)]

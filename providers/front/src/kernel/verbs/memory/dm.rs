@@ -1,11 +1,16 @@
 //! Device memory (`uverbs_std_types_dm.c`, `hw/mlx5/dm.c`), and regions over it.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use nix::errno::Errno;
 use uverbs_kernel_abi::mlx5::{
     MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE, MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX,
-    MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET, MLX5_IB_ATTR_DM_MAP_OP_ADDR_REQ_OP,
-    MLX5_IB_ATTR_QUERY_DM_REQ_HANDLE, MLX5_IB_ATTR_QUERY_DM_RESP_LENGTH,
-    MLX5_IB_ATTR_QUERY_DM_RESP_PAGE_INDEX, MLX5_IB_ATTR_QUERY_DM_RESP_START_OFFSET,
+    MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET, MLX5_IB_ATTR_DM_MAP_OP_ADDR_REQ_HANDLE,
+    MLX5_IB_ATTR_DM_MAP_OP_ADDR_REQ_OP, MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_PAGE_INDEX,
+    MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_START_OFFSET, MLX5_IB_ATTR_QUERY_DM_REQ_HANDLE,
+    MLX5_IB_ATTR_QUERY_DM_RESP_LENGTH, MLX5_IB_ATTR_QUERY_DM_RESP_PAGE_INDEX,
+    MLX5_IB_ATTR_QUERY_DM_RESP_START_OFFSET,
     MLX5_IB_UAPI_DM_TYPE_HEADER_MODIFY_PATTERN_SW_ICM as LAST_TYPE, MLX5_IB_UAPI_DM_TYPE_MEMIC,
 };
 use uverbs_kernel_abi::mr::{
@@ -60,12 +65,11 @@ pub(crate) fn alloc(call: &mut Call<'_>) -> Result<(), Errno> {
         return Err(Errno::EINVAL);
     }
     let handle = call.object(UVERBS_ATTR_ALLOC_DM_HANDLE).ok_or(Errno::ENOENT)?;
-    let taken = call.file.objects.device_memory().map(|dm| dm.index).collect::<Vec<_>>();
-    let index = (0..u16::MAX).find(|index| !taken.contains(index)).ok_or(Errno::ENOMEM)?;
+    let index = call.file.objects.free_memory_index().ok_or(Errno::ENOMEM)?;
     let Device { hca, pieces, config, .. } = &mut *call.device;
     let piece = pieces.alloc(hca, config.device_memory, size, log_align)?;
     let inside = piece.inside();
-    call.put_object(handle, Object::Dm(Dm { piece, asked, index }));
+    call.put_object(handle, Object::Dm(Dm { piece, asked, index, operations: BTreeMap::new() }));
     call.output(MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX, &index)?;
     call.output(MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET, &inside)
 }
@@ -82,11 +86,41 @@ pub(crate) fn query(call: &mut Call<'_>) -> Result<(), Errno> {
     call.output(MLX5_IB_ATTR_QUERY_DM_RESP_LENGTH, &asked)
 }
 
-/// DM.MAP_OP_ADDR of mlx5. The device has no operations (capability `memic_operations`), since it
-/// cannot see a processor's loads in a process.
+/// DM.MAP_OP_ADDR of mlx5. An operation that the memory has keeps its addresses. A device in
+/// process has none (`memic_operations`), since it cannot see a processor's loads.
 pub(crate) fn map_operation(call: &mut Call<'_>) -> Result<(), Errno> {
-    let _: u8 = call.input(MLX5_IB_ATTR_DM_MAP_OP_ADDR_REQ_OP)?;
-    Err(Errno::EOPNOTSUPP)
+    let op: u8 = call.input(MLX5_IB_ATTR_DM_MAP_OP_ADDR_REQ_OP)?;
+    let offered = call.device.config.memic_operations.checked_shr(op.into());
+    if offered.is_none_or(|bits| bits & 1 == 0) {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let handle = call.object(MLX5_IB_ATTR_DM_MAP_OP_ADDR_REQ_HANDLE).ok_or(Errno::ENOENT)?;
+    let Some(Object::Dm(dm)) = call.file.objects.get(handle) else {
+        return Err(Errno::ENOENT);
+    };
+    if let Some((index, known)) = dm.operations.iter().find(|(_, known)| known.op == op) {
+        let (index, inside) = (*index, known.inside());
+        return put_addresses(call, index, inside);
+    }
+    let piece = Arc::clone(&dm.piece);
+    let index = call.file.objects.free_memory_index().ok_or(Errno::ENOMEM)?;
+    let Device { hca, pieces, .. } = &mut *call.device;
+    let operation = pieces.add_operation(hca, piece, op)?;
+    let told = put_addresses(call, index, operation.inside());
+    match call.file.objects.get_mut(handle) {
+        Some(Object::Dm(dm)) if told.is_ok() => _ = dm.operations.insert(index, operation),
+        _ => {
+            drop(operation);
+            let Device { hca, pieces, .. } = &mut *call.device;
+            pieces.free_unused(hca);
+        }
+    }
+    told
+}
+
+fn put_addresses(call: &mut Call<'_>, index: u16, inside: u64) -> Result<(), Errno> {
+    call.output(MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_PAGE_INDEX, &index)?;
+    call.output(MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_START_OFFSET, &inside)
 }
 
 /// MR.DM_MR_REG (`uverbs_std_types_mr.c`, `mlx5_ib_reg_dm_mr`).

@@ -28,8 +28,11 @@ pub(crate) const MEMORY: u64 = 16 << 20;
 const VECTORS: u32 = 4;
 const CONFIG: u32 = 7;
 const BAR0: u32 = 0;
-/// Bytes of BAR 0's description with one area that can be mapped.
-const REGION_INFO: u32 = 64;
+/// Bytes of BAR 0's description without its areas, and of an area that can be mapped.
+const REGION_INFO: usize = 48;
+const AREA: usize = 16;
+/// Body of VERSION, of a client that asks for pages (`uverbs-mlx5-vfio`).
+const ASKS: &[u8] = b"\0\0\0\0{\"capabilities\":{\"uverbs_doorbells\":true}}\0";
 
 /// A client with its memory. Dropping it disconnects, and waits for the server's thread.
 pub(crate) struct Host {
@@ -62,8 +65,17 @@ impl Host {
 
     /// Serves the given server's function by a thread, with memory and interrupts connected.
     pub(crate) fn of(server: Server) -> Self {
+        Self::greeting(server, &[0; 4])
+    }
+
+    /// As [`Host::of`]: a client that maps pages of BAR 0, as the driver without a kernel does.
+    pub(crate) fn that_maps(server: Server) -> Self {
+        Self::greeting(server, ASKS)
+    }
+
+    fn greeting(server: Server, version: &[u8]) -> Self {
         let mut host = Self::serving(server);
-        assert_eq!(host.request(1, &[0, 0, 0, 0], &[]).unwrap()[..4], [0; 4]);
+        assert_eq!(host.request(1, version, &[]).unwrap()[..4], [0; 4]);
         host.map(BASE, MEMORY, 0);
         let fds = host.events.iter().map(AsRawFd::as_raw_fd).collect::<Vec<_>>();
         host.vectors(&fds).unwrap();
@@ -152,13 +164,37 @@ impl Host {
         fds: &[RawFd],
     ) -> Result<Vec<u8>, u32> {
         assert!(self.send(&message(command, 0, body), fds));
+        self.reply().0
+    }
+
+    /// Receives a reply: body or error number, and a file with it. The server asks a client that
+    /// maps pages to tell of stores, and goes on without an answer.
+    fn reply(&mut self) -> (Result<Vec<u8>, u32>, Option<File>) {
         let mut header = [0; 16];
-        self.socket().read_exact(&mut header).unwrap();
+        let mut space = nix::cmsg_space!(RawFd);
+        let (socket, mut parts) = (self.socket().as_raw_fd(), [IoSliceMut::new(&mut header)]);
+        let got = recvmsg::<()>(socket, &mut parts, Some(&mut space), MsgFlags::MSG_WAITALL);
+        let got = got.unwrap();
+        assert_eq!(got.bytes, 16);
+        let fd = got.cmsgs().unwrap().find_map(|with| match with {
+            ControlMessageOwned::ScmRights(fds) => fds.first().copied(),
+            _ => None,
+        });
+        // Opened once more, so that it has an owner.
+        let file = fd.map(|fd| {
+            let open = File::options().read(true).write(true).open(format!("/proc/self/fd/{fd}"));
+            nix::unistd::close(fd).unwrap();
+            open.unwrap()
+        });
         let word = |at: usize| u32::from_ne_bytes(header[at..at + 4].try_into().unwrap());
         let mut body = vec![0; word(4) as usize - 16];
         self.socket().read_exact(&mut body).unwrap();
-        assert_eq!(word(8) & 0xf, 1, "a reply");
-        if word(8) & 1 << 5 == 0 { Ok(body) } else { Err(word(12)) }
+        match word(8) & 0xf {
+            0 => self.reply(),
+            1 if word(8) & 1 << 5 == 0 => (Ok(body), file),
+            1 => (Err(word(12)), file),
+            kind => panic!("a message of type {kind}"),
+        }
     }
 
     pub(crate) fn region_read(
@@ -194,24 +230,24 @@ impl Host {
 
     /// Maps the doorbell pages that the server offers. Returns their offsets.
     pub(crate) fn map_doorbells(&mut self) -> Range<u64> {
-        let asks = words(&[REGION_INFO, 0, BAR0, 0, 0, 0, 0, 0]);
+        let (file, [pages]) = self.offered();
+        self.doorbells = Some((file, pages.clone()));
+        pages
+    }
+
+    /// File and areas of BAR 0 that the server offers.
+    pub(crate) fn offered<const N: usize>(&mut self) -> (File, [Range<u64>; N]) {
+        let len = REGION_INFO + N * AREA;
+        let asks = words(&[len as u32, 0, BAR0, 0, 0, 0, 0, 0]);
         assert!(self.send(&message(5, 0, &asks), &[]));
-        let mut bytes = [0; 16 + REGION_INFO as usize];
-        let mut space = nix::cmsg_space!(RawFd);
-        let (socket, mut parts) = (self.socket().as_raw_fd(), [IoSliceMut::new(&mut bytes)]);
-        let got = recvmsg::<()>(socket, &mut parts, Some(&mut space), MsgFlags::MSG_WAITALL);
-        let fd = got.unwrap().cmsgs().unwrap().find_map(|with| match with {
-            ControlMessageOwned::ScmRights(fds) => fds.first().copied(),
-            _ => None,
+        let (body, file) = self.reply();
+        let body = body.unwrap();
+        let word = |at: usize| u64::from_ne_bytes(body[at..at + 8].try_into().unwrap());
+        let areas = std::array::from_fn(|n| {
+            let at = REGION_INFO + n * AREA;
+            word(at)..word(at) + word(at + 8)
         });
-        let fd = fd.expect("a file of the pages");
-        // Opened once more, so that it has an owner.
-        let open = File::options().read(true).write(true).open(format!("/proc/self/fd/{fd}"));
-        nix::unistd::close(fd).unwrap();
-        let [start, len] =
-            [64, 72].map(|at| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap()));
-        self.doorbells = Some((open.unwrap(), start..start + len));
-        start..start + len
+        (file.expect("a file of the pages"), areas)
     }
 
     /// Rings a doorbell of 8 bytes: stores into a mapped page, or writes without waiting for an

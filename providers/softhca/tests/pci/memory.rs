@@ -1,10 +1,15 @@
 //! Memory registered by a driver as mlx5_ib does.
 
+use std::os::unix::fs::FileExt;
+
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 use uverbs_mlx5_prm::cmd::{hca, memic, mkey, qp};
+use uverbs_softhca::pci::PciOptions;
+use uverbs_softhca::vfio_user::Server;
 
 use crate::data::{receive, send};
 use crate::driver::{Cq, Driver, Qp};
+use crate::host::Host;
 
 /// Creates a free key with room for `octowords` (hw/mlx5/mr.c, the cache).
 pub(crate) fn free_key(driver: &mut Driver, mode: u64, octowords: u32) -> (CmdStatus, u32) {
@@ -282,6 +287,35 @@ fn device_memory_that_nobody_gets() {
     driver.host.region_write(0, start - 4, &[0xff; 8]).unwrap();
     assert_eq!(driver.host.region_read(0, start - 4, 8).unwrap(), [0; 8]);
     driver.ok(CmdOpcode::NOP, 0, &[0; 16], 16);
+}
+
+/// Each client that maps the memory has other pages, from which a former one is gone.
+#[test]
+fn device_memory_of_a_client_is_not_the_next_ones() {
+    let server = Server::new(&PciOptions::default()).unwrap();
+    let mut first = Driver::on(Host::that_maps(server)).initialised();
+    let (start, size) = device_memory(&mut first);
+    let (old, [_, memory]) = first.host.offered();
+    assert_eq!(memory, start..start + size);
+    assert_eq!(alloc(&mut first, start, 4096, 0).0, CmdStatus::OK);
+    old.write_all_at(&[7; 64], start + 64).unwrap();
+    assert_eq!(first.host.region_read(0, start + 64, 64).unwrap(), [7; 64]);
+    let mut second = Driver::on(Host::that_maps(first.host.power_off())).initialised();
+    let (new, [_, memory]) = second.host.offered();
+    assert_eq!(memory, start..start + size);
+    let mut seen = [9; 64];
+    new.read_exact_at(&mut seen, start + 64).unwrap();
+    assert_eq!((seen, second.host.region_read(0, start + 64, 64)), ([0; 64], Ok(vec![0; 64])));
+    // The pieces ended, too.
+    assert_eq!(alloc(&mut second, start, 4096, 0).0, CmdStatus::OK);
+    old.write_all_at(&[8; 64], start).unwrap();
+    new.write_all_at(&[5; 32], start).unwrap();
+    assert_eq!(
+        second.host.region_read(0, start, 40).unwrap(),
+        [[5; 32].as_slice(), &[0; 8]].concat()
+    );
+    old.read_exact_at(&mut seen, start).unwrap();
+    assert_eq!(seen, [8; 64]);
 }
 
 const INCREMENT: u64 = 0;

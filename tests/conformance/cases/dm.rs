@@ -21,6 +21,8 @@ const MMAP: &str = "core/ib_core_uverbs.c:rdma_user_mmap_entry_get_pgoff";
 const REREG: &str = "core/uverbs_cmd.c:ib_uverbs_rereg_mr";
 const OPERATION: &str = "hw/mlx5/dm.c:MLX5_IB_METHOD_DM_MAP_OP_ADDR";
 const DMABUF: &str = "core/uverbs_std_types_mr.c:UVERBS_METHOD_REG_DMABUF_MR";
+/// rdma-core `tests/test_mlx5_dm_ops.py`, `MEMIC_ATOMIC_INCREMENT`.
+const INCREMENT: u8 = 0;
 /// soft-RoCE has no such memory.
 const ONLY: &str = "device memory is mlx5's";
 
@@ -89,6 +91,14 @@ fn map_operation(rig: &Rig, dm: u32, op: u8) -> Cmd {
         .output(&rig.memory, MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_PAGE_INDEX, 2)
 }
 
+/// Offset for mmap of an increment's addresses.
+fn addresses(rig: &Rig, dm: u32) -> Result<u64, Errno> {
+    let cmd = map_operation(rig, dm, INCREMENT);
+    rig.send(&cmd)?;
+    let index: u16 = rig.answer(&cmd, MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_PAGE_INDEX);
+    Ok(mmap_offset(MLX5_IB_MMAP_DEVICE_MEM, index.into(), 4096))
+}
+
 /// DM.FREE.
 pub(crate) fn free(rig: &Rig) -> Cmd {
     rig.destroy(UVERBS_OBJECT_DM, new(rig).expect("device memory").0)
@@ -96,6 +106,7 @@ pub(crate) fn free(rig: &Rig) -> Cmd {
 
 pub(super) fn cases() -> Vec<Case> {
     let mut all = allocations();
+    all.extend(operations());
     all.extend(regions());
     all.extend(ends());
     let all = all.into_iter().map(|case| case.only(World::Mlx5, ONLY));
@@ -122,17 +133,6 @@ fn allocations() -> Vec<Case> {
         with("aligned as far as it goes", MEMIC, Want::Ok, 64, 12),
         with("aligned further", MEMIC, EINVAL, 64, 13),
         with("aligned by no number", MEMIC, EINVAL, 64, u32::MAX),
-        case("device memory", "an operation that none has", OPERATION, EOPNOTSUPP, |rig| {
-            let (dm, _) = new(rig)?;
-            rig.run(&map_operation(rig, dm, 31))
-        }),
-        case("device memory", "an operation of no bit", OPERATION, EOPNOTSUPP, |rig| {
-            let (dm, _) = new(rig)?;
-            rig.run(&map_operation(rig, dm, 200))
-        }),
-        case("device memory", "an operation on a domain", OPERATION, EINVAL, |rig| {
-            rig.run(&map_operation(rig, rig.pd(), 0))
-        }),
         kind(MLX5_IB_UAPI_DM_TYPE_MEMIC, Want::Ok),
         kind(4, EOPNOTSUPP),
         case("device memory", "its mapping", MMAP, Want::Is("4096"), |rig| {
@@ -153,6 +153,55 @@ fn allocations() -> Vec<Case> {
             rig.send(&cmd)?;
             let len: u64 = rig.answer(&cmd, MLX5_IB_ATTR_QUERY_DM_RESP_LENGTH);
             Ok(format!("length {len}"))
+        }),
+    ]
+}
+
+/// Operations on the device's memory, which a device without a kernel driver must map: softhca's
+/// server can't see a load from a page that it offers.
+fn operations() -> Vec<Case> {
+    let there = |want| Want::InProcess { here: &EOPNOTSUPP, there: want };
+    vec![
+        case("device memory", "an operation that none has", OPERATION, EOPNOTSUPP, |rig| {
+            let (dm, _) = new(rig)?;
+            rig.run(&map_operation(rig, dm, 31))
+        }),
+        case("device memory", "an operation of no bit", OPERATION, EOPNOTSUPP, |rig| {
+            let (dm, _) = new(rig)?;
+            rig.run(&map_operation(rig, dm, 200))
+        }),
+        case("device memory", "an operation on a domain", OPERATION, EINVAL, |rig| {
+            rig.run(&map_operation(rig, rig.pd(), 0))
+        }),
+        case("device memory", "an operation", OPERATION, there(&Want::Ok), |rig| {
+            let (dm, _) = new(rig)?;
+            rig.run(&map_operation(rig, dm, INCREMENT))
+        }),
+        case("device memory", "an operation twice", OPERATION, there(&Want::Is("same")), |rig| {
+            let (dm, _) = new(rig)?;
+            let [first, again] = [0; 2].map(|_| addresses(rig, dm));
+            Ok(if first? == again? { "same" } else { "another" }.to_owned())
+        }),
+        case("device memory", "an operation's mapping", MMAP, there(&Want::Is("4096")), |rig| {
+            let offset = addresses(rig, new(rig)?.0)?;
+            rig.door().mmap(4096, offset).map_err(known).map(|map| map.len().to_string())
+        }),
+        case("device memory", "two pages of an operation", MMAP, there(&EINVAL), |rig| {
+            let offset = addresses(rig, new(rig)?.0)?;
+            rig.door().mmap(8192, offset).map_err(known).map(|map| map.len().to_string())
+        }),
+        case("device memory", "an operation on freed memory", MMAP, there(&EINVAL), |rig| {
+            let (dm, _) = new(rig)?;
+            let offset = addresses(rig, dm)?;
+            rig.send(&rig.destroy(UVERBS_OBJECT_DM, dm))?;
+            rig.door().mmap(4096, offset).map_err(known).map(|map| map.len().to_string())
+        }),
+        case("device memory", "freed with a mapped operation", FREE, there(&Want::Ok), |rig| {
+            let (dm, _) = new(rig)?;
+            let map = rig.door().mmap(4096, addresses(rig, dm)?).map_err(known)?;
+            let freed = rig.run(&rig.destroy(UVERBS_OBJECT_DM, dm));
+            drop(map);
+            freed
         }),
     ]
 }

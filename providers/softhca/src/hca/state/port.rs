@@ -84,9 +84,11 @@ impl Port {
         self.vlans = if has_some { vlans } else { Vec::new() };
     }
 
-    /// VLAN of packets from the address at an index of the table; 0: they have no tag.
+    /// VLAN of packets from the address at an index of the table; 0: they have no tag. Packets of
+    /// an index outside of the table are from the first address.
     pub(crate) fn vlan(&self, index: u8) -> u16 {
-        self.vlans.get(usize::from(index)).copied().unwrap_or(0)
+        let own = self.vlans.get(usize::from(index)).or(self.vlans.first());
+        own.copied().unwrap_or(0)
     }
 
     /// Tag of packets from the address at an index of the table.
@@ -102,14 +104,16 @@ impl Port {
     pub(crate) fn index_of(&self, frame: &Frame) -> Option<usize> {
         let (to, vlan) = (frame.dst, frame.route.vlan());
         let mut entries = self.addresses.iter().zip(&self.vlans);
-        entries.position(|(own, of)| *of == vlan && (*own == to || to.is_group()))
+        let is_member = |own: &Address| to.is_group() && *own != Address::default();
+        entries.position(|(own, of)| *of == vlan && (*own == to || is_member(own)))
     }
 
     /// True if a frame is in a VLAN of the address to which it is.
     #[inline]
     pub(crate) fn is_in_vlan(&self, frame: &Frame) -> bool {
         match self.vlans.is_empty() {
-            true => frame.route.tag == 0,
+            // A tag of VLAN 0 has a priority alone (IEEE 802.1Q, 9.6).
+            true => frame.route.vlan() == 0,
             false => self.index_of(frame).is_some(),
         }
     }
@@ -375,5 +379,61 @@ impl Port {
 
     pub(crate) fn next_event(&self) -> Option<Duration> {
         self.wire.next_event()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{Route, WireFull};
+
+    #[derive(Debug)]
+    struct Cut;
+
+    impl Wire for Cut {
+        fn transmit(&mut self, _: Frame) -> Result<(), WireFull> {
+            Ok(())
+        }
+
+        fn receive(&mut self) -> Option<Frame> {
+            None
+        }
+    }
+
+    #[test]
+    fn frames_are_of_a_vlan_of_the_table() {
+        let to = |last| Address {
+            gid: [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last],
+            lid: 0,
+        };
+        let group = Address { gid: [0xff; 16], lid: 0 };
+        let mut port = Port::new(Box::new(Cut));
+        port.set_addresses(vec![to(1), to(2), Address::default()]);
+        let priority = 5 << 13;
+        for (vlans, cases) in [
+            // A frame without a VLAN, or with a priority alone, is untagged (IEEE 802.1Q, 9.6).
+            (vec![], &[(to(1), 0, true), (to(1), priority, true), (to(1), 7, false)][..]),
+            (
+                vec![7, 8, 0],
+                &[
+                    (to(1), 7, true),
+                    (to(1), priority | 7, true),
+                    (to(1), 8, false),
+                    (to(1), 0, false),
+                    (group, 8, true),
+                    (group, 9, false),
+                    // The last entry is empty.
+                    (group, 0, false),
+                ],
+            ),
+        ] {
+            port.set_vlans(vlans);
+            for &(dst, tag, is_in) in cases {
+                let route = Route { tag, ..Route::default() };
+                let (src, bytes, loan) = (Address::default(), Vec::new(), None);
+                let frame = Frame { src, dst, route, bytes, loan };
+                assert_eq!(port.is_in_vlan(&frame), is_in, "{frame:?}");
+            }
+        }
     }
 }

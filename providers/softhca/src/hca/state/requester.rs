@@ -17,7 +17,7 @@ use crate::hca::state::tags::TagWork;
 use crate::hca::state::wqe::{Destination, Wqe};
 use crate::wire::spare::Spare;
 use crate::wire::timers::ack_timeout;
-use crate::wire::{Address, Lent, Psn};
+use crate::wire::{Lent, Psn};
 use uverbs_front::backend::context::QpAttrs;
 use uverbs_front::backend::number::Srqn;
 
@@ -193,9 +193,9 @@ impl Requester {
         self.queue.clear();
     }
 
-    /// Addresses of the dynamic connection.
-    pub(crate) fn path(&self) -> Option<(Address, Address)> {
-        self.connection.map(|connection| (connection.to.src, connection.to.dst))
+    /// Destination of the dynamic connection.
+    pub(crate) fn connected_to(&self) -> Option<Destination> {
+        self.connection.map(|connection| connection.to)
     }
 
     /// Time of the next timer.

@@ -126,13 +126,13 @@ fn receive(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>, frame: &Frame)
 fn is_of_path(qp: &Qp, common: &Common, frame: &Frame) -> bool {
     let same =
         |a: Address, b: Address| if a.lid | b.lid != 0 { a.lid == b.lid } else { a.gid == b.gid };
-    let (src, dst) = match qp.ctx.service {
-        Service::Dci => match qp.requester.path() {
-            Some(path) => path,
-            None => return false,
-        },
-        _ if common.port.vlan(qp.attrs.path.sgid_index) != frame.route.vlan() => return false,
-        _ => (qp.attrs.path.src, qp.attrs.path.dst),
+    let (src, dst, vlan) = match (qp.ctx.service, qp.requester.connected_to()) {
+        (Service::Dci, Some(to)) => (to.src, to.dst, to.route.vlan()),
+        (Service::Dci, None) => return false,
+        _ => {
+            let path = &qp.attrs.path;
+            (path.src, path.dst, common.port.vlan(path.sgid_index))
+        }
     };
-    same(frame.src, dst) && same(frame.dst, src)
+    vlan == frame.route.vlan() && same(frame.src, dst) && same(frame.dst, src)
 }

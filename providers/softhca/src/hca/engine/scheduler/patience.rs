@@ -23,7 +23,7 @@ pub(crate) fn later(qp: &mut Qp, common: &Common) -> Option<Duration> {
     if now - due >= PATIENCE {
         return None;
     }
-    let peer = qp.requester.path().map_or(qp.attrs.path.dst, |(_, to)| to);
+    let peer = qp.requester.connected_to().map_or(qp.attrs.path.dst, |to| to.dst);
     let mark = match known {
         None => Some(common.port.mark(peer)?),
         Some(Overdue { mark: Some(mark), .. }) if !common.port.is_past(peer, mark) => Some(mark),

@@ -145,6 +145,25 @@ fn an_operation_ends_with_its_last_mapping_before_its_memory() {
     fake.wait_for_the_end();
 }
 
+/// Two programs have the same numbers, and other pages. The end of one leaves the other's.
+#[test]
+fn programs_have_operations_of_their_memory_alone() {
+    let (fake, hca, uverbs) = open();
+    let other = context(&hca).unwrap();
+    let (first, second) = (piece(&uverbs, 64, 0).unwrap(), piece(&other, 64, 0).unwrap());
+    assert_eq!(first.handle, second.handle);
+    let ours = operation(&uverbs, &first, 0).unwrap();
+    let theirs = operation(&other, &second, 0).unwrap();
+    let places = [0, page_size() as u64].map(|at| addresses(MEMORY.start + at, 0));
+    assert!(reaches(&fake, &ours, 0, places[0], 1) && reaches(&fake, &theirs, 0, places[1], 2));
+    drop((first, ours));
+    drop(uverbs);
+    let left = [(MEMORY.start + page_size() as u64, 0)];
+    assert!(fake.state().operations.iter().eq(&left));
+    assert!(reaches(&fake, &theirs, 0, places[1], 3));
+    assert_eq!(fake.state().bar_byte(places[0]), 1);
+}
+
 #[test]
 fn what_the_firmware_keeps_is_not_given_again() {
     let (fake, _hca, uverbs) = open();

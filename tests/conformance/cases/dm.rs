@@ -157,8 +157,8 @@ fn allocations() -> Vec<Case> {
     ]
 }
 
-/// Operations on the device's memory, which a device without a kernel driver must map: softhca's
-/// server can't see a load from a page that it offers.
+/// Operations on device memory. softhca refuses them in process and over vfio-user, where it can't
+/// see a load from a mapped page.
 fn operations() -> Vec<Case> {
     let there = |want| Want::InProcess { here: &EOPNOTSUPP, there: want };
     vec![

@@ -289,6 +289,7 @@ impl<S: Sends> Build<S> {
     /// Fails all posts since `wr_start`: `wr_complete` drops them, and returns the first error.
     #[cold]
     pub(crate) fn refuse(&mut self, errno: Errno) {
+        self.open = S::Open::default();
         self.failed.get_or_insert(errno);
     }
 }

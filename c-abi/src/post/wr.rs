@@ -23,7 +23,7 @@ use uverbs_core::queues::work::{Data, PostError, Rekey, Remote, SendOp, Sge, Wr}
 use crate::memory::mw;
 use crate::post::pending::{direct, post_waiting};
 use crate::post::request::{checksums, flags, key_opcode, memory, pieces, with_list};
-use crate::post::send::{Datagram, Kept, SendSide, Sends, Side, To};
+use crate::post::send::{Build, Datagram, Kept, SendSide, Sends, Side, To};
 use crate::queues::ah::Ah;
 use crate::queues::qp::{DRIVER, Qp, RAW_PACKET, UD, XRC_SEND};
 use crate::sys::{ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_sge};
@@ -93,7 +93,7 @@ fn table<S: Sends, const TO: u8>(qp_base: ibv_qp) -> ibv_qp_ex {
         wr_set_sge_list: Some(set_sge_list::<S, TO>),
         wr_start: Some(start::<S, TO>),
         wr_complete: Some(complete::<S>),
-        wr_abort: Some(abort),
+        wr_abort: Some(abort::<S>),
         wr_atomic_write: Some(atomic_write::<S>),
         wr_flush: Some(flush::<S>),
     }
@@ -150,48 +150,77 @@ unsafe fn of<'a, S: Sends>(qp: *const ibv_qp_ex) -> (&'a Qp, &'a mut Side<S>) {
     (qp, side)
 }
 
-unsafe extern "C" fn start<S: Sends, const TO: u8>(qp: *const ibv_qp_ex) {
+unsafe extern "C" fn start<S: Sends, const TO: u8>(q: *const ibv_qp_ex) {
     // SAFETY: C's contract.
-    unsafe { Qp::of(qp.cast()) }.send().lock().keep();
+    let lock = unsafe { Qp::of(q.cast()) }.send();
+    if !waits(TO)
+        && let Some(mut side) = lock.lock_own()
+    {
+        // SAFETY: only queue pairs of provider `S` have this function.
+        let Side { sq, build } = unsafe { S::side(&mut side).unwrap_unchecked() };
+        if (TO != DATAGRAMS || build.kept.is_none()) && begin_at_once::<S, TO>(sq, build) {
+            return side.keep();
+        }
+    }
+    // SAFETY: C's contract.
+    unsafe { start_any::<S, TO>(q) }
+}
+
+/// `wr_start` of a queue that several threads use, or that keeps what a batch left.
+#[inline(never)]
+unsafe extern "C" fn start_any<S: Sends, const TO: u8>(q: *const ibv_qp_ex) {
+    // SAFETY: C's contract.
+    unsafe { Qp::of(q.cast()) }.send().lock().keep();
     // SAFETY: locked by the line above.
-    let (_, Side { sq, build }) = unsafe { of::<S>(qp) };
-    build.at = sq.begin();
-    build.open = S::Open::default();
-    build.failed = None;
-    if TO != CONNECTED {
-        build.forget();
+    let (_, Side { sq, build }) = unsafe { of::<S>(q) };
+    build.forget();
+    if !begin_at_once::<S, TO>(sq, build) {
+        (build.at, build.open) = (sq.begin(), S::Open::default());
+    }
+}
+
+#[inline(always)]
+fn begin_at_once<S: Sends, const TO: u8>(sq: &mut S, build: &mut Build<S>) -> bool {
+    match TO {
+        DATAGRAMS => sq.begin_at_once::<true>(&mut build.at, &mut build.open),
+        _ => sq.begin_at_once::<false>(&mut build.at, &mut build.open),
     }
 }
 
 unsafe extern "C" fn complete<S: Sends>(q: *const ibv_qp_ex) -> c_int {
     // SAFETY: C's contract.
     let (qp, Side { sq, build }) = unsafe { of::<S>(q) };
-    if build.failed.is_some() {
+    // SAFETY: C's contract; the cursor is of this queue's last `start`. Errors and whole posts
+    // replace the open work request, so that this is false.
+    if !unsafe { sq.ring_at_once(&build.at, &build.open) } {
         // SAFETY: C's contract.
-        return unsafe { drop_failed::<S>(q) };
+        return unsafe { complete_any::<S>(q) };
+    }
+    qp.send().release();
+    0
+}
+
+/// `wr_complete` of any batch. After an error it drops all work requests since `wr_start`.
+#[inline(never)]
+unsafe extern "C" fn complete_any<S: Sends>(q: *const ibv_qp_ex) -> c_int {
+    // SAFETY: C's contract.
+    let (qp, Side { sq, build }) = unsafe { of::<S>(q) };
+    if let Some(errno) = build.failed {
+        // SAFETY: C's contract.
+        unsafe { abort::<S>(q) };
+        return errno.raw();
     }
     // SAFETY: C's contract; the cursor is of this queue's last `start`.
-    unsafe { sq.ring(build.at) };
+    unsafe { sq.ring_built(build.at) };
     let code = sq.doorbell_error().map_or(0, Errno::raw);
     qp.send().release();
     code
 }
 
-/// `wr_complete` after an error: drops all work requests since `wr_start`.
-#[cold]
-#[inline(never)]
-unsafe extern "C" fn drop_failed<S: Sends>(q: *const ibv_qp_ex) -> c_int {
+unsafe extern "C" fn abort<S: Sends>(q: *const ibv_qp_ex) {
     // SAFETY: C's contract.
-    let (_, Side { build, .. }) = unsafe { of::<S>(q) };
-    let code = build.failed.map_or(0, Errno::raw);
-    // SAFETY: C's contract.
-    unsafe { abort(q) };
-    code
-}
-
-unsafe extern "C" fn abort(qp: *const ibv_qp_ex) {
-    // SAFETY: C's contract.
-    let qp = unsafe { Qp::of(qp.cast()) };
+    let (qp, Side { build, .. }) = unsafe { of::<S>(q) };
+    build.failed = None;
     // SAFETY: this thread holds the lock.
     unsafe { qp.give_up() };
     qp.send().release();
@@ -233,16 +262,12 @@ unsafe fn begin<S: Sends, const TO: u8, const LOOK: bool>(qp: *const ibv_qp_ex, 
     // SAFETY: C's contract; the cursor is of this queue's last `start`. Without `LOOK` it has room.
     let opened = unsafe {
         match TO {
-            DATAGRAMS => sq.open::<true, LOOK>(&mut build.at, wr, op),
-            _ => sq.open::<false, LOOK>(&mut build.at, wr, op),
+            DATAGRAMS => sq.open::<true, LOOK>(&mut build.at, &mut build.open, wr, op),
+            _ => sq.open::<false, LOOK>(&mut build.at, &mut build.open, wr, op),
         }
     };
-    match opened {
-        Ok(open) => build.open = open,
-        Err(error) => {
-            build.open = S::Open::default();
-            build.fail(error);
-        }
+    if let Err(error) = opened {
+        build.fail(error);
     }
 }
 

@@ -15,7 +15,8 @@ use crate::queues::work::{Data, Destination, PostError, SendOp, Wr};
 /// [`post_to`](SendOps::post_to).
 ///
 /// The caller keeps cursor and open work request between two calls. A work request that is not
-/// closed is dropped by the next [`open`](Self::open), by a post, or by a doorbell.
+/// closed is dropped by the next [`open`](Self::open), by a post, or by a doorbell, which
+/// [`ring_built`](Self::ring_built) rings.
 ///
 /// A provider that writes only complete work requests keeps the defaults; its methods are not
 /// called.
@@ -29,6 +30,17 @@ pub unsafe trait BuildOps: SendOps<Cursor: Send> {
 
     /// True if the provider has these methods.
     const IN_PLACE: bool = false;
+
+    /// Begins a batch as [`begin`](SendOps::begin) does, without an open work request. False:
+    /// nothing was done, and `begin` must be called.
+    fn begin_at_once<const UD: bool>(
+        &mut self,
+        at: &mut Self::Cursor,
+        open: &mut Self::Open,
+    ) -> bool {
+        (*at, *open) = (self.begin(), Self::Open::default());
+        true
+    }
 
     /// True if [`open`](Self::open) need not check for room.
     fn has_room(at: &Self::Cursor) -> bool {
@@ -51,14 +63,15 @@ pub unsafe trait BuildOps: SendOps<Cursor: Send> {
     unsafe fn open<const UD: bool, const LOOK: bool>(
         &mut self,
         at: &mut Self::Cursor,
+        open: &mut Self::Open,
         wr: Wr,
         op: SendOp,
-    ) -> Result<Self::Open, PostError> {
-        let _ = (at, wr, op);
+    ) -> Result<(), PostError> {
+        let _ = (at, open, wr, op);
         Err(PostError::BadOperation)
     }
 
-    /// True if a work request is open.
+    /// True if a datagram is open.
     fn is_open(open: &Self::Open) -> bool {
         let _ = open;
         false
@@ -119,5 +132,27 @@ pub unsafe trait BuildOps: SendOps<Cursor: Send> {
     ) -> Result<(), PostError> {
         let _ = (at, open, data);
         Err(PostError::BadOperation)
+    }
+
+    /// Rings the batch on the fast path. False: nothing was done, and
+    /// [`ring_built`](Self::ring_built) must be called.
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`ring_built`](Self::ring_built). `open` is of this batch, and was replaced
+    /// by the default before each post that is not built.
+    unsafe fn ring_at_once(&mut self, at: &Self::Cursor, open: &Self::Open) -> bool {
+        let _ = (at, open);
+        false
+    }
+
+    /// [`ring`](SendOps::ring) of a batch that has work requests built in several calls.
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`ring`](SendOps::ring).
+    unsafe fn ring_built(&mut self, at: Self::Cursor) {
+        // SAFETY: contract of `ring_built`.
+        unsafe { self.ring(at) };
     }
 }

@@ -26,9 +26,16 @@ impl Slot {
         Self { wr_id, end: position.end(), posted: position.posted() }
     }
 
+    /// Both halves by one load: the poster's stores are long over.
     #[inline(always)]
     pub(super) fn position(&self) -> RingPosition {
-        RingPosition::new(self.end, self.posted)
+        const { assert!(std::mem::offset_of!(Self, end) == 8) };
+        if cfg!(not(target_endian = "little")) {
+            return RingPosition::new(self.end, self.posted);
+        }
+        let words: *const u64 = std::ptr::from_ref(self).cast();
+        // SAFETY: the second half of this slot, which is aligned to eight bytes.
+        RingPosition(unsafe { words.wrapping_add(1).read() })
     }
 }
 
@@ -69,6 +76,13 @@ impl RingPosition {
     #[must_use]
     pub const fn after(self, units: u32) -> Self {
         Self(self.0.wrapping_add(1 << 32 | units as u64))
+    }
+
+    /// Units and work requests since an earlier position, if the index did not wrap between.
+    #[inline(always)]
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Self {
+        Self(self.0.wrapping_sub(earlier.0))
     }
 
     /// Subtracts the carry of [`after`](Self::after) if the next `units` wrap the index. Called

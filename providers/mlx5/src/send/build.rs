@@ -8,7 +8,7 @@
 use std::ptr::null_mut;
 
 use uverbs_core::order::device_memory;
-use uverbs_core::provider::BuildOps;
+use uverbs_core::provider::{BuildOps, SendOps};
 use uverbs_core::queues::work::{Data, Destination, PostError, SendOp, Sge, Wr};
 use uverbs_mlx5_prm::ctrl::DS_BYTES;
 use uverbs_mlx5_prm::data::DATA_SEG_MAX;
@@ -22,12 +22,16 @@ use crate::send::wqe::{self, Address, DS_PER_UNIT, Head};
 /// A WQE at the cursor whose data is missing.
 #[derive(Debug)]
 pub struct Open {
-    /// Address of its data; null while a datagram's destination is missing.
+    /// Address of its data; null without an open WQE, or while a datagram's destination is missing.
     data: *mut u8,
     /// Offset of its slot.
     offset: u32,
-    /// Its [`Head`], packed; 0 without an open WQE.
+    /// Its [`Head`], packed; 0 without an open datagram.
     head: u32,
+    /// True if the batch can be [rung at once](BuildOps::ring_at_once): its WQEs were built here,
+    /// each has data, and none needed a check for room. So no UMR waits for its fence, and neither
+    /// `stop` nor the count of a wrapping index was changed.
+    plain: bool,
 }
 
 // SAFETY: an address in a ring, which only the queue that stored it uses.
@@ -35,7 +39,7 @@ unsafe impl Send for Open {}
 
 impl Default for Open {
     fn default() -> Self {
-        Self { data: null_mut(), offset: 0, head: 0 }
+        Self { data: null_mut(), offset: 0, head: 0, plain: false }
     }
 }
 
@@ -62,11 +66,6 @@ impl Open {
         Head { units, answered, atomic }
     }
 
-    #[inline(always)]
-    fn is_cramped(&self) -> bool {
-        self.head & CRAMPED != 0
-    }
-
     /// True for a valid length of one SGE: not empty, at most the maximum message, and eight for an
     /// atomic.
     #[inline(always)]
@@ -78,17 +77,17 @@ impl Open {
 }
 
 impl Sq {
-    /// Moves the cursor over the open WQE, which is written and has `segments` of data.
+    /// Moves the cursor over the open WQE, which is written and has `units` WQEBBs.
     ///
     /// # Safety
     ///
     /// The WQE is open at this cursor.
     #[inline(always)]
-    unsafe fn end(&self, at: &mut SendCursor, open: &mut Open, length: (u32, u32)) {
-        at.advance(at.pi(), open.offset as usize, length);
+    unsafe fn end(&self, at: &mut SendCursor, open: &mut Open, units: u32) {
+        at.pass(open.offset, units);
         // SAFETY: the slot was named when the WQE was opened, and is free; this is the only poster.
         unsafe { self.slots().end(open.offset as usize, at.position) };
-        (open.data, open.head) = (null_mut(), 0);
+        open.data = null_mut();
     }
 
     /// Corrects the length in the control segment, which was written for one data segment.
@@ -116,10 +115,11 @@ impl Sq {
     /// As for [`BuildOps::close`].
     #[inline(always)]
     unsafe fn close_counted(&self, at: &mut SendCursor, open: &mut Open, list: &[Sge]) -> bool {
-        if open.is_cramped() {
+        // A WQE without data isn't plain, which `close` notes.
+        if open.head & (CRAMPED | ATOMIC) != 0 || list.is_empty() {
             return false;
         }
-        let head = open.head();
+        let head = Head { atomic: false, ..open.head() };
         let Some(units) = counted(self.ring_memory(), at.pi(), head, self.longest_list(), list)
         else {
             return false;
@@ -132,7 +132,7 @@ impl Sq {
         // SAFETY: the WQE is open, and its WQEBBs are free.
         unsafe { self.set_length(open, segments) };
         // SAFETY: the WQE is open, and its data is written.
-        unsafe { self.end(at, open, (head.units + segments, units)) };
+        unsafe { self.end(at, open, units) };
         true
     }
 }
@@ -144,6 +144,20 @@ unsafe impl BuildOps for Sq {
     const IN_PLACE: bool = true;
 
     #[inline(always)]
+    fn begin_at_once<const UD: bool>(&mut self, at: &mut SendCursor, open: &mut Open) -> bool {
+        if self.marked != self.producer() {
+            return false;
+        }
+        let begin = self.position();
+        (at.position, at.stop) = (begin.position, begin.stop);
+        (open.data, open.plain) = (null_mut(), true);
+        if UD {
+            open.head = 0;
+        }
+        true
+    }
+
+    #[inline(always)]
     fn has_room(at: &SendCursor) -> bool {
         at.has_room()
     }
@@ -152,15 +166,17 @@ unsafe impl BuildOps for Sq {
     unsafe fn open<const UD: bool, const LOOK: bool>(
         &mut self,
         at: &mut SendCursor,
+        open: &mut Open,
         wr: Wr,
         op: SendOp,
-    ) -> Result<Open, PostError> {
+    ) -> Result<(), PostError> {
         if UD && !matches!(op, SendOp::Send | SendOp::SendImm(_)) {
             return Err(PostError::BadOperation);
         }
         let head = wqe::head_to::<UD>(&op);
         let mut packed = pack(head);
         if LOOK {
+            open.plain = false;
             at.stop = self.look(at.position);
             if !at.has_room() {
                 self.make_room(at.pi(), at.count(), self.usual())?;
@@ -177,7 +193,9 @@ unsafe impl BuildOps for Sq {
         // SAFETY: this WQEBB is free, and has room for the segments that `head` counts; an address
         // vector is written later.
         let data = unsafe { wqe::write_head::<false>((unit, unit), ctrl, Address::None, &op) };
-        Ok(Open { data: if UD { null_mut() } else { data }, offset: offset as u32, head: packed })
+        open.data = if UD { null_mut() } else { data };
+        (open.offset, open.head) = (offset as u32, packed);
+        Ok(())
     }
 
     #[inline(always)]
@@ -214,7 +232,11 @@ unsafe impl BuildOps for Sq {
             }
             Data::List(list) => {
                 // SAFETY: contract of `close_at_once`.
-                return unsafe { self.close_counted(at, open, list) };
+                let closed = unsafe { self.close_counted(at, open, list) };
+                if UD && closed {
+                    open.head = 0;
+                }
+                return closed;
             }
             Data::Inline(bytes)
                 if is_small(bytes)
@@ -226,9 +248,11 @@ unsafe impl BuildOps for Sq {
             }
             _ => return false,
         }
-        let ds = (open.head & (CRAMPED - 1)) + 1;
         // SAFETY: the WQE is open, by the contract; one segment fits behind each head.
-        unsafe { self.end(at, open, (ds, wqe::units_of_one::<UD>())) };
+        unsafe { self.end(at, open, wqe::units_of_one::<UD>()) };
+        if UD {
+            open.head = 0;
+        }
         true
     }
 
@@ -243,11 +267,13 @@ unsafe impl BuildOps for Sq {
             // SAFETY: contract of `close`.
             && unsafe { self.close_counted(at, open, list) }
         {
+            open.head = 0;
             return Ok(());
         }
         let head = open.head();
         let ds = wqe::measure_behind(head, &data, self.room())?;
         let units = ds.div_ceil(DS_PER_UNIT);
+        open.plain &= ds > head.units && at.has_room() && !self.is_long(units);
         self.reserve(at, units)?;
         let (ring, pi) = (self.ring_memory(), at.pi());
         if ring.wraps(pi, units) {
@@ -261,7 +287,19 @@ unsafe impl BuildOps for Sq {
         // SAFETY: the WQE is open, and its WQEBBs are free.
         unsafe { self.set_length(open, ds - head.units) };
         // SAFETY: the WQE is open, and its data is written.
-        unsafe { self.end(at, open, (ds, units)) };
+        unsafe { self.end(at, open, units) };
+        open.head = 0;
         Ok(())
+    }
+
+    #[inline(always)]
+    unsafe fn ring_at_once(&mut self, at: &SendCursor, open: &Open) -> bool {
+        // SAFETY: contract of `ring_at_once`; a plain batch is one of those.
+        open.plain && unsafe { self.publish_at_once(at) }
+    }
+
+    unsafe fn ring_built(&mut self, at: SendCursor) {
+        // SAFETY: contract of `ring_built`.
+        unsafe { self.ring(self.measured(at)) };
     }
 }

@@ -163,12 +163,29 @@ impl Doorbell {
     /// The contract of the method above.
     #[inline(always)]
     pub(crate) unsafe fn ring_short<const WHOLE: bool>(&mut self, last: Posted, ring: Ring) {
-        if last.units > self.kept || last.ds <= 1 {
+        if !self.keeps(last.units) || last.ds <= 1 {
             // SAFETY: contract of `ring_short`.
             return unsafe { self.ring(last, true, ring) };
         }
+        // SAFETY: contract of `ring_short`; the WQE may be kept.
+        unsafe { self.ring_kept::<WHOLE>(last, ring) };
+    }
+
+    /// True if a copy of so many WQEBBs may stay in the processor's write-combining buffer.
+    #[inline(always)]
+    pub(crate) fn keeps(&self, units: u32) -> bool {
+        units <= self.kept
+    }
+
+    /// [`ring_short`](Self::ring_short) of a WQE that the buffer [`keeps`](Self::keeps).
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`ring_short`](Self::ring_short).
+    #[inline(always)]
+    pub(crate) unsafe fn ring_kept<const WHOLE: bool>(&mut self, last: Posted, ring: Ring) {
         record_before_doorbell(DoorbellMemory::WriteCombining);
-        // SAFETY: contract of `ring_short`; `kept` is at most the size of a half.
+        // SAFETY: contract of `ring_kept`; `kept` is at most the size of a half.
         unsafe { self.copy::<WHOLE>(last, ring) };
         copy_flush();
         self.half ^= self.half_bytes;

@@ -12,6 +12,7 @@ use uverbs_core::queues::work::{Data, PostError, Remote, SendFlags, SendOp, Sge,
 use super::asked::{Asked, PEER, Row, post_alone};
 use super::datagram::{INFINIBAND, handles, path};
 use super::fixture::{HALF, SendSide};
+use crate::send::build::Open;
 use crate::send::queue::SendCursor;
 use crate::send::wqe::{self, WqeLimits};
 use crate::{Ah, Sq};
@@ -121,30 +122,56 @@ fn whole(
     slot.map(drop)
 }
 
-fn in_calls<const UD: bool>(
-    sq: &mut Sq,
-    at: &mut SendCursor,
-    (wr, op, load): (Wr, SendOp, &Load),
-    to: Option<&Ah>,
-) -> Result<(), PostError> {
-    let mut open = match Sq::has_room(at) {
-        // SAFETY: no device reads the ring.
-        true => unsafe { sq.open::<UD, false>(at, wr, op) },
-        // SAFETY: no device reads the ring.
-        false => unsafe { sq.open::<UD, true>(at, wr, op) },
-    }?;
-    if let Some(ah) = to {
-        // SAFETY: as above, and it is open.
-        unsafe { sq.address(at, &mut open, ah.to(PEER.0, PEER.1)) };
+/// A batch whose requests are posted in several calls.
+struct Built {
+    at: SendCursor,
+    open: Open,
+}
+
+impl Built {
+    fn begin<const UD: bool>(sq: &mut Sq) -> Self {
+        let mut built = Self { at: sq.begin(), open: Open::default() };
+        assert!(sq.begin_at_once::<UD>(&mut built.at, &mut built.open), "nothing was dropped");
+        built
     }
-    with_data(load, |data| {
-        // SAFETY: as above, and its address is known.
-        if unsafe { sq.close_at_once::<UD>(at, &mut open, data) } {
-            return Ok(());
+
+    fn post<const UD: bool>(
+        &mut self,
+        sq: &mut Sq,
+        (wr, op, load): (Wr, SendOp, &Load),
+        to: Option<&Ah>,
+    ) -> Result<(), PostError> {
+        let Self { at, open } = self;
+        match Sq::has_room(at) {
+            // SAFETY: no device reads the ring.
+            true => unsafe { sq.open::<UD, false>(at, open, wr, op) },
+            // SAFETY: no device reads the ring.
+            false => unsafe { sq.open::<UD, true>(at, open, wr, op) },
+        }?;
+        if let Some(ah) = to {
+            // SAFETY: as above, and it is open.
+            unsafe { sq.address(at, open, ah.to(PEER.0, PEER.1)) };
         }
-        // SAFETY: as above, and its address is known.
-        unsafe { sq.close(at, &mut open, data) }
-    })
+        with_data(load, |data| {
+            // SAFETY: as above, and its address is known.
+            if unsafe { sq.close_at_once::<UD>(at, open, data) } {
+                return Ok(());
+            }
+            // SAFETY: as above, and its address is known.
+            unsafe { sq.close(at, open, data) }
+        })
+    }
+
+    /// Rings; true if it was done at once.
+    fn ring(self, sq: &mut Sq) -> bool {
+        // SAFETY: the cursor is of the last `begin`.
+        let rung = unsafe { sq.ring_at_once(&self.at, &self.open) };
+        if !rung {
+            // SAFETY: the cursor is of the last `begin`.
+            unsafe { sq.ring_built(self.at) };
+        }
+        rung
+    }
 }
 
 /// Posts a request alone, or as a batch if that fails.
@@ -244,7 +271,7 @@ fn run<const TO: bool>((ring, max_wr): (u32, u32), start: u32, steps: &[Step], t
         let begin = index.wrapping_add(out.iter().sum());
         let [first, second, third, fourth, fifth] = &mut sides;
         let mut row = Row::begin(&mut fourth.sq);
-        let (mut cursor, mut built) = (first.sq.begin(), second.sq.begin());
+        let (mut cursor, mut built) = (first.sq.begin(), Built::begin::<TO>(&mut second.sq));
         let mut posted = Vec::new();
         for (id, (op, load)) in (u64::from(begin)..).zip(requests) {
             let used: u32 = out.iter().sum();
@@ -261,7 +288,7 @@ fn run<const TO: bool>((ring, max_wr): (u32, u32), start: u32, steps: &[Step], t
             let request = (Wr { id, flags }, *op, load);
             let answers = [
                 whole(&mut first.sq, &mut cursor, request, to).is_ok(),
-                in_calls::<TO>(&mut second.sq, &mut built, request, to).is_ok(),
+                built.post::<TO>(&mut second.sq, request, to).is_ok(),
                 alone(&mut third.sq, request, to).is_ok(),
                 in_a_row::<TO>(&mut fourth.sq, &mut row, request, to).is_ok(),
             ];
@@ -278,8 +305,8 @@ fn run<const TO: bool>((ring, max_wr): (u32, u32), start: u32, steps: &[Step], t
         unsafe { first.sq.ring(cursor) };
         row.ring(&mut fourth.sq);
         in_rows::<TO>(&mut fifth.sq, &posted, to);
-        // SAFETY: the cursor is of the last `begin`.
-        unsafe { second.sq.ring(built) };
+        built.ring(&mut second.sq);
+        assert_eq!(second.sq.producer(), first.sq.producer());
         let end = index.wrapping_add(out.iter().sum());
         let written = end.wrapping_sub(begin) as usize * 64;
         assert_eq!(first.bytes(begin, written), second.bytes(begin, written));
@@ -314,16 +341,15 @@ fn one_that_is_not_ended_leaves_no_room_behind() {
     long(sq, &mut at, 13 * 4 - 1).unwrap();
     // SAFETY: the cursor is of the `begin` above.
     unsafe { sq.ring(at) };
-    let mut at = sq.begin();
+    let (mut at, mut open) = (sq.begin(), Open::default());
     for ended in [true, false] {
         // SAFETY: no device reads the ring; the room is looked up.
-        let mut open =
-            unsafe { sq.open::<false, true>(&mut at, Wr::new(2), SendOp::Send) }.unwrap();
+        unsafe { sq.open::<false, true>(&mut at, &mut open, Wr::new(2), SendOp::Send) }.unwrap();
         if ended {
             // SAFETY: as above, and it is open.
             unsafe { sq.close(&mut at, &mut open, Data::One(piece)) }.unwrap();
         }
-        assert_eq!(Sq::is_open(&open), !ended);
+        assert_eq!(Sq::takes_data(&open), !ended);
     }
     assert_eq!(long(sq, &mut at, 3 * 4 - 1), Err(PostError::Full), "two of sixteen are free");
     assert!(long(sq, &mut at, 2 * 4 - 1).is_ok());
@@ -338,12 +364,11 @@ fn one_that_ends_before_the_index_wraps_leaves_no_room_behind() {
     let mut side = SendSide::of_datagrams_with_max_wr(16, 8, ROOM);
     let sq = &mut side.sq;
     sq.start_at(u32::MAX - 1);
-    let mut cursor = sq.begin();
+    let mut built = Built::begin::<true>(sq);
     let empty = (Wr::new(1), SendOp::Send, &Load::List(Vec::new()));
-    in_calls::<true>(sq, &mut cursor, empty, Some(&ah)).unwrap();
-    assert_eq!(cursor.pi(), u32::MAX);
-    // SAFETY: the cursor is of the `begin` above.
-    unsafe { sq.ring(cursor) };
+    built.post::<true>(sq, empty, Some(&ah)).unwrap();
+    assert_eq!(built.at.pi(), u32::MAX);
+    assert!(!built.ring(sq), "the index may have wrapped");
     let data = Data::One(Sge { addr: 0x1000, len: 64, lkey: 7 });
     let asked = Asked { wr: Wr::new(2), op: SendOp::Send, data, to: Some(&ah) };
     assert!(!post_alone(sq, &asked));
@@ -355,6 +380,55 @@ fn one_that_ends_before_the_index_wraps_leaves_no_room_behind() {
     assert!(post_alone(sq, &asked));
     side.retire(5);
     assert_eq!(side.shared.send.reached(), RingPosition::new(5, 4));
+}
+
+/// A list takes all requests of one SGE, whether each gives it by value, as C's do, or in a list.
+#[test]
+fn a_list_takes_pieces_by_value_and_by_reference() {
+    let piece = Sge { addr: 0x1000, len: 64, lkey: 7 };
+    let mut side = SendSide::with_max_wr(32, 32, ROOM);
+    let sq = &mut side.sq;
+    for data in [Data::One(piece), Data::List(&[piece])] {
+        let asked = Asked { wr: Wr::new(1), op: SendOp::Send, data, to: None };
+        let mut row = Row::begin(sq);
+        assert_eq!(row.take_pieces(sq, &[asked; 8]), 8, "{data:?}");
+        row.ring(sq);
+    }
+}
+
+/// Which batches need the general doorbell: empty ones, those that looked for room, and those with
+/// a request of another kind or without data.
+#[test]
+fn what_is_plain_is_rung_at_once() {
+    let piece = Sge { addr: 0x1000, len: 64, lkey: 7 };
+    let (one, none) = (Load::One(piece), Load::One(Sge { len: 0, ..piece }));
+    let (two, three) = (Load::List(vec![piece; 4]), Load::Inline(vec![1; 140]));
+    let mut side = SendSide::with_max_wr(64, 16, ROOM);
+    // SAFETY: the test has one thread.
+    unsafe { side.sq.stay() };
+    let sq = &mut side.sq;
+    for (loads, at_once) in [
+        (vec![], false),
+        (vec![&one], false),
+        (vec![&one], true),
+        (vec![&two], true),
+        (vec![&three], false),
+        (vec![&three, &one], true),
+        (vec![&one, &none], false),
+        (vec![&one, &one], true),
+    ] {
+        let mut built = Built::begin::<false>(sq);
+        for load in &loads {
+            built.post::<false>(sq, (Wr::new(1), SendOp::Send, *load), None).unwrap();
+        }
+        let end = built.at.pi();
+        assert_eq!(built.ring(sq), at_once, "{loads:?}");
+        assert_eq!(sq.producer(), end);
+    }
+    let mut built = Built::begin::<false>(sq);
+    built.post::<false>(sq, (Wr::new(1), SendOp::Send, &one), None).unwrap();
+    built.open = Open::default();
+    assert!(!built.ring(sq), "a post of another kind came between");
 }
 
 proptest! {

@@ -82,6 +82,20 @@ impl SendCursor {
         (self.ds, self.units) = (ds as u8, units as u8);
     }
 
+    /// Advances over a WQE of `units` WQEBBs, and notes its slot's offset, but not its length:
+    /// `ring_built` reads it in the ring.
+    #[inline(always)]
+    pub(crate) fn pass(&mut self, offset: u32, units: u32) {
+        self.position = self.position.after(units);
+        self.offset = offset;
+    }
+
+    /// Offset of the last WQE's slot.
+    #[inline(always)]
+    pub(crate) fn offset(&self) -> usize {
+        self.offset as usize
+    }
+
     /// Cursor at `position`, behind a WQE that begins at `first`, whose slot is at `offset`.
     #[inline(always)]
     pub(super) fn behind(self, position: RingPosition, offset: usize, first: u32, ds: u32) -> Self {

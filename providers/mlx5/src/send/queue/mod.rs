@@ -211,6 +211,18 @@ impl Sq {
         begin.behind(position, self.slots.offset(first), first, ds)
     }
 
+    /// Cursor with the length of its last WQE, which was [passed](SendCursor::pass) without it.
+    pub(crate) fn measured(&self, at: SendCursor) -> SendCursor {
+        if at.position == self.published {
+            return self.position_behind(at.position, at.stop, 0);
+        }
+        let last = Posted { at: self.unit_at(at.offset()), first: 0, ds: 0, units: 0 };
+        // SAFETY: the ring is kept by `_memory`, and this is the only poster.
+        let head = unsafe { last.head() };
+        let ds = QpnDs(head.to_be() as u32).ds();
+        self.position_behind(at.position, at.stop, wqe::blocks(ds.into()))
+    }
+
     /// The last WQE before the cursor; the batch is not empty.
     #[inline(always)]
     fn last(&self, at: &SendCursor) -> Posted {
@@ -382,6 +394,48 @@ impl Sq {
             // SAFETY: as in `publish`.
             _ => unsafe { self.doorbell.ring_short::<WHOLE>(last, ring) },
         }
+    }
+
+    /// [`publish`](Self::publish) of a batch whose cursor has no length of its last WQE. False, and
+    /// nothing is published: it is empty, or a single WQE that is not kept as one or two WQEBBs.
+    ///
+    /// # Safety
+    ///
+    /// See [`SendOps::ring`]. The index did not wrap in the batch, `stop` is the queue's, no UMR
+    /// waits for its fence, and each WQE has more than a control segment.
+    #[inline(always)]
+    pub(crate) unsafe fn publish_at_once(&mut self, at: &SendCursor) -> bool {
+        let (ring, since) = (self.ring_memory(), at.position.since(self.published));
+        let (start, first) = (self.unit_at(at.offset()), self.producer());
+        // The segments are not counted: all words of a WQEBB are copied alike.
+        let last = Posted { at: start, first, ds: wqe::DS_PER_UNIT, units: 1 };
+        // One comparison each: the two conditions together become instructions that join them.
+        if since == RingPosition::new(1, 1) {
+            if !self.doorbell.keeps(1) {
+                return false;
+            }
+            // SAFETY: contract of `publish_at_once`.
+            unsafe { self.count_in_record(at.pi()) };
+            // SAFETY: as in `publish`; the WQE is kept.
+            unsafe { self.doorbell.ring_kept::<false>(last, ring) };
+        } else if since == RingPosition::new(2, 1) {
+            if !self.doorbell.keeps(2) {
+                return false;
+            }
+            // SAFETY: contract of `publish_at_once`.
+            unsafe { self.count_in_record(at.pi()) };
+            // SAFETY: as in `publish`; the WQE is kept.
+            unsafe { self.doorbell.ring_kept::<false>(Posted { units: 2, ..last }, ring) };
+        } else if since.posted() > 1 {
+            // SAFETY: contract of `publish_at_once`.
+            unsafe { self.count_in_record(at.pi()) };
+            // SAFETY: as in `publish`.
+            unsafe { self.doorbell.ring(last, false, ring) };
+        } else {
+            return false;
+        }
+        self.keep(at.position);
+        true
     }
 
     /// Stores the producer index in the record.

@@ -180,14 +180,12 @@ impl Srq {
         let stride = stride as usize;
         // SAFETY: a slot at the list's front; `shared` lives.
         let next = unsafe { slots.behind(slot) }?;
-        let to = start.wrapping_add(slot as usize * stride);
-        // SAFETY: the WQE is free and has room for the link and a segment.
-        unsafe { link(to, next) };
-        // SAFETY: the WQE is free and has room for the link and a segment.
-        unsafe { store(to.wrapping_add(DS_BYTES), short_segment(piece)) };
-        let behind = to.wrapping_add(2 * DS_BYTES);
-        // SAFETY: as in `post`.
-        Some(unsafe { Self::end(slots, stride, at, wr_id, next, (behind, 1)) })
+        // SAFETY: a slot at the list's front, and not the last one.
+        unsafe { slots.put(slot, wr_id) };
+        // SAFETY: the WQE is free, and has room for the link and a segment.
+        unsafe { write_one(start.wrapping_add(slot as usize * stride), stride, next, piece) };
+        (at.head, at.count) = (next, at.count + 1);
+        Some(slot)
     }
 
     /// Posts one SGE on the slow path. Takes the cursor by value, so that a batch stays in
@@ -225,11 +223,8 @@ impl Srq {
         next: u32,
         (behind, segments): (*mut u8, u32),
     ) -> u32 {
-        if (segments as usize + 1) * DS_BYTES < stride {
-            // The device reads segments up to the end of the WQE or to this terminator.
-            // SAFETY: there is room for one more segment, as just checked.
-            unsafe { store(behind, transmute!(mlx5_wqe_data_seg::TERMINATOR)) };
-        }
+        // SAFETY: the segments are written up to there, by the contract.
+        unsafe { terminate(behind, segments, stride) };
         let slot = at.head;
         // SAFETY: a slot at the list's front, by the contract.
         unsafe { slots.put(slot, wr_id) };
@@ -278,6 +273,34 @@ unsafe fn link(to: *mut u8, next: u32) {
     const _: () = assert!(std::mem::offset_of!(mlx5_wqe_srq_next_seg, next_wqe_index) == 2);
     // SAFETY: the first half of the link segment, by the contract; a WQE is aligned to 16 bytes.
     unsafe { device_memory::write(to.cast(), pair(next & 0xffff, 0)) };
+}
+
+/// Writes a WQE with one SGE, which is not [rare](is_rare).
+///
+/// # Safety
+///
+/// `to` is a free WQE of `stride` bytes, with room for the link and a segment.
+#[inline(always)]
+unsafe fn write_one(to: *mut u8, stride: usize, next: u32, piece: &Sge) {
+    // SAFETY: contract of `write_one`.
+    unsafe { link(to, next) };
+    // SAFETY: contract of `write_one`.
+    unsafe { store(to.wrapping_add(DS_BYTES), short_segment(piece)) };
+    // SAFETY: contract of `write_one`; one segment is written.
+    unsafe { terminate(to.wrapping_add(2 * DS_BYTES), 1, stride) };
+}
+
+/// Ends the segments of a WQE: the device reads them up to the WQE's end or to a terminator.
+///
+/// # Safety
+///
+/// `behind` is the end of `segments` segments in a free WQE of `stride` bytes.
+#[inline(always)]
+unsafe fn terminate(behind: *mut u8, segments: u32, stride: usize) {
+    if (segments as usize + 1) * DS_BYTES < stride {
+        // SAFETY: there is room for one more segment, as just checked.
+        unsafe { store(behind, transmute!(mlx5_wqe_data_seg::TERMINATOR)) };
+    }
 }
 
 // SAFETY: a post takes the slot at the list's front and marks it as in flight; `begin` takes back
@@ -347,17 +370,22 @@ unsafe impl RecvOps for Srq {
 
     #[inline(always)]
     unsafe fn post_lone(&mut self, wr_id: u64, piece: &Sge) -> bool {
-        if self.begun {
+        if self.begun || is_rare(piece.len) {
             return false;
         }
-        let mut at = self.published();
-        // SAFETY: contract of `post_lone`; the cursor equals the one of `begin`.
-        let posted = unsafe { self.post_usual(&mut at, wr_id, piece) }.is_some();
-        if posted {
-            // SAFETY: contract of `post_lone`; the cursor equals the one of `begin`.
-            unsafe { self.publish(at) };
-        }
-        posted
+        let slot = self.head;
+        // SAFETY: a slot at the list's front; `shared` lives.
+        let Some(next) = (unsafe { self.slots.behind(slot) }) else { return false };
+        // The slot comes first, so that fewer values are in registers at a time.
+        // SAFETY: a slot at the list's front, and not the last one.
+        unsafe { self.slots.put(slot, wr_id) };
+        let (to, stride) = (self.entry(slot), self.stride());
+        // SAFETY: the WQE is free, and has room for the link and a segment.
+        unsafe { write_one(to, stride, next, piece) };
+        let count = 1;
+        // SAFETY: contract of `post_lone`; the WQE at the list's front is written.
+        unsafe { self.publish(SrqCursor { head: next, count, ..self.published() }) };
+        true
     }
 
     #[inline(always)]

@@ -97,15 +97,15 @@
     and eax,edi
     mov rsi,rax
     shl rsi,4
+    mov r12,[rdx+rsi+8]
     mov r8d,r14d
     not r8d
-    add r8d,[rdx+rsi+8]
+    add r8d,r12d
     cmp r8d,edi
     ja .10
     add rdx,rsi
-    mov rsi,[rdx]
-    mov [rsp+8],rsi
-    mov r12,[rdx+8]
+    mov rdx,[rdx]
+    mov [rsp+8],rdx
     mov edx,[r15+8]
     test edx,edx
     je .20

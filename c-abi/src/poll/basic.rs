@@ -40,7 +40,8 @@ impl<V: View, const CALLS: bool> Sink<V> for WcSlot<CALLS> {
     }
 }
 
-/// Polls. An empty poll and a single completion make no calls, so no registers are saved.
+/// Polls. An empty poll and a single completion make no calls, and the rest is tail calls of C's
+/// functions, so no registers are saved.
 pub(crate) unsafe extern "C" fn poll_cq(
     cq: *const ibv_cq,
     entries: c_int,
@@ -70,8 +71,7 @@ pub(crate) unsafe extern "C" fn poll_cq(
             Usual::Nothing => {
                 poll.keep();
                 // SAFETY: this thread holds the lock.
-                unsafe { cq.found_nothing() };
-                return 0;
+                return unsafe { cq.found_nothing(0) };
             }
             Usual::Unusual => {}
         }
@@ -87,7 +87,7 @@ pub(crate) unsafe extern "C" fn poll_cq(
 ///
 /// C's contract.
 #[inline(never)]
-unsafe fn poll_shared(cq: &Cq, entries: c_int, wc: *mut ibv_wc) -> c_int {
+unsafe extern "C" fn poll_shared(cq: &Cq, entries: c_int, wc: *mut ibv_wc) -> c_int {
     cq.poll().lock().keep();
     // SAFETY: C's contract; this thread holds the lock.
     unsafe { poll_on(cq, entries, wc, 0) }
@@ -99,7 +99,7 @@ unsafe fn poll_shared(cq: &Cq, entries: c_int, wc: *mut ibv_wc) -> c_int {
 ///
 /// C's contract; this thread holds the lock.
 #[inline(never)]
-unsafe fn poll_on(cq: &Cq, entries: c_int, wc: *mut ibv_wc, count: c_int) -> c_int {
+unsafe extern "C" fn poll_on(cq: &Cq, entries: c_int, wc: *mut ibv_wc, count: c_int) -> c_int {
     // SAFETY: C's contract: `wc` has room; this thread holds the lock.
     let found = unsafe {
         let (to, rest) = (wc.add(count as usize), entries - count);
@@ -116,10 +116,9 @@ unsafe fn poll_on(cq: &Cq, entries: c_int, wc: *mut ibv_wc, count: c_int) -> c_i
     let found = unsafe { cq.checked(cq.poll().held().strays(), count + found) };
     if found == 0 {
         // SAFETY: this thread holds the lock.
-        unsafe { cq.found_nothing() };
-    } else {
-        cq.poll().release();
+        return unsafe { cq.found_nothing(0) };
     }
+    cq.poll().release();
     found
 }
 

@@ -43,7 +43,22 @@ fn status(status: Status) -> u32 {
     }
 }
 
-fn opcode(completed: Completed) -> u32 {
+/// Opcode and `wc_flags` of mlx5's sends, by the opcode of the WQE: one table in place of two.
+static SENT: [[u8; 2]; 256] = {
+    const { assert!(IBV_WC_WITH_IMM < 1 << 8) };
+    const { assert!(IBV_WC_DRIVER3 < 1 << 8) };
+    let mut all = [[0; 2]; 256];
+    let mut at = 0;
+    while at < all.len() {
+        let (completed, immediate) = uverbs_mlx5::sent(at as u8);
+        let flags = if immediate { IBV_WC_WITH_IMM as u8 } else { 0 };
+        all[at] = [opcode(completed) as u8, flags];
+        at += 1;
+    }
+    all
+};
+
+const fn opcode(completed: Completed) -> u32 {
     match completed {
         Completed::Send => IBV_WC_SEND,
         Completed::Write => IBV_WC_RDMA_WRITE,
@@ -115,6 +130,11 @@ impl Plain {
         let decoded = view.decode();
         let Decoded { result, is_recv, byte_len, immediate, invalidated, .. } = decoded;
         let Decoded { qpn, sender, .. } = decoded;
+        if let Some(sent) = view.sent_opcode() {
+            let [opcode, flags] = SENT[usize::from(sent)].map(u32::from);
+            let plain = Self { opcode, byte_len, qpn, ..Self::default() };
+            return Some((plain, Besides { flags, pkey_index: 0 }));
+        }
         let completed = result.ok()?;
         let opcode = match view.is_local_invalidation() {
             true => IBV_WC_LOCAL_INV,
@@ -148,6 +168,9 @@ impl Plain {
 /// `to` is valid to write.
 #[inline(always)]
 pub(crate) unsafe fn write<V: View>(to: *mut ibv_wc, view: &V, wr_id: u64) {
+    // The number comes first: it then takes no register while the rest is decoded.
+    // SAFETY: by the contract of `write`; the layout is asserted in `put`.
+    unsafe { to.cast::<u64>().write(wr_id) };
     let Some((plain, besides)) = Plain::of(view) else {
         // SAFETY: by the contract of `write`.
         return unsafe { to.write(rare(view, wr_id)) };
@@ -158,17 +181,18 @@ pub(crate) unsafe fn write<V: View>(to: *mut ibv_wc, view: &V, wr_id: u64) {
     let from = both(u32::from(sender.lid()) << 16 | u32::from(besides.pkey_index), level);
     let sent = both(sender.qpn(), plain.wc_flags() | besides.flags);
     // SAFETY: by the contract of `write`.
-    unsafe { put(to, [wr_id, kind, both(0, byte_len), both(imm_data, qpn), sent, from]) };
+    unsafe { put(to, [kind, both(0, byte_len), both(imm_data, qpn), sent, from]) };
 }
 
-/// Stores the words of a completion.
+/// Stores the words of a completion behind its number.
 ///
 /// # Safety
 ///
 /// `to` is valid to write.
 #[inline(always)]
-unsafe fn put(to: *mut ibv_wc, words: [u64; 6]) {
+unsafe fn put(to: *mut ibv_wc, words: [u64; 5]) {
     const {
+        assert!(offset_of!(ibv_wc, wr_id) == 0);
         assert!(size_of::<ibv_wc>() == 48 && align_of::<ibv_wc>() == align_of::<u64>());
         assert!(offset_of!(ibv_wc, status) == 8 && offset_of!(ibv_wc, opcode) == 12);
         assert!(offset_of!(ibv_wc, vendor_err) == 16 && offset_of!(ibv_wc, byte_len) == 20);
@@ -181,7 +205,7 @@ unsafe fn put(to: *mut ibv_wc, words: [u64; 6]) {
     let to: *mut u64 = to.cast();
     for (at, word) in words.into_iter().enumerate() {
         // SAFETY: within `ibv_wc`, whose size and alignment are asserted above.
-        unsafe { to.add(at).write(word) };
+        unsafe { to.add(1 + at).write(word) };
     }
 }
 

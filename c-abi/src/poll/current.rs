@@ -35,6 +35,8 @@ pub(crate) struct Shown {
     pub(crate) strays: u64,
     /// Completions to take before the consumer index is published.
     pub(crate) left: c_int,
+    /// Value of `left` after a publication; see [`step`](crate::queues::cq::step).
+    pub(crate) step: c_int,
 }
 
 impl Shown {

@@ -94,7 +94,7 @@ pub(crate) const POLL_ERROR: c_int = -2;
 
 impl Cq {
     pub(crate) fn new(c: ibv_cq_ex, core: Arc<CqCore>, poll: AnyCq, embedded: bool) -> Box<Self> {
-        let shown = Shown { left: step(&core), ..Shown::default() };
+        let shown = Shown { left: step(&core), step: step(&core), ..Shown::default() };
         let direct = DirectCq::of(&poll);
         Box::new(Self {
             c: UnsafeCell::new(c),
@@ -269,26 +269,27 @@ impl Cq {
         self.c.get()
     }
 
-    /// Releases the lock after an empty poll. An embedded device does some work on the thread of a
-    /// program that busy-polls.
+    /// Releases the lock after an empty poll, and returns its result. An embedded device does some
+    /// work on the thread of a program that busy-polls.
     ///
     /// # Safety
     ///
     /// This thread holds the lock.
     #[inline(always)]
-    pub(crate) unsafe fn found_nothing(&self) {
+    pub(crate) unsafe fn found_nothing(&self, result: c_int) -> c_int {
         if self.embedded {
             // SAFETY: by the contract of `found_nothing`.
-            return unsafe { self.help() };
+            return unsafe { self.help(result) };
         }
         self.poll.release();
+        result
     }
 
     /// # Safety
     ///
     /// This thread holds the lock.
     #[inline(never)]
-    unsafe fn help(&self) {
+    unsafe extern "C" fn help(&self, result: c_int) -> c_int {
         // SAFETY: by the contract of `help`.
         let taken = match unsafe { self.poll.held() } {
             AnyCq::Mlx5(poll) => poll.raw_parts().consumer,
@@ -299,6 +300,7 @@ impl Cq {
             self.core.found();
         }
         aside(|| self.core.found_nothing());
+        result
     }
 
     /// Tests for the fast path: no inbox messages, and no extras except the timestamp.
@@ -368,7 +370,8 @@ pub(crate) unsafe extern "C" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int 
     }
     let done = poll.resize(cqe as u32);
     // Updated on errors, too. SAFETY: the lock is held, which guards the value.
-    unsafe { (*of.shown()).left = step(&of.core) };
+    let shown = unsafe { &mut *of.shown() };
+    (shown.left, shown.step) = (step(&of.core), step(&of.core));
     if done.is_ok() {
         let entries = match &*poll {
             AnyCq::Mlx5(poll) => (poll.raw_parts().bytes / poll.raw_parts().stride) as c_int - 1,

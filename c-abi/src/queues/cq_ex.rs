@@ -17,7 +17,7 @@ use uverbs_core::queues::tag_work::TagHeader;
 use crate::device::context::Context;
 use crate::poll::basic::{checksums, settle};
 use crate::poll::current::{EFA, PACKETS, SENT_KINDS, Shown, TAGS, TIMESTAMP, VLAN_TAG};
-use crate::queues::cq::{Cq, step};
+use crate::queues::cq::Cq;
 use crate::sys::{ibv_cq, ibv_cq_ex, ibv_wc_tm_info};
 
 /// `ibv_cq_ex` with all functions. A function for a member that was not asked for returns 0.
@@ -93,7 +93,7 @@ impl<V: View> Sink<V> for Show<'_> {
 ///
 /// This thread holds the lock.
 #[inline(never)]
-unsafe fn take(cq: &Cq) -> c_int {
+unsafe extern "C" fn take(cq: &Cq) -> c_int {
     // SAFETY: by the contract of `take`.
     let found = unsafe {
         match cq.poll().held() {
@@ -141,12 +141,11 @@ unsafe fn next<C: CqOps>(poll: &mut C, cq: &Cq) -> bool {
 ///
 /// # Safety
 ///
-/// This thread holds the lock.
+/// This thread holds the lock, and the queue has no extras except the timestamp.
 #[inline(always)]
 unsafe fn take_usual(cq: &Cq) -> Option<c_int> {
     // SAFETY: this thread holds the lock.
-    let shown = unsafe { &*cq.shown() };
-    if cq.extras() & !TIMESTAMP != 0 || shown.left <= 1 {
+    if unsafe { (*cq.shown()).left } <= 1 {
         return None;
     }
     // SAFETY: by the contract of `take_usual`.
@@ -198,8 +197,20 @@ unsafe fn publish(cq: &Cq) {
         AnyCq::Rdmavt(poll) => poll.publish(),
         AnyCq::Efa(poll) => poll.publish(),
     }
-    // SAFETY: this thread holds the lock.
-    unsafe { (*cq.shown()).left = step(cq.core()) };
+    // SAFETY: by the contract of `publish`.
+    unsafe { count_anew(cq) };
+}
+
+/// Begins the count of completions until the next publication.
+///
+/// # Safety
+///
+/// This thread holds the lock.
+#[inline(always)]
+unsafe fn count_anew(cq: &Cq) {
+    // SAFETY: by the contract of `count_anew`.
+    let shown = unsafe { &mut *cq.shown() };
+    shown.left = shown.step;
 }
 
 unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *const u32) -> c_int {
@@ -217,11 +228,8 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *const u32) -> c_int {
     // SAFETY: this thread holds the lock, and keeps it.
     match cq.is_usual().then(|| unsafe { take_usual(cq) }).flatten() {
         Some(0) => 0,
-        Some(found) => {
-            // SAFETY: this thread holds the lock.
-            unsafe { cq.found_nothing() };
-            found
-        }
+        // SAFETY: this thread holds the lock.
+        Some(found) => unsafe { cq.found_nothing(found) },
         // SAFETY: this thread holds the lock, and keeps it.
         None => unsafe { start_locked(cq) },
     }
@@ -231,7 +239,7 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *const u32) -> c_int {
 ///
 /// C's contract.
 #[inline(never)]
-unsafe fn start_shared(cq: &Cq) -> c_int {
+unsafe extern "C" fn start_shared(cq: &Cq) -> c_int {
     cq.poll().lock().keep();
     // SAFETY: this thread holds the lock, and keeps it.
     unsafe { start_locked(cq) }
@@ -241,7 +249,7 @@ unsafe fn start_shared(cq: &Cq) -> c_int {
 ///
 /// This thread holds the lock.
 #[inline(never)]
-unsafe fn start_locked(cq: &Cq) -> c_int {
+unsafe extern "C" fn start_locked(cq: &Cq) -> c_int {
     // SAFETY: by the contract of `start_locked`.
     match unsafe { cq.poll().held() } {
         AnyCq::Mlx5(poll) => settle(poll, cq.core()),
@@ -252,21 +260,23 @@ unsafe fn start_locked(cq: &Cq) -> c_int {
     }
     // SAFETY: by the contract of `start_locked`.
     let found = unsafe { take(cq) };
-    if found != 0 {
+    match found {
+        0 => 0,
         // SAFETY: by the contract of `start_locked`.
-        unsafe { cq.found_nothing() };
+        found => unsafe { cq.found_nothing(found) },
     }
-    found
 }
 
 unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
     // SAFETY: C's contract.
     unsafe {
         let cq = of(cq);
-        match take_usual(cq) {
-            Some(found) => found,
-            None => take(cq),
+        if cq.extras() & !TIMESTAMP == 0
+            && let Some(found) = take_usual(cq)
+        {
+            return found;
         }
+        take(cq)
     }
 }
 
@@ -274,6 +284,24 @@ unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
     // SAFETY: C's contract.
     let cq = unsafe { of(cq) };
     // SAFETY: C's contract: this thread holds the lock.
+    let AnyCq::Mlx5(poll) = (unsafe { cq.poll().held() }) else {
+        // SAFETY: C's contract: this thread holds the lock.
+        return unsafe { end_any(cq) };
+    };
+    poll.publish();
+    // SAFETY: C's contract: this thread holds the lock.
+    unsafe { count_anew(cq) };
+    cq.poll().release();
+}
+
+/// Ends the poll of a queue of any provider.
+///
+/// # Safety
+///
+/// This thread holds the lock.
+#[inline(never)]
+unsafe extern "C" fn end_any(cq: &Cq) {
+    // SAFETY: by the contract of `end_any`.
     unsafe { publish(cq) };
     cq.poll().release();
 }

@@ -25,6 +25,8 @@ use uverbs_mlx5_prm::syndrome::{MLX5_CQE_VENDOR_SYNDROME_ODP_PFAULT, Syndrome};
 use uverbs_mlx5_prm::tag::{TmAppOp, ibv_tmh};
 use zerocopy::FromZeros;
 
+use crate::sent::{SENDS, sent};
+
 /// Offset of the user index, the same in successful and failed entries.
 const UIDX_OFFSET: usize = offset_of!(mlx5_cqe64, srqn_uidx);
 
@@ -386,26 +388,6 @@ fn status_of_tags(entry: OwnedCqe) -> Option<Status> {
     }
 }
 
-/// Operation of a send, by the opcode of its WQE.
-const SENDS: [Completed; 256] = {
-    let mut sends = [Completed::Send; 256];
-    let mut opcode = 0;
-    while opcode < sends.len() {
-        sends[opcode] = match Opcode(opcode as u8) {
-            Opcode::SEND | Opcode::SEND_IMM | Opcode::SEND_INVAL => Completed::Send,
-            Opcode::RDMA_WRITE | Opcode::RDMA_WRITE_IMM => Completed::Write,
-            Opcode::RDMA_READ => Completed::Read,
-            Opcode::ATOMIC_CS => Completed::CompareSwap,
-            Opcode::ATOMIC_FA => Completed::FetchAdd,
-            Opcode::UMR => Completed::Rekey,
-            Opcode::MMO => Completed::Copy,
-            other => Completed::Other(other.0),
-        };
-        opcode += 1;
-    }
-    sends
-};
-
 impl View for Cqe<'_> {
     #[inline]
     fn result(&self) -> Result<Completed, Failure> {
@@ -486,9 +468,16 @@ impl View for Cqe<'_> {
         self.entry.half(LOW)
     }
 
+    #[inline(always)]
+    fn sent_opcode(&self) -> Option<u8> {
+        let sent = self.opcode() == CqeOpcode::REQ;
+        // The opcode is the first byte of its word.
+        sent.then(|| self.entry.byte(mlx5_cqe64::SOP_DROP_QPN_OFFSET))
+    }
+
     #[inline]
     fn sent_immediate(&self) -> bool {
-        matches!(self.send_opcode(), Opcode::SEND_IMM | Opcode::RDMA_WRITE_IMM)
+        sent(self.send_opcode().0).1
     }
 
     fn packet(&self) -> PacketInfo {

@@ -42,6 +42,7 @@ mod provider;
 mod raw;
 mod recv;
 mod send;
+mod sent;
 
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
@@ -67,6 +68,7 @@ pub use recv::srq::{Srq, SrqCursor};
 pub use recv::streams::reset_stream;
 pub use send::build::Open;
 pub use send::queue::{SendCursor, Sq};
+pub use sent::sent;
 
 /// Provider for mlx5 devices.
 #[derive(Clone, Copy, Debug)]

@@ -53,6 +53,11 @@ pub trait View: Debug + Copy {
         0
     }
 
+    /// Opcode of the WQE of a successful send (mlx5).
+    fn sent_opcode(&self) -> Option<u8> {
+        None
+    }
+
     /// True if it completes a send with immediate data.
     fn sent_immediate(&self) -> bool {
         false

@@ -18,7 +18,7 @@ use uverbs_core::memory::process::Process;
 use crate::handle::Handle;
 use crate::run::{self, Looked, Shared};
 
-/// Devices, besides the one whose queue is polled, that an empty poll works for.
+/// Other devices that an empty poll works for.
 const OTHERS: usize = 3;
 /// Empty polls of one device after which the others are left to their threads.
 const ALONE: u32 = 1000;
@@ -65,8 +65,8 @@ impl Helped {
     }
 }
 
-/// Does the work of a device for a thread that found nothing in its queue, and of those that the
-/// thread works for besides. Yields the processor if there is none.
+/// Does the work of a device on a thread that found nothing in its queue, and of the thread's other
+/// devices. Yields the processor if there was no work.
 pub(crate) fn work(device: &Handle) {
     let looked = device.help();
     // Fails at the thread's end alone, and in a signal handler.
@@ -115,8 +115,8 @@ mod tests {
     use super::*;
     use crate::SoftHca;
 
-    /// Slices that this thread runs on each device in one more empty poll of the last, after `alone`
-    /// of them.
+    /// Slices that this thread runs on each device in one more empty poll of the last, after
+    /// `alone` of them.
     fn slices(devices: &[&Handle], alone: u32) -> Vec<u64> {
         devices.iter().for_each(|device| work(device));
         HELPED.with_borrow_mut(|helped| helped.alone = alone);

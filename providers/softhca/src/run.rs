@@ -76,7 +76,7 @@ fn work<R>(act: impl FnOnce() -> R) -> R {
     result
 }
 
-/// What a waiting client's look for work found.
+/// Result of a look for work on a waiting client's thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Looked {
     Worked,

@@ -1,5 +1,5 @@
 //! `cargo xtask performance`: runs the benches and `uverbs perf`, and writes a page of tables and
-//! pictures. A machine replaces the figures of its own kind of processor; the page has all kinds.
+//! pictures. A machine replaces the figures of its kind of processor; the page has all kinds.
 
 mod figures;
 mod page;

@@ -23,7 +23,7 @@ const SUFFIX: &str = ".figures";
 pub(super) struct Record {
     /// Kind of the processor, which names the file.
     pub(super) processor: String,
-    /// Where and when it was measured, as names and values.
+    /// Place and time of the measurement, as names and values.
     pub(super) about: Vec<(String, String)>,
     pub(super) parts: Vec<(Part, Figures)>,
 }

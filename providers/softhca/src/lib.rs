@@ -57,6 +57,7 @@ mod kernel_tests;
 mod memory;
 mod model;
 mod name;
+mod naps;
 #[cfg(feature = "pci")]
 pub mod pci;
 mod report;

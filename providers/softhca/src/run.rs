@@ -27,6 +27,7 @@ use crossbeam_utils::Backoff;
 use crate::hca::WATCHDOG;
 use crate::idle::Idle;
 use crate::model::Kernel;
+use crate::naps::Helpers;
 use crate::sleep::Sleeper;
 use uverbs_front::watch::Watch;
 
@@ -375,27 +376,6 @@ pub(crate) fn spawn(name: &str, thread: Thread) -> io::Result<()> {
     uverbs_core::thread::start(&format!("softhca-{name}"), move || thread.run())
 }
 
-/// Times for which the thread leaves work to waiting clients before it tests whether they still
-/// poll: each is twice the previous. Work that arrives after they stopped, and an acknowledgement
-/// held for the reply of a client that computes instead, wait for two of them at most.
-const NAPS: [Duration; 2] = [Duration::from_micros(50), Duration::from_micros(200)];
-
-/// Slices of waiting clients at the thread's last look.
-#[derive(Debug, Default)]
-struct Helpers {
-    helped: u64,
-    nap: Duration,
-}
-
-impl Helpers {
-    /// Returns a sleep if waiting clients looked for work since the last call.
-    fn nap(&mut self, helped: u64) -> Option<Duration> {
-        let polls = std::mem::replace(&mut self.helped, helped) != helped;
-        self.nap = if polls { (2 * self.nap).clamp(NAPS[0], NAPS[1]) } else { Duration::ZERO };
-        polls.then_some(self.nap)
-    }
-}
-
 /// The device's thread.
 #[derive(Debug)]
 pub(crate) struct Thread {
@@ -440,7 +420,7 @@ impl Thread {
             // A client that helped may sleep now.
             let before = std::mem::replace(&mut left, shared.left());
             let deserted = left != before;
-            if let Some(nap) = helpers.nap(shared.helped()).filter(|_| !deserted) {
+            if let Some(nap) = helpers.nap(shared.helped(), deserted, Instant::now()) {
                 // A helper's slice may have ended the sleep just after pages were protected.
                 shared.let_stores_pass();
                 // Dropped while asleep, so that the last handle's drop ends this loop.

@@ -5,15 +5,16 @@ use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use uverbs_core::memory::pages::page_size;
+use uverbs_mlx5_prm::cmd::iseg::initial_seg;
 
 /// Pages in use: the end of each range by its start.
 #[derive(Debug)]
 pub(crate) struct BarPages(Mutex<BTreeMap<u64, u64>>);
 
 impl BarPages {
-    /// The first page has the initialization segment.
+    /// The first pages have the initialization segment.
     pub(crate) fn new() -> Self {
-        Self(Mutex::new(BTreeMap::from([(0, page_size() as u64)])))
+        Self(Mutex::new(BTreeMap::from([(0, initial_segment())])))
     }
 
     fn used(&self) -> MutexGuard<'_, BTreeMap<u64, u64>> {
@@ -37,6 +38,11 @@ impl BarPages {
     }
 }
 
+/// Bytes of the pages that have the initialization segment, and on a ConnectX the MSI-X table.
+fn initial_segment() -> u64 {
+    (initial_seg::SIZE as u64).next_multiple_of(page_size() as u64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -44,13 +50,25 @@ mod tests {
     #[test]
     fn a_page_has_one_use() {
         let page = page_size() as u64;
-        let pages = |from: u64, to: u64| from * page..to * page;
+        let first = initial_segment();
+        let pages = |from: u64, to: u64| first + from * page..first + to * page;
         let bar = BarPages::new();
-        assert!(bar.take(&pages(4, 8)) && bar.take(&pages(8, 9)) && bar.take(&pages(1, 4)));
-        for taken in [pages(0, 1), pages(3, 5), pages(5, 6), pages(7, 12), pages(1, 12)] {
+        assert!(bar.take(&pages(4, 8)) && bar.take(&pages(8, 9)) && bar.take(&pages(0, 4)));
+        for taken in [pages(0, 1), pages(3, 5), pages(5, 6), pages(7, 12), pages(0, 12)] {
             assert!(!bar.take(&taken), "{taken:x?}");
         }
-        bar.give(4 * page);
+        bar.give(first + 4 * page);
         assert!(!bar.take(&pages(5, 9)) && bar.take(&pages(5, 8)));
+    }
+
+    #[test]
+    fn pages_of_the_initialization_segment_have_no_other_use() {
+        let page = page_size() as u64;
+        let bar = BarPages::new();
+        for at in (0..initial_seg::SIZE as u64).step_by(page_size()) {
+            assert!(!bar.take(&(at..at + page)), "{at:#x}");
+        }
+        let last = initial_segment() - page;
+        assert!(!bar.take(&(last..last + 2 * page)));
     }
 }

@@ -1,13 +1,12 @@
 //! Device memory, and operations on it, which programs map in BAR 0 (Linux `hw/mlx5/dm.c`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Instant;
 
 use uverbs_core::memory::pages::page_size;
 use uverbs_front::backend::device_memory::DeviceMemory;
 use uverbs_front::backend::error::{HcaError, Noun};
-use uverbs_mlx5_prm::cmd::iseg::initial_seg;
 use uverbs_mlx5_prm::cmd::memic::{
     ADD_OPERATION, REMOVE_OPERATION, alloc_memic_in, alloc_memic_out, dealloc_memic_in,
     device_mem_cap as cap, modify_memic_in, modify_memic_out,
@@ -38,6 +37,8 @@ pub(crate) struct Memic {
     pub(super) operations: u32,
     /// Pages of the pieces: their end by their start.
     taken: BTreeMap<u64, u64>,
+    /// Pieces with an operation that the firmware refused to remove.
+    held: BTreeSet<u64>,
 }
 
 impl Memic {
@@ -47,6 +48,9 @@ impl Memic {
             return Ok(Self::default());
         };
         let (start, len) = (cap::MEMIC_BAR_START_ADDR.get(&caps), cap::MEMIC_BAR_SIZE.get(&caps));
+        if len == 0 {
+            return Ok(Self::default());
+        }
         let transport = function.device().transport();
         let wrong = || Error::answer("the place of device memory", start);
         check(BAR0, start, len, transport.bar_len()).map_err(|_| wrong())?;
@@ -55,7 +59,7 @@ impl Memic {
         let end = (start + len).checked_next_multiple_of(page).ok_or_else(wrong)?;
         // Also the pages that are device memory in a part alone.
         let touched = start / page * page..end;
-        if !touched.is_empty() && !function.device().bar.take(&touched) {
+        if !function.device().bar.take(&touched) {
             return Err(wrong());
         }
         let range = begin..(start + len) / page * page;
@@ -68,6 +72,7 @@ impl Memic {
             max_alignment: cap::LOG_MAX_MEMIC_ADDR_ALIGNMENT.get32(&caps).min(MAX_ALIGNMENT),
             range,
             taken: BTreeMap::new(),
+            held: BTreeSet::new(),
         })
     }
 
@@ -157,17 +162,22 @@ impl Firmware {
     }
 
     /// Runs MODIFY_MEMIC for addresses in pages of BAR 0 that have no other use.
-    fn alloc_operation(&self, piece: u64, len: u64, op: u8) -> Result<DeviceMemory, Error> {
+    fn alloc_operation(&mut self, piece: u64, len: u64, op: u8) -> Result<DeviceMemory, Error> {
         let page = page_size() as u64;
         let output = self.modify_memic(ADD_OPERATION, piece, op)?;
         let start = modify_memic_out::MEMIC_OPERATION_ADDR.get(&output);
         let (begin, room) = (start / page * page, len.next_multiple_of(page));
         let device = self.function.device();
-        let is_inside = start >= initial_seg::SIZE as u64
-            && check(BAR0, begin, room, device.transport().bar_len()).is_ok();
-        if !is_inside || !device.bar.take(&(begin..begin + room)) {
+        if check(BAR0, begin, room, device.transport().bar_len()).is_err() {
             let wrong = Error::answer("the address of an operation on device memory", start);
             return Err(device.fail(wrong));
+        }
+        let unsupported =
+            || Error::Unsupported { what: "mapped operations on device memory".to_owned() };
+        // Linux maps any address (`add_dm_mmap_entry`), so that used pages are no failure.
+        if !device.bar.take(&(begin..begin + room)) {
+            self.drop_operation(piece, op);
+            return Err(unsupported());
         }
         // Programs map pages of the piece's number, as in Linux. A server has a file only for pages
         // whose accesses it need not see.
@@ -176,9 +186,7 @@ impl Firmware {
         let (file, offset) = part.map_err(|error| {
             self.dealloc_operation(piece, op, start);
             match error {
-                Error::Range { .. } => {
-                    Error::Unsupported { what: "mapped operations on device memory".to_owned() }
-                }
+                Error::Range { .. } => unsupported(),
                 error => error,
             }
         })?;
@@ -195,16 +203,26 @@ impl Firmware {
 
     /// Removes an operation (`mlx5_cmd_dealloc_memic_op`). The pages of one that the firmware keeps
     /// stay in use.
-    pub(super) fn dealloc_operation(&self, piece: u64, op: u8, start: u64) {
-        if self.modify_memic(REMOVE_OPERATION, piece, op).is_ok() {
+    pub(super) fn dealloc_operation(&mut self, piece: u64, op: u8, start: u64) {
+        if self.drop_operation(piece, op) {
             let page = page_size() as u64;
             self.function.device().bar.give(start / page * page);
         }
     }
 
-    /// Frees a piece. One that the firmware keeps stays taken until the function is reset.
+    /// Runs MODIFY_MEMIC. False if the firmware keeps the operation: then its piece is never freed.
+    fn drop_operation(&mut self, piece: u64, op: u8) -> bool {
+        let is_removed = self.modify_memic(REMOVE_OPERATION, piece, op).is_ok();
+        if !is_removed {
+            self.memic.held.insert(piece);
+        }
+        is_removed
+    }
+
+    /// Frees a piece. It stays taken until the function is reset if the firmware keeps it, or an
+    /// operation on it.
     pub(super) fn give_memory(&mut self, start: u64, len: u64) {
-        if self.dealloc_memic(start, len).is_ok() {
+        if !self.memic.held.contains(&start) && self.dealloc_memic(start, len).is_ok() {
             self.memic.taken.remove(&(start / page_size() as u64 * page_size() as u64));
         }
     }

@@ -138,6 +138,8 @@ fn memory_in_a_wrong_place_is_an_invalid_answer() {
         u64::MAX - 4095..u64::MAX,
         // The initialization segment, and the driver's doorbells.
         0..0x8000,
+        0x1000..0x2000,
+        0x4000..0x5000,
         uar..uar + 0x1000,
         uar - 0x1000..uar + 8,
     ] {
@@ -147,12 +149,14 @@ fn memory_in_a_wrong_place_is_an_invalid_answer() {
         let refused = Hca::new(function, "fake").map(drop);
         assert!(matches!(refused, Err(Error::Answer { .. })), "{refused:?}");
     }
-    // Less than a page can't be mapped.
-    let fake = Fake::new();
-    fake.state().memory = MEMORY.start + 8..MEMORY.start + 4096;
-    let (_hca, uverbs) = open(&fake);
-    let error = piece(&uverbs, 64, 0).err().unwrap();
-    assert_eq!(error.errno(), Some(Errno::EOPNOTSUPP));
+    // Less than a page can't be mapped, and no memory may be anywhere.
+    for memory in [MEMORY.start + 8..MEMORY.start + 4096, uar + 8..uar + 8] {
+        let fake = Fake::new();
+        fake.state().memory = memory;
+        let (_hca, uverbs) = open(&fake);
+        let error = piece(&uverbs, 64, 0).err().unwrap();
+        assert_eq!(error.errno(), Some(Errno::EOPNOTSUPP));
+    }
 }
 
 #[test]

@@ -118,7 +118,7 @@ pub(crate) struct State {
     pub(crate) rings: usize,
     /// Number that the next ALLOC_UAR returns.
     pub(crate) next_uar: Option<u32>,
-    /// Device memory in the BAR, if there is some.
+    /// Device memory in the BAR; without it 0..0.
     pub(crate) memory: Range<u64>,
     /// Operations on it, by the piece.
     pub(crate) operations: BTreeSet<(u64, u64)>,
@@ -395,7 +395,7 @@ impl State {
                         cmd_hca_cap::LOG_MAX_CQ_SZ.set(caps, self.log_max_cq_sz);
                         cmd_hca_cap::LOG_MAX_CURRENT_MC_LIST.set(caps, LOG_MAX_MACS);
                         cmd_hca_cap::LOG_MAX_VLAN_LIST.set(caps, LOG_MAX_MACS);
-                        cmd_hca_cap::DEVICE_MEMORY.set(caps, (!self.memory.is_empty()).into());
+                        cmd_hca_cap::DEVICE_MEMORY.set(caps, (self.memory != (0..0)).into());
                         let [fast, forced] = self.teardowns.map(u64::from);
                         cmd_hca_cap::FAST_TEARDOWN.set(caps, fast);
                         cmd_hca_cap::FORCE_TEARDOWN.set(caps, forced);

@@ -172,8 +172,9 @@ fn what_the_firmware_keeps_is_not_given_again() {
     let Piece { handle, map, .. } = kept;
     drop(map);
     fake.twist(0, Twist::Refuse(CmdStatus::RES_BUSY.0));
-    fake.twist(1, Twist::Refuse(CmdStatus::RES_BUSY.0));
     free(&uverbs, handle);
+    assert_eq!(fake.count(CmdOpcode::MODIFY_MEMIC), 2);
+    assert_eq!(fake.count(CmdOpcode::DEALLOC_MEMIC), 0, "the operation uses the piece");
     let other = piece(&uverbs, 64, 0).unwrap();
     let mapped = operation(&uverbs, &other, 0).unwrap();
     let page = page_size() as u64;
@@ -216,9 +217,9 @@ fn addresses_that_no_program_learns_are_given_back() {
     operation(&uverbs, &piece, 0).unwrap();
 }
 
-/// Pages of another use, or outside of the BAR.
+/// Pages of another use. The operation ends, and its pages keep their use.
 #[test]
-fn addresses_that_no_device_gives_are_a_failure() {
+fn addresses_in_used_pages_are_refused() {
     for start in [
         // The initialization segment, which has more than a page.
         0,
@@ -231,6 +232,38 @@ fn addresses_that_no_device_gives_are_a_failure() {
         MEMORY.end - 64,
         // Addresses of another operation.
         addresses(MEMORY.start, 1) + 64,
+    ] {
+        let (fake, _hca, uverbs) = open();
+        let _queue = use_context(&uverbs).unwrap();
+        let piece = piece(&uverbs, 4160, 0).unwrap();
+        let _other = operation(&uverbs, &piece, 1).unwrap();
+        for _ in 0..2 {
+            fake.twist(0, Twist::Output([[0; 8], start.to_be_bytes()].concat()));
+            assert_eq!(errno(operation(&uverbs, &piece, 0)), Some(Errno::EOPNOTSUPP), "{start:#x}");
+            assert_eq!(fake.state().operations.len(), 1, "{start:#x}");
+        }
+        operation(&uverbs, &piece, 0).unwrap();
+        assert_eq!(fake.state().failures, [""; 0]);
+    }
+}
+
+/// The program learns nothing of the operation, which uses the piece.
+#[test]
+fn a_piece_under_an_operation_that_the_firmware_keeps_is_not_freed() {
+    let (fake, _hca, uverbs) = open();
+    let kept = piece(&uverbs, 64, 0).unwrap();
+    let handle = kept.handle;
+    fake.twist(0, Twist::Output([[0; 8], MEMORY.start.to_be_bytes()].concat()));
+    fake.twist(1, Twist::Refuse(CmdStatus::RES_BUSY.0));
+    assert_eq!(errno(operation(&uverbs, &kept, 0)), Some(Errno::EOPNOTSUPP));
+    drop(kept);
+    free(&uverbs, handle);
+    assert_eq!(fake.count(CmdOpcode::DEALLOC_MEMIC), 0);
+}
+
+#[test]
+fn addresses_outside_of_the_bar_are_a_failure() {
+    for start in [
         // The end of the BAR.
         BAR_LEN - page_size() as u64,
         BAR_LEN,

@@ -1,7 +1,8 @@
 //! Memory of programs that is lent to the device while an object uses it.
 //!
 //! A loan ends after the firmware answered the destruction of its object. A refused destruction
-//! keeps it until the front forsakes the object, at the end of the program's file.
+//! keeps it until the front forsakes the object, at the end of the program's file. A key's loan
+//! also ends with its destruction after the device's first failure.
 //!
 //! # Safety
 //!
@@ -30,14 +31,20 @@ pub(super) struct Loan {
     pub(super) record: Option<Lent>,
 }
 
-/// Loans by object.
+impl Loan {
+    fn is_empty(&self) -> bool {
+        self.memory.is_none() && self.record.is_none()
+    }
+}
+
+/// Loans by object; an empty one of an object whose memory is in areas.
 #[derive(Debug, Default)]
 pub(super) struct Loans(HashMap<Object, Loan>);
 
 impl Loans {
     /// True if memory is lent for an object.
     pub(super) fn has(&self, object: Object) -> bool {
-        self.0.contains_key(&object)
+        self.0.get(&object).is_some_and(|loan| !loan.is_empty())
     }
 }
 
@@ -70,9 +77,6 @@ impl Firmware {
     ) -> Result<(u32, T), HcaError> {
         let mut loan = Loan::default();
         let made = make(self, &mut loan);
-        if loan.memory.is_none() && loan.record.is_none() {
-            return made;
-        }
         match made {
             Ok((number, made)) => match self.loans.0.entry((noun, number)) {
                 Entry::Vacant(entry) => {

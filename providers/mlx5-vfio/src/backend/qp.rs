@@ -1,6 +1,8 @@
 //! Queue pairs: creation, queries, destruction (PRM "Queue Pair Context"; Linux `hw/mlx5/qp.c`,
 //! `_create_user_qp`).
 
+use std::mem::discriminant;
+
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
 use uverbs_mlx5_prm::cmd::qp::{
     create_qp_in, create_qp_out, destroy_qp_in, qpc, query_qp_in, query_qp_out,
@@ -10,6 +12,7 @@ use uverbs_mlx5_prm::context::{PmState, QpState as PrmState, ServiceType};
 use super::loans::Loan;
 use super::raw::Raw;
 use super::{Firmware, SHORT, unsupported};
+use crate::error::Error;
 use uverbs_front::backend::context::{QpAttrs, QpContext, QpState, Service};
 use uverbs_front::backend::error::{HcaError, Noun};
 use uverbs_front::backend::number::Qpn;
@@ -73,8 +76,11 @@ impl Firmware {
         if context.service == Service::Raw {
             return self.make_raw(context);
         }
-        let made = self.lending(Noun::Qp, |firmware, loan| firmware.build_qp(context, loan));
-        let (number, ece) = made?;
+        let (number, ece) = self.lending(Noun::Qp, |firmware, loan| {
+            let (number, ece) = firmware.build_qp(context, loan)?;
+            firmware.refuse_number(Qpn(number), None)?;
+            Ok((number, ece))
+        })?;
         let (qpn, attrs) = (Qpn(number), QpAttrs::default());
         self.eces.insert(qpn, ece);
         self.qps.insert(qpn, Qp { service: context.service, attrs, raw: None });
@@ -175,13 +181,33 @@ impl Firmware {
     }
 
     pub(super) fn end_qp(&mut self, qpn: Qpn) -> Result<(), HcaError> {
-        match self.qp(qpn)?.raw {
-            Some(raw) => self.end_raw(qpn, raw)?,
-            None => self.destroy(CmdOpcode::DESTROY_QP, destroy_qp_in::QPN, (Noun::Qp, qpn.0))?,
-        }
+        self.end_queue(qpn, self.qp(qpn)?.raw)?;
         self.end_loan((Noun::Qp, qpn.0));
         self.qps.remove(&qpn);
         self.eces.remove(&qpn);
         Ok(())
+    }
+
+    fn end_queue(&mut self, qpn: Qpn, raw: Option<Raw>) -> Result<(), HcaError> {
+        match raw {
+            Some(raw) => self.end_raw(qpn, raw),
+            None => self.destroy(CmdOpcode::DESTROY_QP, destroy_qp_in::QPN, (Noun::Qp, qpn.0)),
+        }
+    }
+
+    /// Destroys a new queue whose number an older queue of another kind has. The device counts
+    /// queue pairs, SQs and RQs apart (Linux `hw/mlx5/qpc.c`); the front has one number for all.
+    pub(super) fn refuse_number(&mut self, qpn: Qpn, raw: Option<Raw>) -> Result<(), HcaError> {
+        let kind = |raw: Option<Raw>| raw.map(|raw| discriminant(&raw));
+        // Two queues of a kind: the caller fails the device.
+        if self.qps.get(&qpn).is_none_or(|older| kind(older.raw) == kind(raw)) {
+            return Ok(());
+        }
+        if self.end_queue(qpn, raw).is_err() {
+            // The new queue's memory is taken back.
+            self.function.device().fail(Error::answer("the number of a queue", qpn.0));
+            return Err(HcaError::Dead);
+        }
+        Err(HcaError::Limit { what: "numbers of queues", limit: 0 })
     }
 }

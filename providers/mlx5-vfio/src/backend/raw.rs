@@ -51,12 +51,15 @@ impl From<RawState> for QpState {
 
 impl Firmware {
     pub(super) fn make_raw(&mut self, context: &QpContext) -> Result<Qpn, HcaError> {
-        let (number, raw) =
-            self.lending(Noun::Qp, |firmware, loan| match (&context.sq, &context.rq) {
-                (Some(sq), None) => firmware.make_sq(context, sq, loan),
-                (None, Some(rq)) => Ok((firmware.make_rq(context, rq, loan)?, Raw::Receives)),
-                _ => Err(unsupported("raw packets both ways in one queue")),
-            })?;
+        let (number, raw) = self.lending(Noun::Qp, |firmware, loan| {
+            let (number, raw) = match (&context.sq, &context.rq) {
+                (Some(sq), None) => firmware.make_sq(context, sq, loan)?,
+                (None, Some(rq)) => (firmware.make_rq(context, rq, loan)?, Raw::Receives),
+                _ => return Err(unsupported("raw packets both ways in one queue")),
+            };
+            firmware.refuse_number(Qpn(number), Some(raw))?;
+            Ok((number, raw))
+        })?;
         let attrs = QpAttrs::default();
         let qp = Qp { service: context.service, attrs, raw: Some(raw) };
         self.qps.insert(Qpn(number), qp);

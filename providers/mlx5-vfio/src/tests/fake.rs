@@ -134,8 +134,8 @@ pub(crate) struct State {
     pub(crate) port: (u8, u16),
     /// Input of the last command.
     pub(crate) input: Vec<u8>,
-    /// Memory keys that were created.
-    keys: u32,
+    /// Last number of a key or a CQ. Other objects have number 0.
+    last: u32,
     beats: u32,
     pub(crate) heart_stands: bool,
     /// Writes events whenever the driver has read some, as many as it reads between two doorbells.
@@ -436,9 +436,9 @@ impl State {
                     self.failures.push(format!("UAR {uar:#x} is freed twice"));
                 }
             }
-            CmdOpcode::CREATE_MKEY => {
-                self.keys += 1;
-                mkey::create_mkey_out::MKEY_INDEX.set(output, self.keys.into());
+            CmdOpcode::CREATE_MKEY | CmdOpcode::CREATE_CQ => {
+                self.last += 1;
+                mkey::create_mkey_out::MKEY_INDEX.set(output, self.last.into());
             }
             CmdOpcode::CREATE_EQ => {
                 let list = eq::create_eq_in::PAS.of(input).chunks_exact(8);

@@ -15,7 +15,7 @@ use uverbs_front::backend::error::{HcaError, Noun};
 use uverbs_front::backend::number::{Cqn, Pdn, Qpn, Srqn, UarNumber};
 use uverbs_front::backend::region::Region;
 use uverbs_mlx5_prm::cmd::cq::{cqc, create_cq_in};
-use uverbs_mlx5_prm::cmd::opcode::CmdStatus;
+use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 
 use super::fake::{Fake, Twist, limits};
 use crate::backend::Firmware;
@@ -29,7 +29,7 @@ const RING: u64 = 4096;
 const RECORD: u64 = 12288 + 64;
 
 /// Kind of a queue.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Cq,
     Qp,
@@ -109,6 +109,13 @@ impl Rig {
             Kind::Cq => self.firmware.destroy_cq(Cqn(number)),
             Kind::Qp | Kind::Sq | Kind::Rq => self.firmware.destroy_qp(Qpn(number)),
             Kind::Srq | Kind::Xrc | Kind::Tags => self.firmware.destroy_srq(Srqn(number)),
+        }
+    }
+
+    /// Plans that the next queue has this number. Only CQs have different ones.
+    fn repeat(&self, kind: Kind, number: u32) {
+        if kind == Kind::Cq {
+            self.fake.twist(0, Twist::Output(number.to_be_bytes().to_vec()));
         }
     }
 
@@ -270,12 +277,67 @@ fn a_queue_that_moves_changes_its_ring_alone() {
     assert_eq!(rig.lent(), []);
 }
 
+/// Commands that destroy queue pairs, SQs and RQs.
+const ENDS: [(Kind, CmdOpcode); 3] = [
+    (Kind::Qp, CmdOpcode::DESTROY_QP),
+    (Kind::Sq, CmdOpcode::DESTROY_SQ),
+    (Kind::Rq, CmdOpcode::DESTROY_RQ),
+];
+
+/// A device counts the kinds apart. The older queue stays as it is.
+#[test]
+fn a_number_of_another_kind_is_refused() {
+    for (older, end) in ENDS {
+        for (newer, newer_end) in ENDS.into_iter().filter(|(newer, _)| *newer != older) {
+            let mut rig = Rig::new();
+            let number = rig.create(older).unwrap();
+            let (lent, before) = (rig.lent(), rig.fake.count(newer_end));
+            let refused = rig.create(newer);
+            assert!(matches!(refused, Err(HcaError::Limit { .. })), "{newer:?}: {refused:?}");
+            assert_eq!(rig.lent(), lent, "{older:?} {newer:?}");
+            assert_eq!(rig.fake.count(newer_end), before + 1, "{older:?} {newer:?}");
+            let before = rig.fake.count(end);
+            rig.destroy(older, number).unwrap();
+            assert_eq!(rig.fake.count(end), before + 1, "{older:?} {newer:?}");
+            rig.create(newer).unwrap();
+        }
+    }
+}
+
+/// The memory of a new queue that the device keeps is the program's.
+#[test]
+fn a_number_of_another_kind_that_the_device_keeps_fails_it() {
+    let mut rig = Rig::new();
+    rig.create(Kind::Qp).unwrap();
+    // After CREATE_RQ.
+    rig.fake.twist(1, REFUSAL);
+    assert_eq!(rig.create(Kind::Rq), Err(HcaError::Dead));
+    assert_eq!(rig.lent().len(), 2);
+    assert_eq!(rig.create(Kind::Cq), Err(HcaError::Dead));
+}
+
+/// Queues in areas, to which no memory is lent.
+#[test]
+fn a_number_that_is_given_twice_in_areas_fails_the_device() {
+    for kind in KINDS {
+        let mut rig = Rig::new();
+        let area = rig.dma.area(16384).unwrap();
+        let at = area.as_ptr().expose_provenance() as u64;
+        let number = rig.create_at(kind, at, at + RECORD).unwrap();
+        rig.destroy(kind, number).unwrap();
+        let number = rig.create_at(kind, at, at + RECORD).unwrap();
+        rig.repeat(kind, number);
+        assert_eq!(rig.create_at(kind, at, at + RECORD), Err(HcaError::Dead), "{kind:?}");
+    }
+}
+
 /// A device that gives a number twice would keep the memory of one queue.
 #[test]
 fn a_number_that_is_given_twice_fails_the_device() {
     for kind in KINDS {
         let mut rig = Rig::new();
         let number = rig.create(kind).unwrap();
+        rig.repeat(kind, number);
         assert_eq!(rig.create(kind), Err(HcaError::Dead));
         assert_eq!(rig.lent().len(), 2, "{kind:?}");
         rig.firmware.forsake(noun(kind), number);

@@ -20,6 +20,7 @@ use uverbs_core::memory::pages::{Pages, page_size};
 use crate::dma::{Dma, PAGE};
 use crate::error::Error;
 use crate::memory::Memory;
+use crate::transport::Purpose;
 
 /// Offset in these units is equal in both address spaces, so that a region may have large pages.
 const UNIT: u64 = 2 << 20;
@@ -88,18 +89,17 @@ pub(crate) struct Lent {
 }
 
 impl Dma {
-    /// Lets the device reach `len` bytes at `address` of this process, by an IOMMU in whole pages;
-    /// `writable`: for stores, too.
+    /// Lets the device reach `len` bytes at `address` of this process, by an IOMMU in whole pages.
     ///
     /// # Safety
     ///
     /// Until [`Dma::take_back`], the memory stays the process's, and only accesses that allow for
-    /// stores by a device reach it.
+    /// stores by a device reach it. A record stays mapped.
     pub(crate) unsafe fn lend(
         &self,
         address: u64,
         len: u64,
-        writable: bool,
+        purpose: Purpose,
     ) -> Result<Lent, Error> {
         let page = page_size().max(PAGE) as u64;
         let inside = address % page;
@@ -113,8 +113,7 @@ impl Dma {
         let taken = self.state().taken.take(ranges, len + UNIT)?;
         let iova = taken + start % UNIT;
         // SAFETY: the caller's.
-        let mapped =
-            unsafe { self.transport.map_process(iova, start..start + len, used, writable) };
+        let mapped = unsafe { self.transport.map_process(iova, start..start + len, used, purpose) };
         mapped.inspect_err(|_| self.state().taken.give_back(taken))?;
         Ok(Lent { taken, iova, len, at: iova + inside })
     }

@@ -9,6 +9,7 @@ use super::loans::Loan;
 use super::memory::Ring;
 use super::{Firmware, SHORT};
 use crate::dma::{Buffer, PAGE};
+use crate::transport::Purpose;
 use uverbs_front::backend::context::{CqContext, MiniCqe, Moderation};
 use uverbs_front::backend::error::{HcaError, Noun};
 use uverbs_front::backend::number::{Cqn, UarNumber};
@@ -67,7 +68,7 @@ impl Firmware {
             }
             None => (
                 self.ring(&context.region, &mut loan.memory)?,
-                self.reach(context.doorbell_record, RECORD, true, &mut loan.record)?,
+                self.reach(context.doorbell_record, RECORD, Purpose::Record, &mut loan.record)?,
             ),
         };
         let mut input = vec![0; create_cq_in::SIZE];

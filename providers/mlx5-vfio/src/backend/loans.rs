@@ -17,6 +17,7 @@ use std::collections::hash_map::Entry;
 use super::Firmware;
 use crate::area::Lent;
 use crate::error::Error;
+use crate::transport::Purpose;
 use uverbs_front::backend::error::{HcaError, Noun};
 
 /// Object by kind and number.
@@ -50,12 +51,12 @@ impl Loans {
 
 impl Firmware {
     /// Address for the device of `len` bytes that the program has at `address`: in an area, or
-    /// lent. `writable`: for stores of the device, too.
+    /// lent.
     pub(super) fn reach(
         &self,
         address: u64,
         len: u64,
-        writable: bool,
+        purpose: Purpose,
         lent: &mut Option<Lent>,
     ) -> Result<u64, HcaError> {
         let dma = self.function.dma();
@@ -63,7 +64,7 @@ impl Firmware {
             return Ok(at);
         }
         // SAFETY: module docs.
-        let lends = unsafe { dma.lend(address, len, writable) };
+        let lends = unsafe { dma.lend(address, len, purpose) };
         let lends = lends.map_err(|error| self.refusal(&error, (Noun::Mkey, 0)))?;
         Ok(lent.insert(lends).at)
     }

@@ -5,6 +5,7 @@ use super::{Firmware, unsupported};
 use crate::area::Lent;
 use crate::dma::PAGE;
 use crate::objects::packets::WorkQueue;
+use crate::transport::Purpose;
 use uverbs_front::backend::error::HcaError;
 use uverbs_front::backend::number::Pdn;
 use uverbs_front::backend::region::Region;
@@ -36,7 +37,7 @@ impl Firmware {
             return Err(HcaError::BadParam { what: "page_offset", value: inside });
         }
         // Offsets in a page are equal in all address spaces.
-        let at = self.reach(addr, len, true, lent)?;
+        let at = self.reach(addr, len, Purpose::Write, lent)?;
         let count = (inside + region.len()).div_ceil(page);
         let pages = (0..count).flat_map(|n| (at - inside + n * page).to_be_bytes()).collect();
         Ok(Ring { pages, page_offset: inside / OFFSET_UNIT })
@@ -56,7 +57,7 @@ impl Firmware {
         if page_offset >= 1 << 5 {
             return Err(HcaError::BadParam { what: "page_offset", value: page_offset });
         }
-        let record = self.reach(record, record_len, true, &mut loan.record)?;
+        let record = self.reach(record, record_len, Purpose::Record, &mut loan.record)?;
         let pd = self.pd(pd)?;
         Ok(WorkQueue { pd, record, page_offset, pages, ..WorkQueue::default() })
     }

@@ -11,6 +11,7 @@ use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 use super::loans::Loan;
 use super::{Firmware, SHORT, unsupported};
 use crate::error::Error;
+use crate::transport::Purpose;
 use uverbs_front::backend::context::{ANY_QPN, Access, MkeyContext};
 use uverbs_front::backend::error::{HcaError, Noun};
 use uverbs_front::backend::number::{Key, Pdn};
@@ -74,7 +75,7 @@ impl Firmware {
             let Region::Flat { addr, len } = context.region else {
                 return Err(unsupported("memory of a region that is no pinned range"));
             };
-            let at = self.reach(addr, len, is_writable(context), &mut loan.memory)?;
+            let at = self.reach(addr, len, purpose(context), &mut loan.memory)?;
             describe(context, at, &mut input)?;
         }
         let (outlen, noun) = (create_mkey_out::SIZE, Noun::Mkey);
@@ -143,10 +144,13 @@ fn refuse(output: &mut [u8], status: CmdStatus, syndrome: u32) {
     cmd_out::SYNDROME.set(output, syndrome.into());
 }
 
-/// True if the device may store into a key's memory (`ib_access_writable`).
-fn is_writable(context: &MkeyContext) -> bool {
+/// Purpose of a key's memory (`ib_access_writable`).
+fn purpose(context: &MkeyContext) -> Purpose {
     let stores = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
-    context.access.intersects(stores) || !context.no_windows
+    match context.access.intersects(stores) || !context.no_windows {
+        true => Purpose::Write,
+        false => Purpose::Read,
+    }
 }
 
 /// Fills in the rights of a region.

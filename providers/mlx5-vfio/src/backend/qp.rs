@@ -13,6 +13,7 @@ use super::loans::Loan;
 use super::raw::Raw;
 use super::{Firmware, SHORT, unsupported};
 use crate::error::Error;
+use crate::transport::Purpose;
 use uverbs_front::backend::context::{QpAttrs, QpContext, QpState, Service};
 use uverbs_front::backend::error::{HcaError, Noun};
 use uverbs_front::backend::number::Qpn;
@@ -93,7 +94,9 @@ impl Firmware {
         let pd = self.pd(context.pd)?;
         let ring = rings(context)?.map(|rings| self.ring(&rings, &mut loan.memory)).transpose()?;
         let record = match ring {
-            Some(_) => self.reach(context.doorbell_record, RECORD, true, &mut loan.record)?,
+            Some(_) => {
+                self.reach(context.doorbell_record, RECORD, Purpose::Record, &mut loan.record)?
+            }
             None => 0,
         };
         let rq_type = match (&context.rq, context.srq) {

@@ -13,6 +13,7 @@ use uverbs_mlx5_prm::cmd::rq::{
 use super::loans::Loan;
 use super::{Firmware, SHORT};
 use crate::objects::packets::WorkQueue;
+use crate::transport::Purpose;
 use uverbs_front::backend::context::{SrqContext, TagSrq, XrcSrq};
 use uverbs_front::backend::error::{HcaError, Noun};
 use uverbs_front::backend::number::Srqn;
@@ -107,7 +108,8 @@ impl Firmware {
         loan: &mut Loan,
     ) -> Result<u32, HcaError> {
         let ring = self.ring(&context.region, &mut loan.memory)?;
-        let record = self.reach(context.doorbell_record, RECORD, true, &mut loan.record)?;
+        let record =
+            self.reach(context.doorbell_record, RECORD, Purpose::Record, &mut loan.record)?;
         let mut input = vec![0; create_xrc_srq_in::SIZE];
         let srqc = create_xrc_srq_in::XRC_SRQ_CONTEXT_ENTRY.of_mut(&mut input);
         for (field, value) in [

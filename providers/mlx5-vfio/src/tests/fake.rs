@@ -32,7 +32,7 @@ use super::memic::alloc;
 use crate::device::Limits;
 use crate::error::Error;
 use crate::memory::Memory;
-use crate::transport::{BAR0, CONFIG, Transport, check};
+use crate::transport::{BAR0, CONFIG, Purpose, Transport, check};
 
 /// Bytes of BAR 0, with UAR pages 0x10 to 0x1f.
 pub(super) const BAR_LEN: u64 = 0x3_0000;
@@ -92,8 +92,8 @@ pub(crate) enum Twist {
 pub(crate) struct State {
     /// Mappings: address, file, length.
     pub(crate) maps: Vec<(u64, File, u64)>,
-    /// Memory of the process: address for the device, pages, bytes in them, the right to store.
-    pub(crate) lent: Vec<(u64, Range<u64>, Range<u64>, bool)>,
+    /// Memory of the process: address for the device, pages, bytes in them, purpose.
+    pub(crate) lent: Vec<(u64, Range<u64>, Range<u64>, Purpose)>,
     config: Vec<u8>,
     cmdq: u64,
     /// Twists by command, from the next on.
@@ -541,13 +541,13 @@ impl Transport for Fake {
         iova: u64,
         pages: Range<u64>,
         used: Range<u64>,
-        writable: bool,
+        purpose: Purpose,
     ) -> Result<(), Error> {
         let mut state = self.state();
         if let Some(errno) = state.map_errno {
             return Err(Error::System { what: "map", errno });
         }
-        state.lent.push((iova, pages, used, writable));
+        state.lent.push((iova, pages, used, purpose));
         Ok(())
     }
 

@@ -16,8 +16,8 @@ use super::fake::{Fake, Twist, limits};
 use crate::error::Error;
 use crate::function::Function;
 use crate::fuzzing::{live, serve};
-use crate::transport::Transport;
 use crate::transport::vfio_user::VfioUser;
+use crate::transport::{Purpose, Transport};
 
 /// Limit of a run: every wait has a limit, and few follow each other.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -222,15 +222,14 @@ fn a_server_reaches_the_bytes_of_a_region_alone() {
     let memory = Pages::anonymous(3 << 12).unwrap();
     let start = memory.as_ptr().expose_provenance() as u64;
     let (pages, used) = (start..start + (3 << 12), start + 100..start + 5100);
-    for writable in [false, true] {
+    for purpose in [Purpose::Read, Purpose::Write, Purpose::Record] {
         std::thread::scope(|scope| {
             scope.spawn(|| answer(&mut server, 1));
             // SAFETY: nothing refers to the memory while the device is asked to access it.
-            unsafe { device.map_process(0x20_0000, pages.clone(), used.clone(), writable) }
-                .unwrap();
+            unsafe { device.map_process(0x20_0000, pages.clone(), used.clone(), purpose) }.unwrap();
         });
         let mut to = |command, at, count| transfer(&mut server, command, at, count);
-        let stores = if writable { 0 } else { FAULT };
+        let stores = if purpose.is_writable() { 0 } else { FAULT };
         assert_eq!([to(READ, 0x20_0064, 5000), to(WRITE, 0x20_0064, 5000)], [0, stores]);
         for (at, count) in [(0x20_0063, 1), (0x20_0000, 4096), (0x20_0064, 5001), (0x20_13ec, 1)] {
             assert_eq!([to(READ, at, count), to(WRITE, at, count)], [FAULT; 2], "{at:#x}");
@@ -334,7 +333,7 @@ fn memory_is_refused_where_the_kernel_copies_none() {
         let maps = scope.spawn(|| {
             refuse_process_vm_readv();
             // SAFETY: nothing refers to the memory.
-            unsafe { device.map_process(0x20_0000, range.clone(), range, true) }
+            unsafe { device.map_process(0x20_0000, range.clone(), range, Purpose::Write) }
         });
         maps.join().unwrap()
     });

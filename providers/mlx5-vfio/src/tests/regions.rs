@@ -15,6 +15,7 @@ use uverbs_mlx5_prm::cmd::opcode::CmdStatus;
 use super::fake::{Fake, Twist, limits};
 use crate::backend::Firmware;
 use crate::function::Function;
+use crate::transport::Purpose;
 
 /// A device with a region of 5,000 bytes at byte 7 of some pages.
 fn with_region(fake: &Fake, access: Access) -> (Firmware, Key, Pages) {
@@ -43,20 +44,20 @@ fn refuse_once(fake: &Fake, firmware: &mut Firmware, key: Key) {
 #[test]
 fn a_region_is_lent_with_its_own_bytes_and_rights() {
     let remote = Access::REMOTE_READ;
-    for (access, stores) in [
-        (Access::empty(), false),
-        (remote, false),
-        (remote | Access::LOCAL_WRITE, true),
-        (Access::REMOTE_WRITE, true),
-        (Access::REMOTE_ATOMIC, true),
+    for (access, expected) in [
+        (Access::empty(), Purpose::Read),
+        (remote, Purpose::Read),
+        (remote | Access::LOCAL_WRITE, Purpose::Write),
+        (Access::REMOTE_WRITE, Purpose::Write),
+        (Access::REMOTE_ATOMIC, Purpose::Write),
     ] {
         let fake = Fake::new();
         let (_firmware, _, pages) = with_region(&fake, access);
         let start = pages.as_ptr().expose_provenance() as u64;
-        let (_, whole, used, writable) = fake.state().lent[0].clone();
+        let (_, whole, used, purpose) = fake.state().lent[0].clone();
         let pages = 5007u64.next_multiple_of(page_size() as u64);
         assert_eq!((whole, used), (start..start + pages, start + 7..start + 5007));
-        assert_eq!(writable, stores, "{access:?}");
+        assert_eq!(purpose, expected, "{access:?}");
     }
 }
 

@@ -21,6 +21,7 @@ use super::fake::{Fake, Twist, limits};
 use crate::backend::Firmware;
 use crate::dma::Dma;
 use crate::function::Function;
+use crate::transport::Purpose;
 
 const REFUSAL: Twist = Twist::Refuse(CmdStatus::BAD_PARAM_ERR.0);
 /// Offset of a ring in its page, its bytes, and offset of the record.
@@ -119,11 +120,11 @@ impl Rig {
         }
     }
 
-    /// Ranges of the program that the device reaches, with the right to store.
-    fn lent(&self) -> Vec<(Range<u64>, bool)> {
+    /// Ranges of the program that the device reaches, with their purpose.
+    fn lent(&self) -> Vec<(Range<u64>, Purpose)> {
         let state = self.fake.state();
         assert!(!state.torn && state.failures.is_empty(), "{:?}", state.failures);
-        state.lent.iter().map(|(_, _, used, writable)| (used.clone(), *writable)).collect()
+        state.lent.iter().map(|(_, _, used, purpose)| (used.clone(), *purpose)).collect()
     }
 }
 
@@ -154,7 +155,8 @@ fn a_queue_has_its_memory_until_it_ends() {
         let number = rig.create(kind).unwrap();
         let record_len = if let Kind::Srq | Kind::Xrc | Kind::Tags = kind { 4 } else { 8 };
         let (ring, record) = (rig.at(INSIDE), rig.at(RECORD));
-        let both = [(ring..ring + RING, true), (record..record + record_len, true)];
+        let both =
+            [(ring..ring + RING, Purpose::Write), (record..record + record_len, Purpose::Record)];
         assert_eq!(rig.lent(), both, "{kind:?}");
         rig.destroy(kind, number).unwrap();
         assert_eq!(rig.lent(), [], "{kind:?}");
@@ -265,7 +267,7 @@ fn a_queue_that_moves_changes_its_ring_alone() {
     assert!(resize(&mut rig).is_err());
     assert_eq!(rig.lent(), before);
     resize(&mut rig).unwrap();
-    assert_eq!(rig.lent(), [before[1].clone(), (to..to + RING, true)]);
+    assert_eq!(rig.lent(), [before[1].clone(), (to..to + RING, Purpose::Write)]);
     // Into memory of the device's allocator.
     let area = rig.dma.area(4096).unwrap();
     let region = Region::Flat { addr: area.as_ptr().expose_provenance() as u64, len: RING };

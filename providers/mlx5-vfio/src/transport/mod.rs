@@ -20,6 +20,24 @@ use uverbs_front::watch::Watch;
 use crate::error::Error;
 use crate::memory::Memory;
 
+/// Purpose of memory that a program lends to the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Bytes that the device loads.
+    Read,
+    /// Bytes that the device loads and stores.
+    Write,
+    /// A doorbell record: aligned words, which the device loads as wholes.
+    Record,
+}
+
+impl Purpose {
+    /// True if the device may store.
+    pub(crate) fn is_writable(self) -> bool {
+        self != Self::Read
+    }
+}
+
 /// A PCI function that this process owns.
 ///
 /// Registers of BAR 0 are big-endian (PRM "Initialization Segment"); values here are in host order.
@@ -120,7 +138,7 @@ pub trait Transport: Send + Sync + fmt::Debug {
 
     /// Lets the device access the bytes `used` of this process, which lie in the whole pages
     /// `pages`; the first page is at address `iova` for the device. A transport that sees each
-    /// access keeps to `used`; an IOMMU maps pages. Stores are refused unless `writable`.
+    /// access keeps to `used`; an IOMMU maps pages. Stores are refused unless `purpose` has them.
     ///
     /// # Errors
     ///
@@ -129,13 +147,13 @@ pub trait Transport: Send + Sync + fmt::Debug {
     /// # Safety
     ///
     /// Until the mapping ends, the memory stays the process's, and only accesses that allow for
-    /// stores by a device reach it.
+    /// stores by a device reach it. A record stays mapped.
     unsafe fn map_process(
         &self,
         iova: u64,
         pages: Range<u64>,
         used: Range<u64>,
-        writable: bool,
+        purpose: Purpose,
     ) -> Result<(), Error>;
 
     /// Ends a mapping of `len` bytes. Afterwards the device can't access the memory.

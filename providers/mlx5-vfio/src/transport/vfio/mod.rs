@@ -25,7 +25,7 @@ use self::abi::{
 use self::bar::Bar;
 use self::iommu::Iommu;
 use self::kernel::{Kernel, Linux, ask, number};
-use super::{BAR0, CONFIG, Transport, check};
+use super::{BAR0, CONFIG, Purpose, Transport, check};
 use crate::discovery::{PciFunction, VFIO_PCI};
 use crate::error::Error;
 use crate::memory::Memory;
@@ -164,11 +164,11 @@ impl Transport for Vfio {
         iova: u64,
         pages: Range<u64>,
         _: Range<u64>,
-        writable: bool,
+        purpose: Purpose,
     ) -> Result<(), Error> {
         let memory = (pages.start, pages.end - pages.start);
         // SAFETY: the caller's.
-        unsafe { self.iommu.map(&*self.kernel, iova, memory, writable) }
+        unsafe { self.iommu.map(&*self.kernel, iova, memory, purpose.is_writable()) }
     }
 
     fn unmap(&self, iova: u64, len: u64) -> Result<(), Error> {

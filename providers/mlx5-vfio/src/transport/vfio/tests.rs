@@ -215,11 +215,12 @@ fn accesses(kernel: &Fake, device: &Vfio) {
     device.unmap(0x20_0000, 1 << 16).unwrap();
     assert_eq!(kernel.0.lock().unwrap().maps, []);
     // The kernel pins memory that may not be written for a device that does not write.
-    for writable in [false, true] {
+    for purpose in [Purpose::Read, Purpose::Write] {
         // SAFETY: the kernel of the test reaches no memory.
-        unsafe { device.map_process(0x20_0000, 0x1000..0x4000, 0x1007..0x3001, writable) }.unwrap();
+        unsafe { device.map_process(0x20_0000, 0x1000..0x4000, 0x1007..0x3001, purpose) }.unwrap();
         let state = kernel.0.lock().unwrap();
-        assert_eq!((&state.maps[..], state.writable), (&[(0x20_0000, 0x3000)][..], writable));
+        assert_eq!(state.maps, [(0x20_0000, 0x3000)]);
+        assert_eq!(state.writable, purpose.is_writable());
         drop(state);
         device.unmap(0x20_0000, 0x3000).unwrap();
     }
@@ -306,7 +307,8 @@ fn exhausted_mappings_name_their_limit() {
         let map = |errno| {
             kernel.0.lock().unwrap().refused = Some((request, errno));
             // SAFETY: the kernel of the test reaches no memory.
-            unsafe { device.map_process(0x20_0000, 0..LARGE, 0..LARGE, true) }.unwrap_err()
+            unsafe { device.map_process(0x20_0000, 0..LARGE, 0..LARGE, Purpose::Write) }
+                .unwrap_err()
         };
         let locked = map(libc::ENOMEM);
         assert_eq!(locked.errno(), Errno::ENOMEM);

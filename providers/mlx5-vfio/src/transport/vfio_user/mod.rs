@@ -34,7 +34,7 @@ use self::message::{
     Version, command, flag,
 };
 use self::reader::{Line, Reply};
-use super::{BAR0, CONFIG, Transport, check};
+use super::{BAR0, CONFIG, Purpose, Transport, check};
 use crate::error::Error;
 use crate::memory::Memory;
 
@@ -273,17 +273,17 @@ impl Transport for VfioUser {
         iova: u64,
         pages: Range<u64>,
         used: Range<u64>,
-        writable: bool,
+        purpose: Purpose,
     ) -> Result<(), Error> {
         if !used.is_empty() {
             served::probe(used.start)?;
         }
         let argsz = size_of::<DmaMap>() as u32;
-        let flags = if writable { DMA_READ_WRITE } else { DMA_READ_ONLY };
+        let flags = if purpose.is_writable() { DMA_READ_WRITE } else { DMA_READ_ONLY };
         let size = pages.end - pages.start;
         let map = DmaMap { argsz, flags, offset: 0, address: iova, size };
         let line = &self.line;
-        line.served.add(iova + (used.start - pages.start), used, writable);
+        line.served.add(iova + (used.start - pages.start), used, purpose);
         let mapped = self.request((command::DMA_MAP, "DMA_MAP"), map.as_bytes(), &[]);
         mapped.map(drop).inspect_err(|_| line.served.remove(iova, size))
     }

@@ -1,9 +1,9 @@
 //! Memory of this process that the server reaches by messages: DMA_READ and DMA_WRITE.
 //!
 //! The server may be hostile: it reaches the bytes of a region alone, and stores into them only if
-//! the region may be written. The kernel copies, so memory that a program unmapped too early is
-//! refused instead of raising a signal. It may copy byte by byte, so that aligned words, such as
-//! doorbell records, are loaded here once the kernel could read them.
+//! the region may be written. The kernel copies, so regions and rings that a program unmapped too
+//! early are refused instead of raising a signal. It may copy byte by byte, so that words of
+//! doorbell records are loaded here: a record's owner keeps it mapped.
 //!
 //! # Safety
 //!
@@ -24,6 +24,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::message::{MAX_TRANSFER, Transfer};
 use crate::error::Error;
+use crate::transport::Purpose;
 
 /// Fails if transfers can't reach memory at `address`: a filter of system calls may refuse them.
 pub(super) fn probe(address: u64) -> Result<(), Error> {
@@ -37,18 +38,18 @@ pub(super) fn probe(address: u64) -> Result<(), Error> {
     }
 }
 
-/// Ranges by their address for the device: addresses in this process, and the right to store.
+/// Ranges by their address for the device: addresses in this process, and their purpose.
 #[derive(Debug, Default)]
-pub(super) struct Served(Mutex<BTreeMap<u64, (Range<u64>, bool)>>);
+pub(super) struct Served(Mutex<BTreeMap<u64, (Range<u64>, Purpose)>>);
 
 impl Served {
-    fn ranges(&self) -> MutexGuard<'_, BTreeMap<u64, (Range<u64>, bool)>> {
+    fn ranges(&self) -> MutexGuard<'_, BTreeMap<u64, (Range<u64>, Purpose)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a range.
-    pub(super) fn add(&self, iova: u64, memory: Range<u64>, writable: bool) {
-        self.ranges().insert(iova, (memory, writable));
+    pub(super) fn add(&self, iova: u64, memory: Range<u64>, purpose: Purpose) {
+        self.ranges().insert(iova, (memory, purpose));
     }
 
     /// Removes the ranges that start within `len` bytes. Afterwards no access to one is under way.
@@ -70,13 +71,14 @@ impl Served {
         let (transfer, _) = Transfer::read_from_prefix(body).map_err(|_| Errno::EINVAL)?;
         let mut reply = transfer.as_bytes().to_vec();
         let start = reply.len();
-        self.copy(&transfer, false, |pid, at, len| {
+        self.copy(&transfer, false, |pid, at, len, purpose| {
             reply.resize(start + len, 0);
             let to = &mut reply[start..];
             let read = process_vm_readv(pid, &mut [IoSliceMut::new(to)], &at)?;
             let word = std::ptr::with_exposed_provenance_mut::<u32>(at[0].base);
-            if (read, to.len()) == (4, 4) && word.is_aligned() {
-                // SAFETY: four aligned bytes of a range (module docs), which the kernel could read.
+            let is_word = (read, to.len()) == (4, 4) && word.is_aligned();
+            if is_word && purpose == Purpose::Record {
+                // SAFETY: four aligned bytes of a record (module docs), which is mapped.
                 let value = unsafe { AtomicU32::from_ptr(word) }.load(Ordering::Acquire);
                 to.copy_from_slice(&value.to_ne_bytes());
             }
@@ -94,7 +96,7 @@ impl Served {
         let from = [IoSlice::new(data)];
         // The owner byte of a CQE comes after the rest, which an earlier message wrote.
         fence(Ordering::Release);
-        self.copy(&transfer, true, |pid, at, _| process_vm_writev(pid, &from, &at))?;
+        self.copy(&transfer, true, |pid, at, _, _| process_vm_writev(pid, &from, &at))?;
         Ok(transfer.as_bytes().to_vec())
     }
 
@@ -103,22 +105,23 @@ impl Served {
         &self,
         transfer: &Transfer,
         writes: bool,
-        with: impl FnOnce(Pid, [RemoteIoVec; 1], usize) -> nix::Result<usize>,
+        with: impl FnOnce(Pid, [RemoteIoVec; 1], usize, Purpose) -> nix::Result<usize>,
     ) -> Result<(), Errno> {
         let Transfer { address: at, count } = *transfer;
         if count > MAX_TRANSFER {
             return Err(Errno::EINVAL);
         }
         let ranges = self.ranges();
-        let (start, (memory, writable)) = ranges.range(..=at).next_back().ok_or(Errno::EFAULT)?;
+        let (start, (memory, purpose)) = ranges.range(..=at).next_back().ok_or(Errno::EFAULT)?;
         let inside = at - start;
         let end = inside.checked_add(count);
-        if end.is_none_or(|end| end > memory.end - memory.start) || writes && !writable {
+        if end.is_none_or(|end| end > memory.end - memory.start) || writes && !purpose.is_writable()
+        {
             return Err(Errno::EFAULT);
         }
         let len = count as usize;
         let place = [RemoteIoVec { base: (memory.start + inside) as usize, len }];
-        match with(Pid::this(), place, len) {
+        match with(Pid::this(), place, len, *purpose) {
             Ok(bytes) if bytes == len => Ok(()),
             Ok(_) => Err(Errno::EFAULT),
             Err(errno) => Err(Errno::from_raw(errno as i32)),
@@ -128,6 +131,10 @@ impl Served {
 
 #[cfg(test)]
 mod tests {
+    use std::ptr::NonNull;
+    use std::sync::atomic::AtomicBool;
+
+    use nix::sys::mman::{ProtFlags, mprotect};
     use uverbs_core::memory::pages::Pages;
 
     use super::*;
@@ -142,7 +149,7 @@ mod tests {
         let address = memory.as_ptr().expose_provenance() as u64;
         let served = Served::default();
         assert_eq!(served.read(&transfer(0x1000, 4)), Err(Errno::EFAULT));
-        served.add(0x1000, address..address + 8192, true);
+        served.add(0x1000, address..address + 8192, Purpose::Write);
         let written = [&transfer(0x1ffe, 4)[..], &[1, 2, 3, 4]].concat();
         assert_eq!(served.write(&written), Ok(transfer(0x1ffe, 4)));
         let read = served.read(&transfer(0x1fff, 2)).unwrap();
@@ -157,7 +164,7 @@ mod tests {
         }
         assert_eq!(served.read(&[0; 15]), Err(Errno::EINVAL));
         // A region without the right to store.
-        served.add(0x1000, address..address + 8192, false);
+        served.add(0x1000, address..address + 8192, Purpose::Read);
         assert_eq!(served.write(&written), Err(Errno::EFAULT));
         assert_eq!(served.read(&transfer(0x1fff, 2)), Ok(read));
         served.remove(0x1000, 1);
@@ -169,8 +176,35 @@ mod tests {
         let memory = Pages::anonymous(4096).unwrap();
         let address = memory.as_ptr().expose_provenance() as u64;
         let served = Served::default();
-        served.add(0x1000, address..address + 4096, true);
+        served.add(0x1000, address..address + 4096, Purpose::Write);
         drop(memory);
         assert_eq!(served.read(&transfer(0x1000, 4)), Err(Errno::EFAULT));
+    }
+
+    /// The program takes the right to load away meanwhile; the server chooses the moment.
+    #[test]
+    fn loads_of_a_region_raise_no_signal() {
+        const ROUNDS: usize = 20_000;
+        let memory = Pages::anonymous(4096).unwrap();
+        let address = memory.as_ptr().expose_provenance() as u64;
+        let served = Served::default();
+        served.add(0x1000, address..address + 4096, Purpose::Write);
+        let ends = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let start = NonNull::new(memory.as_mut_ptr().cast()).unwrap();
+                while !ends.load(Ordering::Relaxed) {
+                    for rights in [ProtFlags::PROT_NONE, ProtFlags::PROT_READ] {
+                        // SAFETY: the test's own page, which only the kernel reads.
+                        unsafe { mprotect(start, 4096, rights) }.unwrap();
+                    }
+                }
+            });
+            for _ in 0..ROUNDS {
+                let read = served.read(&transfer(0x1000, 4));
+                assert!(matches!(read, Ok(_) | Err(Errno::EFAULT)), "{read:?}");
+            }
+            ends.store(true, Ordering::Relaxed);
+        });
     }
 }

@@ -1,7 +1,7 @@
-//! Devices that a thread works for when it polls.
+//! Devices whose work a thread does in its empty polls, while their own threads nap.
 //!
-//! Their threads nap meanwhile. A thread may post to one device and poll a queue of another: its
-//! empty polls do the work of both, if it polled the first shortly before.
+//! A thread may post to one device and poll a queue of another: an empty poll does the work of both
+//! if the thread polled the first one shortly before.
 //!
 //! An acknowledgement is held for the reply of a thread that polls, and the thread may end instead.
 //! It sends what its devices hold, also when it ends the process by `exit`, which destroys the
@@ -92,7 +92,7 @@ pub(crate) fn end_naps(device: &Shared) {
 
 impl Drop for Helped {
     fn drop(&mut self) {
-        // A signal handler that ends the process inside of a device.
+        // A signal handler may end the process while this thread holds a device's lock.
         if run::works() {
             return;
         }

@@ -2,15 +2,25 @@
 
 use std::time::{Duration, Instant};
 
-/// Times for which the thread leaves work to waiting clients before it tests whether they still
-/// poll: each is twice the previous. Work that arrives after they stopped, and an acknowledgement
-/// held for the reply of a client that computes instead, wait for two of them at most.
-const NAPS: [Duration; 2] = [Duration::from_micros(50), Duration::from_micros(200)];
+/// Shortest and longest nap. Each nap is twice the previous. Work that arrives after clients
+/// stopped polling, and an acknowledgement held for a reply that does not come, wait for two naps
+/// at most.
+const LIMITS: [Duration; 2] = [Duration::from_micros(50), Duration::from_micros(200)];
 
-/// Time without naps after one in which no client polled. Such a client polls now and then, for
-/// instance for acknowledgements alone, and waits for its peer's WRITE in memory: each nap would
-/// delay its message.
+/// Time without naps after a nap in which no client polled. A client that waits for a WRITE in its
+/// own memory polls rarely, for instance only for send completions: naps would delay its messages.
 const AWAKE: Duration = Duration::from_millis(10);
+
+/// What the device's thread does while clients wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// Sleeps so long: clients do the work.
+    Nap(Duration),
+    /// Yields between looks: clients poll now and then.
+    Yield,
+    /// No client polls.
+    Alone,
+}
 
 /// Slices of waiting clients at the thread's last look.
 #[derive(Debug, Default)]
@@ -21,19 +31,25 @@ pub(crate) struct Helpers {
 }
 
 impl Helpers {
-    /// Returns a nap if waiting clients looked for work since the last call, and none of them
-    /// sleeps now.
-    pub(crate) fn nap(&mut self, helped: u64, deserted: bool, now: Instant) -> Option<Duration> {
+    /// Rest of the thread. `helped` counts the slices of waiting clients; `deserted`: one of them
+    /// went to sleep.
+    pub(crate) fn rest(&mut self, helped: u64, deserted: bool, now: Instant) -> Rest {
         let polls = std::mem::replace(&mut self.helped, helped) != helped;
         let last = std::mem::take(&mut self.nap);
-        if !polls && !last.is_zero() {
-            self.awake_until = Some(now + AWAKE);
+        if deserted {
+            return Rest::Alone;
         }
-        if !polls || deserted || self.awake_until.is_some_and(|until| now < until) {
-            return None;
+        if !polls {
+            if !last.is_zero() {
+                self.awake_until = Some(now + AWAKE);
+            }
+            return Rest::Alone;
         }
-        self.nap = (2 * last).clamp(NAPS[0], NAPS[1]);
-        Some(self.nap)
+        if self.awake_until.is_some_and(|until| now < until) {
+            return Rest::Yield;
+        }
+        self.nap = (2 * last).clamp(LIMITS[0], LIMITS[1]);
+        Rest::Nap(self.nap)
     }
 }
 
@@ -41,26 +57,30 @@ impl Helpers {
 mod tests {
     use super::*;
 
+    const FIRST: Rest = Rest::Nap(LIMITS[0]);
+
     #[test]
     fn the_thread_naps_while_clients_poll() {
         let (mut helpers, start) = (Helpers::default(), Instant::now());
-        let naps = [(0, None), (1, Some(50)), (9, Some(100)), (10, Some(200)), (11, Some(200))];
-        for (helped, nap) in naps {
-            let nap = nap.map(Duration::from_micros);
-            assert_eq!(helpers.nap(helped, false, start), nap, "after {helped} slices");
+        assert_eq!(helpers.rest(0, false, start), Rest::Alone);
+        for (helped, nap) in [(1, 50), (9, 100), (10, 200), (11, 200)] {
+            let nap = Rest::Nap(Duration::from_micros(nap));
+            assert_eq!(helpers.rest(helped, false, start), nap, "after {helped} slices");
         }
-        // A client sleeps, then it polls again.
-        assert_eq!(helpers.nap(12, true, start), None);
-        assert_eq!(helpers.nap(12, false, start), None);
-        assert_eq!(helpers.nap(13, false, start), Some(NAPS[0]));
+        // A client sleeps in the nap, with and without a slice before, then it polls again.
+        for asleep in [11, 13] {
+            assert_eq!(helpers.rest(asleep, true, start), Rest::Alone);
+            assert_eq!(helpers.rest(asleep, false, start), Rest::Alone);
+            assert_eq!(helpers.rest(asleep + 1, false, start), FIRST);
+        }
     }
 
     #[test]
     fn a_nap_in_which_nobody_polled_is_the_last_for_a_while() {
         let (mut helpers, start) = (Helpers::default(), Instant::now());
-        assert_eq!(helpers.nap(1, false, start), Some(NAPS[0]));
-        assert_eq!(helpers.nap(1, false, start), None);
-        assert_eq!(helpers.nap(2, false, start + AWAKE / 2), None);
-        assert_eq!(helpers.nap(3, false, start + AWAKE), Some(NAPS[0]));
+        assert_eq!(helpers.rest(1, false, start), FIRST);
+        assert_eq!(helpers.rest(1, false, start), Rest::Alone);
+        assert_eq!(helpers.rest(2, false, start + AWAKE / 2), Rest::Yield);
+        assert_eq!(helpers.rest(3, false, start + AWAKE), FIRST);
     }
 }

@@ -27,7 +27,7 @@ use crossbeam_utils::Backoff;
 use crate::hca::WATCHDOG;
 use crate::idle::Idle;
 use crate::model::Kernel;
-use crate::naps::Helpers;
+use crate::naps::{Helpers, Rest};
 use crate::sleep::Sleeper;
 use uverbs_front::watch::Watch;
 
@@ -39,17 +39,16 @@ const FIRST_LOOK: Duration = Duration::from_micros(20);
 const SHORTEST: Duration = Duration::from_micros(10);
 /// Maximum delay of the kernel at the end of a sleep. Its default is 50 microseconds.
 const SLACK_NS: libc::c_ulong = 1_000;
-/// Threshold of a slow yield: another thread computes or polls without end. Further yields would
-/// give it a time slice each (milliseconds); a thread that sleeps runs as soon as it is woken.
+/// Duration from which a yield counts as slow: another thread is busy, and takes a time slice
+/// (milliseconds) at each further yield. A thread that sleeps runs as soon as it is woken.
 const LATE_YIELD: Duration = Duration::from_micros(100);
 /// Time after a slow yield in which the thread sleeps instead of yielding: the other thread often
 /// computes for several time slices.
 const BUSY_FOR: Duration = Duration::from_millis(10);
 /// Maximum wait for the store that woke the thread.
 const STORE: Duration = Duration::from_millis(20);
-/// Sleep between two looks for that store. If the thread yielded instead, a client that then polls
-/// would keep the processor for a time slice (4 ms). A sleep that ends before the store has the
-/// same effect.
+/// Sleep between two looks for that store. A yield would let a client that polls after its store
+/// keep the processor for a time slice (4 ms), and so would a sleep that ends before the store.
 const STORE_NAP: Duration = Duration::from_micros(20);
 /// Maximum time that the thread leaves the lock to ioctls.
 const GIVE_WAY: Duration = Duration::from_millis(1);
@@ -77,14 +76,14 @@ fn work<R>(act: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Result of a look for work on a waiting client's thread.
+/// Result of a waiting client's look for work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Looked {
     Worked,
-    /// No work, or another thread does it.
+    /// No work, or another thread has the device.
     Nothing,
-    /// Not looked: there was none a moment before.
-    Before,
+    /// Not looked: a look found no work less than `MOMENT` ago.
+    Skipped,
 }
 
 /// Source of the device's time.
@@ -255,12 +254,12 @@ impl Shared {
         let idle_since = Duration::from_nanos(self.idle_since.load(Ordering::Relaxed));
         let now = self.now();
         if now.saturating_sub(idle_since) < MOMENT {
-            return Looked::Before;
+            return Looked::Skipped;
         }
         if self.slice_for_client() {
             return Looked::Worked;
         }
-        // The time of the look: while the processor is yielded, work may come.
+        // Counted from the start of this look: work may arrive while the caller yields.
         let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
         self.idle_since.store(now, Ordering::Relaxed);
         Looked::Nothing
@@ -420,15 +419,20 @@ impl Thread {
             // A client that helped may sleep now.
             let before = std::mem::replace(&mut left, shared.left());
             let deserted = left != before;
-            if let Some(nap) = helpers.nap(shared.helped(), deserted, Instant::now()) {
-                // A helper's slice may have ended the sleep just after pages were protected.
-                shared.let_stores_pass();
-                // Dropped while asleep, so that the last handle's drop ends this loop.
-                drop(shared);
-                (store_waits, idle_since) = (false, Instant::now());
-                let is_over = || self.device.upgrade().is_none_or(|shared| shared.left() != left);
-                self.sleeper.nap(nap, is_over);
-                continue;
+            match helpers.rest(shared.helped(), deserted, Instant::now()) {
+                Rest::Nap(nap) => {
+                    // A helper's slice may have ended the sleep just after pages were protected.
+                    shared.let_stores_pass();
+                    // Dropped while asleep, so that the last handle's drop ends this loop.
+                    drop(shared);
+                    (store_waits, idle_since) = (false, Instant::now());
+                    let device = &self.device;
+                    let is_over = || device.upgrade().is_none_or(|shared| shared.left() != left);
+                    self.sleeper.nap(nap, is_over);
+                    continue;
+                }
+                Rest::Yield => idle_since = Instant::now(),
+                Rest::Alone => {}
             }
             // One slice at a time while pages are protected: a client may be stopped.
             let worked = if shared.is_protected() { shared.step() } else { shared.burst() };

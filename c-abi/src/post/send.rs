@@ -213,10 +213,10 @@ impl<S: Sends> Side<S> {
         post: impl FnOnce(&mut S, &mut S::Cursor) -> Result<(), PostError>,
     ) {
         let Side { sq, build } = self;
+        build.open = S::Open::default();
         if build.failed.is_some() {
             return;
         }
-        build.open = S::Open::default();
         if let Err(error) = post(sq, &mut build.at) {
             build.fail(error);
         }

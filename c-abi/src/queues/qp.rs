@@ -232,10 +232,10 @@ impl Qp {
         let qp = unsafe { Self::of_mlx5(ex.cast()) };
         // SAFETY: by C's contract this thread holds the lock.
         let (side, building) = unsafe { (qp.send().held(), &mut *qp.mlx5.building()) };
-        match side {
-            SendSide::Mlx5(side) if side.build.failed.is_none() => Some((qp, side, building)),
-            _ => None,
-        }
+        let SendSide::Mlx5(side) = side else { return None };
+        // Not rung at once: the batch has more than requests built by `wr_*`.
+        side.build.open = Default::default();
+        side.build.failed.is_none().then_some((qp, side, building))
     }
 
     /// Marks a target of dynamic connections.

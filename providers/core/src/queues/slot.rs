@@ -26,16 +26,27 @@ impl Slot {
         Self { wr_id, end: position.end(), posted: position.posted() }
     }
 
-    /// Both halves by one load: the poster's stores are long over.
     #[inline(always)]
     pub(super) fn position(&self) -> RingPosition {
-        const { assert!(std::mem::offset_of!(Self, end) == 8) };
-        if cfg!(not(target_endian = "little")) {
-            return RingPosition::new(self.end, self.posted);
-        }
-        let words: *const u64 = std::ptr::from_ref(self).cast();
-        // SAFETY: the second half of this slot, which is aligned to eight bytes.
-        RingPosition(unsafe { words.wrapping_add(1).read() })
+        // SAFETY: this slot.
+        unsafe { Self::position_at(self) }
+    }
+
+    /// Both halves by one load, without a reference: a completion that the device repeats may name
+    /// a slot that the poster fills.
+    ///
+    /// # Safety
+    ///
+    /// The slot is in its table.
+    #[inline(always)]
+    pub(super) unsafe fn position_at(slot: *const Self) -> RingPosition {
+        const {
+            assert!(std::mem::offset_of!(Self, end) == 8);
+            assert!(std::mem::offset_of!(Self, posted) == 12);
+        };
+        // SAFETY: by the contract, and the second half is aligned to eight bytes.
+        let halves = unsafe { slot.cast::<u64>().wrapping_add(1).read() };
+        RingPosition(if cfg!(target_endian = "little") { halves } else { halves.rotate_left(32) })
     }
 }
 

@@ -372,7 +372,7 @@ impl SlotTable {
         let index = tail.wrapping_add(ahead);
         // SAFETY: the mask keeps it inside the table; the poller owns it since it saw the
         // completion.
-        let end = unsafe { (*self.slot(index)).position() }.end();
+        let end = unsafe { Slot::position_at(self.slot(index)) }.end();
         // An outstanding work request ends after its start. A completed one ended at or before the
         // consumer index. If `counter` is of an earlier completion, `index` is one or more turns of
         // the ring ahead, and the work request in that slot ends at or before it.

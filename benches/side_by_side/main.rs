@@ -150,6 +150,7 @@ fn print_ratios(table: &Table) {
         print("ratio_into", case, "c", "into");
         print("ratio_stays", case, "c", "raw_stays");
         print("ratio_st", case, "c_st", "raw");
+        print("ratio_kept", case, "raw_kept", "owned");
         for [name, c, abi] in [
             ["ratio_abi", "c", "abi"],
             ["ratio_abi_one_thread", "c", "abi_st"],

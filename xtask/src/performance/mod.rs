@@ -1,5 +1,5 @@
 //! `cargo xtask performance`: runs the benches and `uverbs perf`, and writes a page of tables and
-//! pictures. A machine replaces the figures of its kind of processor; the page has all kinds.
+//! pictures. `--bless` replaces the figures of this processor's vendor; the page has all vendors.
 
 mod figures;
 mod page;
@@ -28,10 +28,10 @@ const COMMITTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/performanc
 /// Options of `cargo xtask performance`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Measure this alone; may be repeated
+    /// Measure only this part; may be repeated
     #[arg(long, value_enum, value_name = "PART")]
     only: Vec<Part>,
-    /// Runs of each; tables have their median
+    /// Runs of each part; tables show the median
     #[arg(long, value_name = "N", default_value_t = 3)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
@@ -101,7 +101,7 @@ pub(crate) fn steps(steps: &mut Steps, options: &Options) {
         return steps.step("performance", || Outcome::Failed(why));
     }
     let wanted = |part: &Part| options.only.is_empty() || options.only.contains(part);
-    let mut record = Record::here(options);
+    let mut record = Record::here();
     for part in Part::value_variants().iter().copied().filter(wanted) {
         steps.step(part.title().to_lowercase(), || {
             match measure(part, &record.processor, options, &folder) {
@@ -114,11 +114,11 @@ pub(crate) fn steps(steps: &mut Steps, options: &Options) {
             }
         });
     }
+    record.describe(options);
     steps.step("page", || write(&record, options, &folder));
 }
 
-/// Figures of all rounds. What the last round printed stays in a file beside a page that is not
-/// committed.
+/// Figures of all rounds. Without `--bless`, the last round's output is saved beside the page.
 fn measure(
     part: Part,
     processor: &str,
@@ -152,7 +152,7 @@ fn save(folder: &Path, name: &str, text: &str) -> Result<(), Outcome> {
 
 fn bench_command(bench: &str, quick: bool) -> Result<Command, Outcome> {
     let mut command = match bench {
-        // The tools open more providers, which costs `Any` instructions.
+        // Built alone: features of other packages add providers, which makes `Any` slower.
         "side_by_side" => cargo(&["bench", "--quiet", "--package", "uverbs", "--bench", bench]),
         _ => targets::of_workspace(&["bench", "--quiet"], "--bench", [bench]),
     };

@@ -23,10 +23,9 @@ pub(super) fn text(records: &[Record]) -> String {
     let processors: Vec<&str> = records.iter().map(|record| &*record.processor).collect();
     let mut page = String::from(
         "# Performance, as one command measured it\n\n\
-         `cargo xtask performance --bless` replaces the figures of its machine's kind of \
-         processor, and\nwrites this page and its pictures; without `--bless` they go to \
-         `target/performance`. What the\nfigures mean is in \
-         [PERFORMANCE.md](../PERFORMANCE.md).\n\n",
+         `cargo xtask performance --bless` replaces the figures of its processor's vendor, and \
+         writes this\npage and its pictures; without `--bless` they go to `target/performance`. \
+         What the figures mean is\nin [PERFORMANCE.md](../PERFORMANCE.md).\n\n",
     );
     let _ = writeln!(page, "| | {} |\n|---|{}", processors.join(" | "), columns(records.len()));
     for name in once(records.iter().flat_map(|record| &record.about).map(|(name, _)| &**name)) {
@@ -62,9 +61,11 @@ fn section(page: &mut String, part: Part, records: &[Record]) {
     let _ = writeln!(page, "\n## {}\n", part.title());
     page.push_str(match part {
         Part::DataPath => {
-            "Time of a call in C over ours, by case and by what is compared: `ratio` is libibverbs \
-             and libmlx5\nover raw posts and polls in Rust, `ratio_abi` the same C loop on our \
-             libibverbs, `wr` the calls of\n`ibv_qp_ex`, `ex` the calls of `ibv_cq_ex`.\n\n"
+            "Time of a call in C over ours. `ratio`: raw posts and polls in Rust; `stays`: a queue \
+             that stays with\nits thread; `st`: C without locks; `into`: `poll_into`; `abi`: the \
+             same C loop on our libibverbs, with `wr`\nby `ibv_qp_ex`, with `ex` by `ibv_cq_ex`; \
+             `one_thread`: in a process with one thread.\n`kept`: raw calls that keep each buffer in \
+             a table, over owned ones.\n\n"
         }
         Part::ControlPath => {
             "Time of a step in C over ours; `ratio_library` is without the device's share.\n\n"

@@ -1,7 +1,7 @@
-//! Record: what one processor measured, as a file beside the page.
+//! Record: figures of one vendor's processors, as a file beside the page.
 //!
-//! Lines `NAME: VALUE` say where and when; each part follows behind a line `== PART`, with the
-//! values of all rounds in the lines of [`Figures`].
+//! `NAME: VALUE` lines describe machine and time. A line `== PART` begins a part, with the values
+//! of all rounds in the lines of [`Figures`].
 
 use std::fmt::Write as _;
 use std::fs;
@@ -18,10 +18,10 @@ use crate::compiler::compiler;
 /// Suffix of a record's file.
 const SUFFIX: &str = ".figures";
 
-/// Figures of one kind of processor.
+/// Figures of one vendor's processors.
 #[derive(Debug)]
 pub(super) struct Record {
-    /// Kind of the processor, which names the file.
+    /// Vendor of the processor, which names the file.
     pub(super) processor: String,
     /// Place and time of the measurement, as names and values.
     pub(super) about: Vec<(String, String)>,
@@ -29,9 +29,14 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Record of this machine, today, without figures.
-    pub(super) fn here(options: &Options) -> Self {
-        let file = |path| fs::read_to_string(path).unwrap_or_default();
+    /// Record of this machine, without figures.
+    pub(super) fn here() -> Self {
+        let processor = vendor(&file("/proc/cpuinfo")).to_owned();
+        Self { processor, about: Vec::new(), parts: Vec::new() }
+    }
+
+    /// Notes machine and time, at the end of the measurement.
+    pub(super) fn describe(&mut self, options: &Options) {
         let cpuinfo = file("/proc/cpuinfo");
         let model = field(&cpuinfo, "model name").unwrap_or("unknown");
         let count = std::thread::available_parallelism().map_or(0, usize::from);
@@ -46,11 +51,7 @@ impl Record {
             ("compiler", compiler()),
             ("runs of each", format!("{}{quick}", options.rounds)),
         ];
-        Self {
-            processor: kind_of_processor(&cpuinfo).to_owned(),
-            about: about.map(|(name, value)| (name.to_owned(), value)).to_vec(),
-            parts: Vec::new(),
-        }
+        self.about = about.map(|(name, value)| (name.to_owned(), value)).to_vec();
     }
 
     /// Records of a folder, sorted by processor.
@@ -108,13 +109,18 @@ impl Record {
     }
 }
 
+/// Text of a file; empty if it can't be read.
+fn file(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
 /// Value of the first field of this name in `/proc/cpuinfo`.
 fn field<'a>(cpuinfo: &'a str, name: &str) -> Option<&'a str> {
     let rest = cpuinfo.lines().find_map(|line| line.strip_prefix(name))?;
     Some(rest.trim_start_matches(['\t', ' ', ':']))
 }
 
-fn kind_of_processor(cpuinfo: &str) -> &'static str {
+fn vendor(cpuinfo: &str) -> &'static str {
     match field(cpuinfo, "vendor_id") {
         Some("AuthenticAMD") => "amd",
         Some("GenuineIntel") => "intel",
@@ -149,9 +155,9 @@ mod tests {
     #[test]
     fn the_vendor_names_the_processor() {
         let amd = "processor\t: 0\nvendor_id\t: AuthenticAMD\nmodel name\t: AMD EPYC\n";
-        assert_eq!(kind_of_processor(amd), "amd");
+        assert_eq!(vendor(amd), "amd");
         assert_eq!(field(amd, "model name"), Some("AMD EPYC"));
-        assert_eq!(kind_of_processor("vendor_id\t: GenuineIntel\n"), "intel");
-        assert_eq!(kind_of_processor("CPU implementer\t: 0x41\n"), std::env::consts::ARCH);
+        assert_eq!(vendor("vendor_id\t: GenuineIntel\n"), "intel");
+        assert_eq!(vendor("CPU implementer\t: 0x41\n"), std::env::consts::ARCH);
     }
 }

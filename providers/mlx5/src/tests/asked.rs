@@ -168,11 +168,6 @@ impl Row {
         all.len() - left.len()
     }
 
-    /// Number of work requests, of one SGE each, that a single list takes.
-    pub(crate) fn take_pieces(&mut self, sq: &mut Sq, all: &[Asked<'_>]) -> usize {
-        extend::<false, _>(sq, &mut self.0, all, OfKind::<false>)
-    }
-
     pub(crate) fn ring(self, sq: &mut Sq) {
         // SAFETY: no device reads the ring; the cursor is of the last `begin`.
         unsafe { sq.ring(self.0) };

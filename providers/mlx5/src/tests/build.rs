@@ -382,20 +382,6 @@ fn one_that_ends_before_the_index_wraps_leaves_no_room_behind() {
     assert_eq!(side.shared.send.reached(), RingPosition::new(5, 4));
 }
 
-/// A list takes all requests of one SGE, whether each gives it by value, as C's do, or in a list.
-#[test]
-fn a_list_takes_pieces_by_value_and_by_reference() {
-    let piece = Sge { addr: 0x1000, len: 64, lkey: 7 };
-    let mut side = SendSide::with_max_wr(32, 32, ROOM);
-    let sq = &mut side.sq;
-    for data in [Data::One(piece), Data::List(&[piece])] {
-        let asked = Asked { wr: Wr::new(1), op: SendOp::Send, data, to: None };
-        let mut row = Row::begin(sq);
-        assert_eq!(row.take_pieces(sq, &[asked; 8]), 8, "{data:?}");
-        row.ring(sq);
-    }
-}
-
 /// Which batches need the general doorbell: empty ones, those that looked for room, and those with
 /// a request of another kind or without data.
 #[test]

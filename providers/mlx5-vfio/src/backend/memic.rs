@@ -42,7 +42,7 @@ pub(crate) struct Memic {
 }
 
 impl Memic {
-    /// Reads the capabilities. A function whose BAR programs can't map there has none.
+    /// Reads the capabilities. Without a mappable range of the BAR it has no device memory.
     pub(super) fn of(function: &Function) -> Result<Self, Error> {
         let Some(caps) = function.device().memory_caps(function.caps())? else {
             return Ok(Self::default());
@@ -174,13 +174,13 @@ impl Firmware {
         }
         let unsupported =
             || Error::Unsupported { what: "mapped operations on device memory".to_owned() };
-        // Linux maps any address (`add_dm_mmap_entry`), so that used pages are no failure.
+        // Linux accepts any address (`add_dm_mmap_entry`): used pages do not fail the device.
         if !device.bar.take(&(begin..begin + room)) {
             self.drop_operation(piece, op);
             return Err(unsupported());
         }
-        // Programs map pages of the piece's number, as in Linux. A server has a file only for pages
-        // whose accesses it need not see.
+        // Programs map as many pages as the piece has, as in Linux. A server offers a file only for
+        // pages whose accesses it need not see.
         let fits = check(BAR0, start - begin, len, room);
         let part = fits.and_then(|()| device.transport().bar_file(begin, room));
         let (file, offset) = part.map_err(|error| {

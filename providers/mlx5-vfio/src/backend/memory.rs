@@ -4,7 +4,7 @@ use super::loans::Loan;
 use super::{Firmware, unsupported};
 use crate::area::Lent;
 use crate::dma::PAGE;
-use crate::objects::packets::WorkQueue;
+use crate::objects::raw_queues::WorkQueue;
 use crate::transport::Purpose;
 use uverbs_front::backend::error::HcaError;
 use uverbs_front::backend::number::Pdn;

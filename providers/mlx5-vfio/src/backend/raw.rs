@@ -13,8 +13,8 @@ use uverbs_mlx5_prm::ctrl::MLX5_SEND_WQE_BB;
 use super::loans::Loan;
 use super::qp::{Qp, RECORD};
 use super::{Firmware, SHORT, unsupported};
-use crate::objects::packets::{
-    ERR, Links, RDY, RST, WorkQueue, create_rq, create_sq, create_tis, modify_rq, modify_sq,
+use crate::objects::raw_queues::{
+    ERR, QueueLinks, RDY, RST, WorkQueue, create_rq, create_sq, create_tis, modify_rq, modify_sq,
 };
 use uverbs_front::backend::context::{
     QpAttrs, QpContext, QpState, QpTransition, RqContext, SqContext,
@@ -73,7 +73,7 @@ impl Firmware {
         loan: &mut Loan,
     ) -> Result<(u32, Raw), HcaError> {
         let (cqn, user_index, domain) = (context.send_cq.0, context.user_index, context.domain);
-        let links = Links { cqn, user_index, ..Links::default() };
+        let links = QueueLinks { cqn, user_index, ..QueueLinks::default() };
         let logs = (MLX5_SEND_WQE_BB.ilog2(), sq.log_wqebbs);
         let ring = self.cyclic(context, &sq.region, logs, loan)?;
         let ring = WorkQueue { uar: self.uar(context.uar), ..ring };
@@ -94,7 +94,7 @@ impl Firmware {
         loan: &mut Loan,
     ) -> Result<u32, HcaError> {
         let QpContext { user_index, counter_set, .. } = *context;
-        let links = Links { cqn: context.recv_cq.0, user_index, counter_set };
+        let links = QueueLinks { cqn: context.recv_cq.0, user_index, counter_set };
         let logs = (rq.stride_shift.into(), rq.log_entries);
         let ring = self.cyclic(context, &rq.region, logs, loan)?;
         let command = create_rq(&links, context.options.strips_vlan, &ring);

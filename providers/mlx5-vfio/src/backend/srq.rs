@@ -12,7 +12,7 @@ use uverbs_mlx5_prm::cmd::rq::{
 
 use super::loans::Loan;
 use super::{Firmware, SHORT};
-use crate::objects::packets::WorkQueue;
+use crate::objects::raw_queues::WorkQueue;
 use crate::transport::Purpose;
 use uverbs_front::backend::context::{SrqContext, TagSrq, XrcSrq};
 use uverbs_front::backend::error::{HcaError, Noun};

@@ -25,7 +25,7 @@ pub(super) struct Mailboxes {
 }
 
 impl Mailboxes {
-    /// Links mailboxes for `len` bytes, which are zero.
+    /// QueueLinks mailboxes for `len` bytes, which are zero.
     pub(super) fn new(dma: &Arc<Dma>, len: usize, token: u8) -> Result<Self, Error> {
         let count = len.div_ceil(MLX5_CMD_DATA_BLOCK_SIZE);
         let buffer = (count != 0).then(|| dma.buffer(count * STRIDE)).transpose()?;

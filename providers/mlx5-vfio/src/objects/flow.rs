@@ -29,30 +29,30 @@ pub(crate) struct Entry<'a> {
     /// Type and number of each destination.
     pub(crate) destinations: &'a [(u64, u32)],
     pub(crate) counters: &'a [u32],
-    /// Numbers of edits; 0: without.
+    /// Numbers of packet reformat and header rewrite; 0: none.
     pub(crate) reformat: u32,
     pub(crate) rewrites: u32,
 }
 
-/// CREATE_FLOW_TABLE. Frames without an entry go on to the table `miss`.
+/// CREATE_FLOW_TABLE. Frames that match no entry go on to the table `miss`.
 pub(crate) fn create_table(kind: u64, level: u8, log_size: u8, miss: Option<u32>) -> Prepared {
     use create_flow_table_in::{FLOW_TABLE_CONTEXT, SIZE, TABLE_TYPE};
     let mut command = Prepared::new(CmdOpcode::CREATE_FLOW_TABLE, SIZE, &[(TABLE_TYPE, kind)]);
     let context = FLOW_TABLE_CONTEXT.of_mut(&mut command.input);
     flow_table_context::LEVEL.set(context, level.into());
     flow_table_context::LOG_SIZE.set(context, log_size.into());
-    lead_on(context, miss);
+    set_miss(context, miss);
     Prepared { outlen: create_flow_table_out::SIZE, ..command }
 }
 
-fn lead_on(context: &mut [u8], miss: Option<u32>) {
+fn set_miss(context: &mut [u8], miss: Option<u32>) {
     if let Some(next) = miss {
         flow_table_context::TABLE_MISS_ACTION.set(context, MISS_FORWARD);
         flow_table_context::TABLE_MISS_ID.set(context, next.into());
     }
 }
 
-/// MODIFY_FLOW_TABLE: leads frames without an entry to the table `miss`; `None`: back to none.
+/// MODIFY_FLOW_TABLE: sends frames that match no entry to the table `miss`; `None`: nowhere.
 pub(crate) fn change_miss(table: Table, miss: Option<u32>) -> Prepared {
     use modify_flow_table_in::{
         FLOW_TABLE_CONTEXT, MODIFY_FIELD_SELECT, SIZE, TABLE_ID, TABLE_TYPE,
@@ -63,7 +63,7 @@ pub(crate) fn change_miss(table: Table, miss: Option<u32>) -> Prepared {
         (TABLE_ID, table.number.into()),
     ];
     let mut command = Prepared::new(CmdOpcode::MODIFY_FLOW_TABLE, SIZE, &fields);
-    lead_on(FLOW_TABLE_CONTEXT.of_mut(&mut command.input), miss);
+    set_miss(FLOW_TABLE_CONTEXT.of_mut(&mut command.input), miss);
     command
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn destroy_table(table: Table) -> Prepared {
     Prepared::new(CmdOpcode::DESTROY_FLOW_TABLE, SIZE, &fields)
 }
 
-/// SET_FLOW_TABLE_ROOT: makes a table the first of its type; `None`: none is.
+/// SET_FLOW_TABLE_ROOT: sets the root table of a type, or, with `None`, removes it.
 pub(crate) fn set_root(kind: u64, table: Option<u32>) -> Prepared {
     use set_flow_table_root_in::{SIZE, TABLE_ID, TABLE_TYPE};
     let fields = [(TABLE_TYPE, kind), (TABLE_ID, table.unwrap_or(0).into())];
@@ -82,8 +82,8 @@ pub(crate) fn set_root(kind: u64, table: Option<u32>) -> Prepared {
     Prepared { op_mod: if table.is_some() { 0 } else { NO_ROOT }, ..command }
 }
 
-/// CREATE_FLOW_GROUP of the entries `first` to `last`, which compare `criteria`; `enable`: its
-/// parts.
+/// CREATE_FLOW_GROUP of the entries `first` to `last`, which match on `criteria`. `enable` is
+/// `match_criteria_enable`.
 pub(crate) fn create_group(
     table: Table,
     (first, last): (u32, u32),

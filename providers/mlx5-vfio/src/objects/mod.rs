@@ -6,10 +6,10 @@
 
 pub(crate) mod cq;
 pub(crate) mod flow;
-pub(crate) mod packets;
 pub(crate) mod pd;
 pub(crate) mod prepared;
 pub(crate) mod qp;
+pub(crate) mod raw_queues;
 pub(crate) mod region;
 
 use uverbs_mlx5_prm::cmd::Field;

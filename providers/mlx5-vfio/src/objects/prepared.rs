@@ -18,7 +18,7 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// A command whose input of `len` bytes has `fields`. Its output has no numbers.
+    /// A command whose input of `len` bytes has `fields`. Its output is status and syndrome only.
     pub(crate) fn new(opcode: CmdOpcode, len: usize, fields: &[(Field, u64)]) -> Self {
         let mut input = vec![0; len];
         set(&mut input, fields);

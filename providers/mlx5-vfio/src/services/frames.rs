@@ -25,10 +25,10 @@ use crate::command::SHORT;
 use crate::error::Error;
 use crate::function::Function;
 use crate::objects::flow::{self, Entry, Table};
-use crate::objects::packets::{
-    Links, RDY, RST, WorkQueue, create_rq, create_sq, create_tis, modify_rq, modify_sq,
-};
 use crate::objects::prepared::{Prepared, set};
+use crate::objects::raw_queues::{
+    QueueLinks, RDY, RST, WorkQueue, create_rq, create_sq, create_tis, modify_rq, modify_sq,
+};
 
 /// The criteria are in the outer headers (`MLX5_MATCH_OUTER_HEADERS`).
 const OUTER: u8 = 1;
@@ -136,8 +136,8 @@ impl Frames {
         Ok(rqn)
     }
 
-    fn links(&self) -> Links {
-        Links { cqn: self.messages.cq.number, ..Links::default() }
+    fn links(&self) -> QueueLinks {
+        QueueLinks { cqn: self.messages.cq.number, ..QueueLinks::default() }
     }
 
     /// A ring, without its place and sizes.

@@ -1,6 +1,5 @@
-//! Pieces of device memory, and operations on them (`hw/mlx5/dm.c`). Each is used until the piece's
-//! object is freed and its last mapping is gone (`mlx5_ib_dm_mmap_free`). An operation uses its
-//! piece.
+//! Pieces of device memory, and operations on them (`hw/mlx5/dm.c`). Both live until their object
+//! is freed and their last mapping is gone (`mlx5_ib_dm_mmap_free`). An operation keeps its piece.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! Memory of this process that the server reaches by messages: DMA_READ and DMA_WRITE.
 //!
-//! The server may be hostile: it reaches the bytes of a region alone, and stores into them only if
-//! the region may be written. The kernel copies, so regions and rings that a program unmapped too
-//! early are refused instead of raising a signal. It may copy byte by byte, so that words of
-//! doorbell records are loaded here: a record's owner keeps it mapped.
+//! The server may be hostile: it reaches only the bytes of a range, and stores only into writable
+//! ranges. The kernel copies (`process_vm_readv`), so memory that a program unmapped too early
+//! gives an error, not a signal. The kernel may copy byte by byte, so words of doorbell records are
+//! loaded here; a record's owner keeps it mapped.
 //!
 //! # Safety
 //!

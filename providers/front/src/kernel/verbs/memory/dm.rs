@@ -86,8 +86,8 @@ pub(crate) fn query(call: &mut Call<'_>) -> Result<(), Errno> {
     call.output(MLX5_IB_ATTR_QUERY_DM_RESP_LENGTH, &asked)
 }
 
-/// DM.MAP_OP_ADDR of mlx5. An operation that the memory has keeps its addresses. A device in
-/// process has none (`memic_operations`), since it cannot see a processor's loads.
+/// DM.MAP_OP_ADDR of mlx5. Repeated calls for an operation return the same addresses. Devices in
+/// process have no operations (`memic_operations`): they cannot see a processor's loads.
 pub(crate) fn map_operation(call: &mut Call<'_>) -> Result<(), Errno> {
     let op: u8 = call.input(MLX5_IB_ATTR_DM_MAP_OP_ADDR_REQ_OP)?;
     let offered = call.device.config.memic_operations.checked_shr(op.into());

@@ -24,10 +24,11 @@ pub(crate) struct WorkQueue {
     pub(crate) kind: u64,
     pub(crate) pd: u32,
     pub(crate) uar: u32,
-    /// Address for the device of the doorbell record.
+    /// IOVA of the doorbell record.
     pub(crate) record: u64,
-    /// Log2 of an entry's bytes, and of the entries.
+    /// Log2 of the bytes of an entry.
     pub(crate) log_stride: u32,
+    /// Log2 of the number of entries.
     pub(crate) log_entries: u32,
     /// Number of receives below which an event is raised.
     pub(crate) limit: u16,
@@ -56,11 +57,11 @@ impl WorkQueue {
     }
 }
 
-/// Links of a queue.
+/// CQ, user index and counter set of a queue.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Links {
+pub(crate) struct QueueLinks {
     pub(crate) cqn: u32,
-    /// Number in CQEs.
+    /// Number that names the queue in CQEs.
     pub(crate) user_index: u32,
     pub(crate) counter_set: u8,
 }
@@ -74,7 +75,7 @@ pub(crate) fn create_tis(domain: u32) -> Prepared {
 }
 
 /// CREATE_SQ with a TIS.
-pub(crate) fn create_sq(links: &Links, tis: u32, ring: &WorkQueue) -> Prepared {
+pub(crate) fn create_sq(links: &QueueLinks, tis: u32, ring: &WorkQueue) -> Prepared {
     let mut command = Prepared::new(CmdOpcode::CREATE_SQ, create_sq_in::SIZE, &[]);
     let context = create_sq_in::CTX.of_mut(&mut command.input);
     set(
@@ -93,7 +94,7 @@ pub(crate) fn create_sq(links: &Links, tis: u32, ring: &WorkQueue) -> Prepared {
 }
 
 /// CREATE_RQ, which keeps VLAN tags unless it `strips_vlan`.
-pub(crate) fn create_rq(links: &Links, strips_vlan: bool, ring: &WorkQueue) -> Prepared {
+pub(crate) fn create_rq(links: &QueueLinks, strips_vlan: bool, ring: &WorkQueue) -> Prepared {
     let mut command = Prepared::new(CmdOpcode::CREATE_RQ, create_rq_in::SIZE, &[]);
     let context = create_rq_in::CTX.of_mut(&mut command.input);
     set(

@@ -11,7 +11,7 @@ const LIMITS: [Duration; 2] = [Duration::from_micros(50), Duration::from_micros(
 /// own memory polls rarely, for instance only for send completions: naps would delay its messages.
 const AWAKE: Duration = Duration::from_millis(10);
 
-/// What the device's thread does while clients wait.
+/// Rest of the device's thread while clients wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rest {
     /// Sleeps so long: clients do the work.

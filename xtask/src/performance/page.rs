@@ -61,11 +61,11 @@ fn section(page: &mut String, part: Part, records: &[Record]) {
     let _ = writeln!(page, "\n## {}\n", part.title());
     page.push_str(match part {
         Part::DataPath => {
-            "Time of a call in C over ours. `ratio`: raw posts and polls in Rust; `stays`: a queue \
-             that stays with\nits thread; `st`: C without locks; `into`: `poll_into`; `abi`: the \
-             same C loop on our libibverbs, with `wr`\nby `ibv_qp_ex`, with `ex` by `ibv_cq_ex`; \
-             `one_thread`: in a process with one thread.\n`kept`: raw calls that keep each buffer \
-             in a table, over owned ones.\n\n"
+            "Time of a call in C over ours. `ratio`: raw posts and polls in Rust; `stays`: a \
+             queue that stays\nwith its thread; `st`: C without locks; `into`: `poll_into`; \
+             `abi`: the same C loop on our\nlibibverbs, with `wr` by `ibv_qp_ex`, with `ex` by \
+             `ibv_cq_ex`; `one_thread`: in a process with one\nthread. `kept`: raw calls that \
+             keep each buffer in a table, over owned ones.\n\n"
         }
         Part::ControlPath => {
             "Time of a step in C over ours; `ratio_library` is without the device's share.\n\n"

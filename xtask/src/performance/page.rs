@@ -83,24 +83,25 @@ fn section(page: &mut String, part: Part, records: &[Record]) {
         }
     });
     table(page, part, records);
+    page.push('\n');
     for Record { processor, .. } in records.iter().filter(|record| record.part(part).is_some()) {
         match part {
             Part::Jitter => {
                 for (wait, _) in WAITS {
                     let file = jitter_picture(wait, processor);
-                    let _ = writeln!(page, "\n![Percentiles, {wait}, {processor}]({file})");
+                    let _ = writeln!(page, "![Percentiles, {wait}, {processor}]({file})");
                 }
             }
             _ => {
                 let file = picture(part, processor);
-                let _ = writeln!(page, "\n![{}, {processor}]({file})", part.title());
+                let _ = writeln!(page, "![{}, {processor}]({file})", part.title());
             }
         }
     }
 }
 
 /// Cases in a row of a table with one kind.
-const IN_A_ROW: usize = 3;
+const IN_A_ROW: usize = 4;
 
 /// Adds a table: a row for each case, a column for each kind. With one kind a row has several
 /// cases.
@@ -161,7 +162,7 @@ mod tests {
     #[test]
     fn a_page_has_each_case_by_processor_and_where_it_was_measured() {
         let posts = "ratio recv_1 3 4\nratio_st recv_1 2\nratio recv_32 2\n";
-        let jitter = "figure a 1\nfigure b 2\nfigure c 3\nfigure d 4\n";
+        let jitter = "figure a 1\nfigure b 2\nfigure c 3\nfigure d 4\nfigure e 5\n";
         let amd = record("amd", &[(Part::DataPath, posts), (Part::Jitter, jitter)]);
         let intel = record("intel", &[(Part::DataPath, "ratio recv_1 5\nratio poll 1\n")]);
         let page = text(&[amd, intel]);
@@ -175,8 +176,9 @@ mod tests {
             "| `poll` | -; 1.00 |  |",
             "![Posts and polls, amd](data-path-amd.svg)",
             "![Posts and polls, intel](data-path-intel.svg)",
-            "| case | figure | case | figure | case | figure |",
-            "| `d` | 4.00; - | | | | |",
+            "| case | figure | case | figure | case | figure | case | figure |",
+            "| `a` | 1.00; - | `b` | 2.00; - | `c` | 3.00; - | `d` | 4.00; - |",
+            "| `e` | 5.00; - | | | | | | |",
             "![Percentiles, asleep, amd](jitter-asleep-amd.svg)",
         ] {
             assert!(page.lines().any(|of_page| of_page == line), "no {line} in:\n{page}");

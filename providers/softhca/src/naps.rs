@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nap_in_which_nobody_polled_is_the_last_for_a_while() {
+    fn a_nap_without_a_poll_is_the_last_for_a_while() {
         let (mut helpers, start) = (Helpers::default(), Instant::now());
         assert_eq!(helpers.rest(1, false, start), FIRST);
         assert_eq!(helpers.rest(1, false, start), Rest::Alone);

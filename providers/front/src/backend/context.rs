@@ -421,7 +421,7 @@ pub struct AddressVector {
     pub dst: Address,
     /// GID of the peer as the program set it, which may be link-local; kept for queries only.
     pub dgid: [u8; 16],
-    /// Index of the local GID in the port's table; kept for queries only.
+    /// Index of the local GID in the port's table.
     pub sgid_index: u8,
     /// A GRH is present (always, for RoCE); kept for queries only.
     pub is_global: bool,

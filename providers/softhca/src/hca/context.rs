@@ -1,7 +1,7 @@
 //! Contexts of objects, what the data path derives from them, and work requests that mlx5 lacks.
 
 use crate::hca::state::port::Port;
-use crate::wire::{Feth, Route, Transport};
+use crate::wire::{Feth, Frame, Route, Transport};
 use uverbs_front::backend::context::{AddressVector, Service};
 use uverbs_front::backend::number::Key;
 
@@ -44,8 +44,9 @@ pub(crate) const fn transport(service: Service) -> Transport {
     }
 }
 
-/// Header fields of packets on a path from a port, except the addresses.
-pub(crate) fn route(path: &AddressVector, port: &Port) -> Route {
+/// Frame of a packet on a path from a port.
+pub(crate) fn frame(path: &AddressVector, port: &Port, bytes: Vec<u8>) -> Frame {
     let tag = port.tag(path.sgid_index, path.sl);
-    Route { tag, ..Route::new(path.traffic_class, path.flow_label, path.hop_limit) }
+    let route = Route { tag, ..Route::new(path.traffic_class, path.flow_label, path.hop_limit) };
+    Frame { src: path.src, dst: path.dst, route, bytes, loan: None }
 }

@@ -8,7 +8,7 @@
 //!
 //! `responses` lends READ responses.
 
-use crate::hca::context::route;
+use crate::hca::context;
 use crate::hca::device::Hca;
 use crate::hca::engine::local::responses;
 use crate::hca::engine::requester::congestion;
@@ -17,8 +17,8 @@ use crate::hca::state::common::Common;
 use crate::hca::state::qp::Qp;
 use crate::hca::state::requester::QueuedRequest;
 use crate::hca::state::wqe::Op;
+use crate::wire::EmitError;
 use crate::wire::shared::{LONGEST_LOAN, SHORTEST_LOAN, SPANS};
-use crate::wire::{EmitError, Frame};
 use uverbs_front::backend::context::Service;
 
 /// Lends the next one or more packets of the request at the cursor. False if none was lent.
@@ -44,11 +44,10 @@ pub(crate) fn send(qp: &mut Qp, common: &mut Common) -> bool {
     let mut bytes = common.port.spare();
     let headers = headers(qp, common, request, &place, None, true);
     let built: Result<(), EmitError> = headers.emit(&[], &mut bytes);
-    let mut route = route(path, &common.port);
+    let mut frame = context::frame(path, &common.port, bytes);
     if congestion::is_asked_for(qp, common) {
-        route = route.capable_of_ecn();
+        frame.route = frame.route.capable_of_ecn();
     }
-    let frame = Frame { src: path.src, dst: path.dst, route, bytes, loan: None };
     let (end, packets) = (request.first + place.next, place.next - qp.requester.packet);
     let Ok(packets) = u16::try_from(packets) else { return false };
     let lent = match built {

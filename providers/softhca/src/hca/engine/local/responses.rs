@@ -5,14 +5,14 @@
 //! READ, the responder sends a NAK, as for a response that was not sent yet. For a loan taken back
 //! otherwise the requester asks again, and is answered with bytes.
 
-use crate::hca::context::route;
+use crate::hca::context;
 use crate::hca::engine::responder::response_tx::{code, read_headers, refuse_at};
 use crate::hca::state::common::Common;
 use crate::hca::state::keys::{Segment, Who};
 use crate::hca::state::qp::Qp;
 use crate::hca::state::responder::{Answer, LentAnswer};
 use crate::wire::shared::{LONGEST_LOAN, SHORTEST_LOAN, SPANS};
-use crate::wire::{EmitError, Frame, Span};
+use crate::wire::{EmitError, Span};
 use uverbs_front::backend::context::{Access, Service};
 
 /// Open loans at most: more than a ring has room for.
@@ -23,12 +23,12 @@ pub(crate) fn send(qp: &mut Qp, common: &mut Common, answer: Answer) -> bool {
     let Answer::Read { psn, who, va, rkey, left, msn, begun, again: false } = answer else {
         return false;
     };
-    let (src, dst) = (qp.attrs.path.src, qp.attrs.path.dst);
+    let path = &qp.attrs.path;
     // A response behind an open loan is lent too: READs are carried out in order (IBTA vol 1, table
     // 79), so its bytes may not be read before the loan's.
     let behind = qp.responder.lent.back().is_some_and(|part| part.lent.is_open());
     let least = if behind { 1 } else { SHORTEST_LOAN };
-    if left < least || qp.ctx.service != Service::Rc || !common.port.lends(dst) {
+    if left < least || qp.ctx.service != Service::Rc || !common.port.lends(path.dst) {
         return false;
     }
     let len = left.min(LONGEST_LOAN);
@@ -40,7 +40,7 @@ pub(crate) fn send(qp: &mut Qp, common: &mut Common, answer: Answer) -> bool {
     let mut bytes = common.port.spare();
     let headers = read_headers(qp, common, (psn, msn), (!begun, len == left));
     let built: Result<(), EmitError> = headers.emit(&[], &mut bytes);
-    let frame = Frame { src, dst, route: route(&qp.attrs.path, &common.port), bytes, loan: None };
+    let frame = context::frame(path, &common.port, bytes);
     let lent = match built {
         Ok(()) => common.port.lend(frame, &spans, packets as u16, &mut common.stats),
         Err(_) => None,

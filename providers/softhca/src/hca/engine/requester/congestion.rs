@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use crate::hca::context::route;
+use crate::hca::context;
 use crate::hca::state::common::Common;
 use crate::hca::state::qp::Qp;
 use crate::wire::{Bth, Frame, Opcode, Packet, PacketBuilder, Psn};
@@ -48,13 +48,7 @@ pub(crate) fn notice(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>, fram
     // 16 reserved bytes.
     if builder.emit(&[0; 16], &mut bytes).is_ok() {
         common.stats.cnps_sent += 1;
-        let frame = Frame {
-            src: path.src,
-            dst: path.dst,
-            route: route(path, &common.port),
-            bytes,
-            loan: None,
-        };
+        let frame = context::frame(path, &common.port, bytes);
         common.port.send(frame, &mut common.stats);
     }
 }

@@ -2,7 +2,7 @@
 
 use uverbs_mlx5_prm::syndrome::Syndrome as CqeSyndrome;
 
-use crate::hca::context::{route, transport};
+use crate::hca::context::{self, transport};
 use crate::hca::engine::local::requests;
 use crate::hca::engine::requester::congestion;
 use crate::hca::engine::scheduler::page_faults;
@@ -56,16 +56,9 @@ pub(crate) fn send_next(qp: &mut Qp, common: &mut Common, window_ends: bool) -> 
         qp.requester.packet = 0;
         return false;
     }
-    let path = &qp.attrs.path;
     let mut frame = match &wqe.to {
         Some(to) => Frame { src: to.src, dst: to.dst, route: to.route, bytes, loan: None },
-        None => Frame {
-            src: path.src,
-            dst: path.dst,
-            route: route(path, &common.port),
-            bytes,
-            loan: None,
-        },
+        None => context::frame(&qp.attrs.path, &common.port, bytes),
     };
     if congestion::is_asked_for(qp, common) {
         frame.route = frame.route.capable_of_ecn();

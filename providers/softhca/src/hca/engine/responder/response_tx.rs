@@ -1,7 +1,7 @@
 //! Sends a responder's answers in order, as the port has room. A long READ is read from memory
 //! packet by packet.
 
-use crate::hca::context::{route, transport};
+use crate::hca::context::{frame, transport};
 use crate::hca::engine::local::responses;
 use crate::hca::engine::responder::queue::{refuse, report};
 use crate::hca::engine::scheduler::page_faults;
@@ -10,7 +10,7 @@ use crate::hca::state::common::Common;
 use crate::hca::state::keys::KeyFault;
 use crate::hca::state::qp::Qp;
 use crate::hca::state::responder::Answer;
-use crate::wire::{EmitError, Frame, NakCode, Opcode, PacketBuilder, Psn, Syndrome};
+use crate::wire::{EmitError, NakCode, Opcode, PacketBuilder, Psn, Syndrome};
 use uverbs_front::backend::context::{Access, QpState};
 
 /// Sends answers, up to `budget` packets. Also in ERR: a NAK must get out.
@@ -34,14 +34,7 @@ pub(crate) fn transmit(qp: &mut Qp, common: &mut Common, budget: u32) -> Turn {
         }
         match emit(qp, common, answer) {
             Ok((bytes, len)) => {
-                let path = &qp.attrs.path;
-                let frame = Frame {
-                    src: path.src,
-                    dst: path.dst,
-                    route: route(path, &common.port),
-                    bytes,
-                    loan: None,
-                };
+                let frame = frame(&qp.attrs.path, &common.port, bytes);
                 common.port.send(frame, &mut common.stats);
                 qp.responder.pass(1, len);
             }

@@ -97,7 +97,7 @@ fn pair_of(change: impl FnOnce(&mut Idle)) -> (Side, Side) {
 
 fn work(checked: impl FnOnce(&mut dyn FnMut())) {
     // An empty poll of a software HCA does the device's work, which isn't the library's.
-    work_on(pair_of(|idle| idle.helped = false), checked);
+    work_on(pair_of(|idle| idle.client_progress = false), checked);
 }
 
 fn work_on((mut client, mut server): (Side, Side), checked: impl FnOnce(&mut dyn FnMut())) {
@@ -232,7 +232,7 @@ fn posting_and_polling_meet_no_page_fault() {
     // The software HCA's thread sleeps when a busy machine leaves no work for it, and the doorbell
     // that wakes it is a fault by intent. Faults of the library's own making are counted here, so
     // the device stays awake.
-    let awake = |idle: &mut Idle| (idle.protect, idle.helped) = (false, false);
+    let awake = |idle: &mut Idle| (idle.protect, idle.client_progress) = (false, false);
     work_on(pair_of(awake), |rounds| {
         // The system may take a page away at any time (NUMA balancing, reclaim). A fault of the
         // library itself would occur in each run.

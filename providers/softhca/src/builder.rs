@@ -379,8 +379,8 @@ impl SoftHcaBuilder {
         let watch = if self.stepped || !self.idle.protect { None } else { watch() };
         device.uars = watch.clone().map_or_else(UarSet::default, UarSet::watched);
         let woken_by_stores = watch.is_some();
-        let shared =
-            Handle::new(Shared::new(Kernel::new(device), sleeper.clone(), self.idle.helped));
+        let (kernel, progress) = (Kernel::new(device), self.idle.client_progress);
+        let shared = Handle::new(Shared::new(kernel, sleeper.clone(), progress));
         if let Some(sleeper) = sleeper {
             let (device, idle) = (shared.downgrade(), self.idle);
             let thread = Thread { device, sleeper, watch, idle, wire_wakes, wire: descriptor };

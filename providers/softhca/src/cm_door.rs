@@ -9,8 +9,8 @@ use uverbs_front::door::Runner;
 
 use crate::handle::Handle;
 use crate::hca::Hca;
-use crate::helped;
 use crate::model::Kernel;
+use crate::progress;
 
 /// Device of a door.
 struct Opener(Handle);
@@ -27,7 +27,7 @@ impl Runner for Opener {
     }
 
     fn progress(&self) {
-        helped::work(&self.0);
+        progress::work(&self.0);
     }
 
     fn send_off(&self) {

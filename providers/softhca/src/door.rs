@@ -9,8 +9,8 @@ use uverbs_front::door::{self, Runner};
 
 use crate::handle::Handle;
 use crate::hca::Hca;
-use crate::helped;
 use crate::model::Kernel;
+use crate::progress;
 use crate::softhca::Inner;
 use crate::wire::shared::area;
 
@@ -54,15 +54,15 @@ impl Runner for Opener {
     }
 
     fn progress(&self) {
-        helped::work(&self.shared);
+        progress::work(&self.shared);
     }
 
     fn wants_progress(&self) -> bool {
-        self.shared.is_helped()
+        self.shared.wants_progress()
     }
 
     fn will_sleep(&self) {
-        helped::end_naps(&self.shared);
+        progress::end_naps(&self.shared);
     }
 
     fn leave(&self) {

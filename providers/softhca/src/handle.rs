@@ -27,7 +27,7 @@ pub(crate) struct Handle {
 impl Handle {
     /// Creates the first handle of a device.
     pub(crate) fn new(shared: Shared) -> Self {
-        let end = Arc::new(End { held: shared.held() });
+        let end = Arc::new(End { alive: shared.alive() });
         Self { shared: Arc::new(shared), _end: end }
     }
 
@@ -60,13 +60,13 @@ impl Deref for Handle {
 #[derive(Debug)]
 struct End {
     /// Upgradable while any part of the device exists.
-    held: Weak<()>,
+    alive: Weak<()>,
 }
 
 impl Drop for End {
     fn drop(&mut self) {
         let start = Instant::now();
-        while self.held.strong_count() > 0 && start.elapsed() < LIMIT {
+        while self.alive.strong_count() > 0 && start.elapsed() < LIMIT {
             // Sleeps, since a yield gives no time to a device's thread of lower priority.
             thread::sleep(LOOK);
         }

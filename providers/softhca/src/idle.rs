@@ -32,10 +32,10 @@ pub struct Idle {
     pub longest: Duration,
     /// Protects doorbell pages during sleep. Default: true.
     pub protect: bool,
-    /// Empty polls of the program do the device's work, from the fourth in a row on. Default: true.
+    /// Clients' empty polls do the device's work, from the fourth in a row on. Default: true.
     /// Without it a poll makes no system call, and a program that polls on the processor of the
     /// device's thread waits for the end of its time slice.
-    pub helped: bool,
+    pub client_progress: bool,
 }
 
 impl Default for Idle {
@@ -46,7 +46,7 @@ impl Default for Idle {
             look: Duration::from_millis(4),
             longest: Duration::from_millis(100),
             protect: true,
-            helped: true,
+            client_progress: true,
         }
     }
 }

@@ -50,7 +50,6 @@ mod firmware;
 pub mod fuzzing;
 mod handle;
 pub(crate) mod hca;
-mod helped;
 mod idle;
 #[cfg(any(test, fuzzing))]
 mod kernel_tests;
@@ -60,6 +59,7 @@ mod name;
 mod naps;
 #[cfg(feature = "pci")]
 pub mod pci;
+mod progress;
 mod report;
 mod run;
 mod sleep;

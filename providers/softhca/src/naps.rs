@@ -1,17 +1,17 @@
-//! Naps of the device's thread while waiting clients do its work.
+//! Naps of the device's thread while polling clients do its work.
 
 use std::time::{Duration, Instant};
 
 /// Shortest and longest nap. Each nap is twice the previous. Work that arrives after clients
-/// stopped polling, and an acknowledgement held for a reply that does not come, wait for two naps
-/// at most.
+/// stopped polling, and an acknowledgement delayed for a reply that does not come, wait for two
+/// naps at most.
 const LIMITS: [Duration; 2] = [Duration::from_micros(50), Duration::from_micros(200)];
 
 /// Time without naps after a nap in which no client polled. A client that waits for a WRITE in its
 /// own memory polls rarely, for instance only for send completions: naps would delay its messages.
 const AWAKE: Duration = Duration::from_millis(10);
 
-/// Rest of the device's thread while clients wait.
+/// Rest of the device's thread while clients poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rest {
     /// Sleeps so long: clients do the work.
@@ -22,24 +22,24 @@ pub(crate) enum Rest {
     Alone,
 }
 
-/// Slices of waiting clients at the thread's last look.
+/// Naps of the device's thread, and the count of client slices at its last look.
 #[derive(Debug, Default)]
-pub(crate) struct Helpers {
-    helped: u64,
-    nap: Duration,
+pub(crate) struct Naps {
+    client_slices: u64,
+    last: Duration,
     awake_until: Option<Instant>,
 }
 
-impl Helpers {
-    /// Rest of the thread. `helped` counts the slices of waiting clients; `deserted`: one of them
-    /// went to sleep.
-    pub(crate) fn rest(&mut self, helped: u64, deserted: bool, now: Instant) -> Rest {
-        let polls = std::mem::replace(&mut self.helped, helped) != helped;
-        let last = std::mem::take(&mut self.nap);
-        if deserted {
+impl Naps {
+    /// Rest of the thread. `client_slices` counts slices that polling clients ran; `client_gone`: a
+    /// client stopped polling since the last call.
+    pub(crate) fn rest(&mut self, client_slices: u64, client_gone: bool, now: Instant) -> Rest {
+        let before = std::mem::replace(&mut self.client_slices, client_slices);
+        let last = std::mem::take(&mut self.last);
+        if client_gone {
             return Rest::Alone;
         }
-        if !polls {
+        if client_slices == before {
             if !last.is_zero() {
                 self.awake_until = Some(now + AWAKE);
             }
@@ -48,8 +48,8 @@ impl Helpers {
         if self.awake_until.is_some_and(|until| now < until) {
             return Rest::Yield;
         }
-        self.nap = (2 * last).clamp(LIMITS[0], LIMITS[1]);
-        Rest::Nap(self.nap)
+        self.last = (2 * last).clamp(LIMITS[0], LIMITS[1]);
+        Rest::Nap(self.last)
     }
 }
 
@@ -61,26 +61,26 @@ mod tests {
 
     #[test]
     fn the_thread_naps_while_clients_poll() {
-        let (mut helpers, start) = (Helpers::default(), Instant::now());
-        assert_eq!(helpers.rest(0, false, start), Rest::Alone);
-        for (helped, nap) in [(1, 50), (9, 100), (10, 200), (11, 200)] {
+        let (mut naps, start) = (Naps::default(), Instant::now());
+        assert_eq!(naps.rest(0, false, start), Rest::Alone);
+        for (slices, nap) in [(1, 50), (9, 100), (10, 200), (11, 200)] {
             let nap = Rest::Nap(Duration::from_micros(nap));
-            assert_eq!(helpers.rest(helped, false, start), nap, "after {helped} slices");
+            assert_eq!(naps.rest(slices, false, start), nap, "after {slices} slices");
         }
         // A client sleeps in the nap, with and without a slice before, then it polls again.
         for asleep in [11, 13] {
-            assert_eq!(helpers.rest(asleep, true, start), Rest::Alone);
-            assert_eq!(helpers.rest(asleep, false, start), Rest::Alone);
-            assert_eq!(helpers.rest(asleep + 1, false, start), FIRST);
+            assert_eq!(naps.rest(asleep, true, start), Rest::Alone);
+            assert_eq!(naps.rest(asleep, false, start), Rest::Alone);
+            assert_eq!(naps.rest(asleep + 1, false, start), FIRST);
         }
     }
 
     #[test]
     fn a_nap_without_a_poll_is_the_last_for_a_while() {
-        let (mut helpers, start) = (Helpers::default(), Instant::now());
-        assert_eq!(helpers.rest(1, false, start), FIRST);
-        assert_eq!(helpers.rest(1, false, start), Rest::Alone);
-        assert_eq!(helpers.rest(2, false, start + AWAKE / 2), Rest::Yield);
-        assert_eq!(helpers.rest(3, false, start + AWAKE), FIRST);
+        let (mut naps, start) = (Naps::default(), Instant::now());
+        assert_eq!(naps.rest(1, false, start), FIRST);
+        assert_eq!(naps.rest(1, false, start), Rest::Alone);
+        assert_eq!(naps.rest(2, false, start + AWAKE / 2), Rest::Yield);
+        assert_eq!(naps.rest(3, false, start + AWAKE), FIRST);
     }
 }

@@ -27,7 +27,7 @@ use crossbeam_utils::Backoff;
 use crate::hca::WATCHDOG;
 use crate::idle::Idle;
 use crate::model::Kernel;
-use crate::naps::{Helpers, Rest};
+use crate::naps::{Naps, Rest};
 use crate::sleep::Sleeper;
 use uverbs_front::watch::Watch;
 
@@ -56,7 +56,7 @@ const GIVE_WAY: Duration = Duration::from_millis(1);
 /// Maximum wait for a device's lock when a thread ends.
 const END: Duration = Duration::from_millis(1);
 
-/// Time from a look of a waiting client that found no work to the next.
+/// Time from a polling client's look that found no work to the next look.
 const MOMENT: Duration = Duration::from_micros(1);
 
 thread_local! {
@@ -76,7 +76,7 @@ fn work<R>(act: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Result of a waiting client's look for work.
+/// Result of a polling client's look for work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Looked {
     Worked,
@@ -104,23 +104,27 @@ pub(crate) struct Shared {
     clock: Clock,
     /// The device's thread; a stepped device has none.
     sleeper: Option<Arc<Sleeper>>,
-    helped: bool,
+    client_progress: bool,
     /// Client stores fault: the thread sleeps, or is about to.
     protected: AtomicBool,
-    /// Slices run by waiting clients.
-    help: AtomicU64,
-    /// Number of times that a client stopped helping.
-    left: AtomicU64,
-    /// Time in nanoseconds of a waiting client's last look that found no work.
+    /// Number of slices that polling clients ran.
+    client_slices: AtomicU64,
+    /// Number of times that a client stopped polling.
+    clients_gone: AtomicU64,
+    /// Time in nanoseconds of a polling client's last look that found no work.
     idle_since: AtomicU64,
     /// Last field, dropped after the device's files are closed.
-    held: Arc<()>,
+    alive: Arc<()>,
 }
 
 impl Shared {
     /// Creates a device. Its thread sleeps in `sleeper`; `None`: stepped.
-    /// `helped`: see [`Idle::helped`](crate::Idle::helped).
-    pub(crate) fn new(kernel: Kernel, sleeper: Option<Arc<Sleeper>>, helped: bool) -> Self {
+    /// `client_progress`: see [`Idle::client_progress`](crate::Idle::client_progress).
+    pub(crate) fn new(
+        kernel: Kernel,
+        sleeper: Option<Arc<Sleeper>>,
+        client_progress: bool,
+    ) -> Self {
         let clock = match sleeper {
             None => Clock::Virtual(AtomicU64::new(0)),
             Some(_) => Clock::Real(Instant::now()),
@@ -129,27 +133,27 @@ impl Shared {
             kernel: Mutex::new(kernel),
             waiting: AtomicUsize::new(0),
             clock,
-            helped: helped && sleeper.is_some(),
+            client_progress: client_progress && sleeper.is_some(),
             sleeper,
             protected: AtomicBool::new(false),
-            help: AtomicU64::new(0),
-            left: AtomicU64::new(0),
+            client_slices: AtomicU64::new(0),
+            clients_gone: AtomicU64::new(0),
             idle_since: AtomicU64::new(0),
-            held: Arc::new(()),
+            alive: Arc::new(()),
         }
     }
 
     /// Returns a reference that can be upgraded while any part of the device exists.
-    pub(crate) fn held(&self) -> Weak<()> {
-        Arc::downgrade(&self.held)
+    pub(crate) fn alive(&self) -> Weak<()> {
+        Arc::downgrade(&self.alive)
     }
 
-    /// Changes the device in a way that may give it work, and wakes it. Held acknowledgements leave
-    /// before: the command may take long, or end a queue pair.
+    /// Changes the device in a way that may give it work, and wakes it. Delayed acknowledgements
+    /// leave before: the command may take long, or end a queue pair.
     pub(crate) fn change<R>(&self, act: impl FnOnce(&mut Kernel) -> R) -> R {
         let mut kernel = self.lock();
         let result = work(|| {
-            kernel.device.hca.send_held();
+            kernel.device.hca.send_delayed_acks();
             act(&mut kernel)
         });
         drop(kernel);
@@ -199,10 +203,10 @@ impl Shared {
         }
     }
 
-    /// True if empty polls of the program do the device's work. They do not if a test runs the
-    /// device step by step.
-    pub(crate) fn is_helped(&self) -> bool {
-        self.helped
+    /// True if clients' empty polls do the device's work. They do not if a test runs the device
+    /// step by step.
+    pub(crate) fn wants_progress(&self) -> bool {
+        self.client_progress
     }
 
     /// Runs one slice of work; true if it did anything.
@@ -212,10 +216,10 @@ impl Shared {
     }
 
     /// Runs one slice of work. `last`: the last for now, so it retries events that did not fit.
-    /// `helps`: on a client's thread.
-    fn slice(&self, kernel: &mut Kernel, last: bool, helps: bool) -> bool {
+    /// `is_client_slice`: on a polling client's thread.
+    fn slice(&self, kernel: &mut Kernel, last: bool, is_client_slice: bool) -> bool {
         work(|| {
-            let busy = kernel.step(self.now(), helps);
+            let busy = kernel.step(self.now(), is_client_slice);
             if last || !busy {
                 kernel.flush_events();
             }
@@ -244,10 +248,10 @@ impl Shared {
         any
     }
 
-    /// Runs a slice of work on the thread of a waiting client, which saves a switch between
+    /// Runs a slice of work on the thread of a polling client, which saves a switch between
     /// threads. Does not look if it found nothing a moment before: a client may poll many queues
     /// in turn.
-    pub(crate) fn help(&self) -> Looked {
+    pub(crate) fn progress(&self) -> Looked {
         if self.sleeper.is_none() {
             return Looked::Nothing;
         }
@@ -256,7 +260,7 @@ impl Shared {
         if now.saturating_sub(idle_since) < MOMENT {
             return Looked::Skipped;
         }
-        if self.slice_for_client() {
+        if self.client_slice() {
             return Looked::Worked;
         }
         // Counted from the start of this look: work may arrive while the caller yields.
@@ -265,8 +269,8 @@ impl Shared {
         Looked::Nothing
     }
 
-    /// Runs a slice, unless another thread works. True if it did anything.
-    fn slice_for_client(&self) -> bool {
+    /// Runs a slice for a polling client, unless another thread works. True if it did anything.
+    fn client_slice(&self) -> bool {
         if self.waiting.load(Ordering::Relaxed) != 0 {
             return false;
         }
@@ -275,28 +279,28 @@ impl Shared {
         // waits for this one.
         self.release(&mut kernel);
         let worked = self.slice(&mut kernel, false, true);
-        self.help.fetch_add(1, Ordering::Relaxed);
+        self.client_slices.fetch_add(1, Ordering::Relaxed);
         drop(kernel);
-        // Before a client stops helping, unguarded stores and received packets may be left: the
+        // Before a client stops polling, unguarded stores and received packets may be left: the
         // thread must look at them.
         self.wake();
         worked
     }
 
-    /// Sends held acknowledgements at the end of a thread, unless another thread works for long.
-    pub(crate) fn send_held(&self) {
+    /// Sends delayed acknowledgements at the end of a thread, unless another thread works for long.
+    pub(crate) fn send_delayed_acks(&self) {
         let (start, backoff) = (Instant::now(), Backoff::new());
         while start.elapsed() < END {
             if let Some(mut kernel) = self.try_lock() {
-                return kernel.device.hca.send_held();
+                return kernel.device.hca.send_delayed_acks();
             }
             backoff.snooze();
         }
     }
 
-    /// Ends a nap of the device's thread, or prevents the next, since a client stops helping.
+    /// Ends a nap of the device's thread, or prevents the next, since a client stops polling.
     pub(crate) fn end_nap(&self) {
-        self.left.fetch_add(1, Ordering::SeqCst);
+        self.clients_gone.fetch_add(1, Ordering::SeqCst);
         if let Some(sleeper) = &self.sleeper {
             sleeper.end_nap();
         }
@@ -315,12 +319,12 @@ impl Shared {
         }
     }
 
-    fn left(&self) -> u64 {
-        self.left.load(Ordering::SeqCst)
+    fn clients_gone(&self) -> u64 {
+        self.clients_gone.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn helped(&self) -> u64 {
-        self.help.load(Ordering::Relaxed)
+    pub(crate) fn client_slices(&self) -> u64 {
+        self.client_slices.load(Ordering::Relaxed)
     }
 
     /// Makes client stores wake the device's thread; false if some cannot.
@@ -413,21 +417,22 @@ impl Thread {
         let mut busy_until = idle_since;
         let mut store_waits = false;
         let may_sleep_early = self.watch.is_some() && self.idle.awake != Duration::MAX;
-        let mut helpers = Helpers::default();
-        let mut left = 0;
+        let mut naps = Naps::default();
+        let mut clients_gone = 0;
         while let Some(shared) = self.device.upgrade() {
-            // A client that helped may sleep now.
-            let before = std::mem::replace(&mut left, shared.left());
-            let deserted = left != before;
-            match helpers.rest(shared.helped(), deserted, Instant::now()) {
+            // A client that polled may sleep now.
+            let before = std::mem::replace(&mut clients_gone, shared.clients_gone());
+            let client_gone = clients_gone != before;
+            match naps.rest(shared.client_slices(), client_gone, Instant::now()) {
                 Rest::Nap(nap) => {
-                    // A helper's slice may have ended the sleep just after pages were protected.
+                    // A client slice may have ended the sleep just after pages were protected.
                     shared.let_stores_pass();
                     // Dropped while asleep, so that the last handle's drop ends this loop.
                     drop(shared);
                     (store_waits, idle_since) = (false, Instant::now());
                     let device = &self.device;
-                    let is_over = || device.upgrade().is_none_or(|shared| shared.left() != left);
+                    let more_gone = |shared: Arc<Shared>| shared.clients_gone() != clients_gone;
+                    let is_over = || device.upgrade().is_none_or(more_gone);
                     self.sleeper.nap(nap, is_over);
                     continue;
                 }

@@ -181,9 +181,9 @@ pub trait Backend: Send + fmt::Debug {
     /// Hands all management datagrams to the wire.
     fn flush_mads(&mut self) {}
 
-    /// Tells whose thread runs the next slices: a polling program's, or the device's.
-    fn set_helped(&mut self, helps: bool) {
-        let _ = helps;
+    /// Tells whose thread runs the next slices: a polling client's (`true`), or the device's.
+    fn set_client_slice(&mut self, is_client_slice: bool) {
+        let _ = is_client_slice;
     }
 
     /// Runs one slice of the device's work. True if there was some.

@@ -171,12 +171,12 @@ impl<H: Backend + 'static> Kernel<H> {
     }
 
     /// Runs one slice of the device's work: doorbells, HCA, events. True if anything was done.
-    /// `helps`: on the thread of a program that polls.
-    pub fn step(&mut self, now: Duration, helps: bool) -> bool {
+    /// `is_client_slice`: on the thread of a polling client.
+    pub fn step(&mut self, now: Duration, is_client_slice: bool) -> bool {
         if self.device.gone {
             return false;
         }
-        self.device.hca.set_helped(helps);
+        self.device.hca.set_client_slice(is_client_slice);
         let mut busy = self.take_doorbells();
         busy |= front(&mut self.device).pump();
         busy |= self.device.hca.step(now);

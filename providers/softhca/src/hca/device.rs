@@ -73,7 +73,7 @@ impl Hca {
             tap: Tap::default(),
             spare: Spare::default(),
             spare_lists: Spare::default(),
-            helps: false,
+            is_client_slice: false,
             completed_receive: false,
             aborted: false,
             connections: 0,

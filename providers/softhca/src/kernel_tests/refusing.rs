@@ -129,8 +129,8 @@ impl Backend for Refusing {
     fn flush_mads(&mut self) {
         self.hca.flush_mads();
     }
-    fn set_helped(&mut self, helps: bool) {
-        self.hca.set_helped(helps);
+    fn set_client_slice(&mut self, is_client_slice: bool) {
+        self.hca.set_client_slice(is_client_slice);
     }
     fn step(&mut self, now: Duration) -> bool {
         self.hca.step(now)

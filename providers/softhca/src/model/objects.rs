@@ -159,8 +159,8 @@ impl Backend for Hca {
         self.flush_mads();
     }
 
-    fn set_helped(&mut self, helps: bool) {
-        Hca::set_helped(self, helps);
+    fn set_client_slice(&mut self, is_client_slice: bool) {
+        Hca::set_client_slice(self, is_client_slice);
     }
 
     fn step(&mut self, now: Duration) -> bool {

@@ -153,7 +153,7 @@ impl Eq {
         Some(eqe)
     }
 
-    fn held(&self) -> u32 {
+    fn unread(&self) -> u32 {
         self.producer.wrapping_sub(self.consumer) & INDEX_MASK
     }
 
@@ -162,7 +162,7 @@ impl Eq {
     fn write(&mut self, dma: &dyn Dma) -> bool {
         let entries = 1u32 << self.log_entries;
         let mut wrote = false;
-        while self.held() < entries {
+        while self.unread() < entries {
             let Some(mut eqe) = self.next() else { break };
             let at = u64::from(self.producer & (entries - 1)) * EQE_LEN;
             // The owner bit flips with each lap, 0 on the first (eq.h, `next_eqe_sw`). Its release
@@ -184,7 +184,7 @@ impl Eq {
 
     /// Disarms the queue and returns true if it is armed and not empty.
     fn fires(&mut self) -> bool {
-        let fires = self.armed && self.held() != 0;
+        let fires = self.armed && self.unread() != 0;
         self.armed &= !fires;
         fires
     }
@@ -307,7 +307,7 @@ mod tests {
     /// Takes all events: type, first and last word of the data.
     fn drain(table: &mut EqTable, arena: &Arena) -> Vec<(EventType, u32, u32)> {
         let mut events = Vec::new();
-        while table.eqs[&1].held() != 0 {
+        while table.eqs[&1].unread() != 0 {
             let eqe: mlx5_eqe = zerocopy::transmute!(
                 <[u8; EQE_LEN as usize]>::try_from(arena.bytes(arena.base(), 64)).unwrap()
             );

@@ -41,8 +41,8 @@ pub(crate) struct Common {
     pub(crate) spare: SpareRequests,
     /// Lists of completed receives, for reuse.
     pub(crate) spare_lists: Spare<Vec<Segment>>,
-    /// The slice runs on the thread of a program that polls.
-    pub(crate) helps: bool,
+    /// The slice runs on the thread of a polling client.
+    pub(crate) is_client_slice: bool,
     /// The last packet completed a receive.
     pub(crate) completed_receive: bool,
     /// The last receive in on-demand memory was ended by a page fault.

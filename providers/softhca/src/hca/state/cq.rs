@@ -196,9 +196,9 @@ impl CqTable {
         let entries = 1u32 << self.get(cqn)?.ctx.log_entries;
         let cq = self.get(cqn)?;
         let consumer = cq.look(dma).map_or(cq.consumer, |(_, consumer)| consumer);
-        let held = cq.producer.wrapping_sub(consumer);
+        let unread = cq.producer.wrapping_sub(consumer);
         // One more for the RESIZE_CQ that ends the old ring. All of them must fit the new ring.
-        if held >= entries || held + 1 > 1 << to.log_entries {
+        if unread >= entries || unread + 1 > 1 << to.log_entries {
             return Err(HcaError::Limit { what: "free CQEs", limit: entries.into() });
         }
         Ok(())
@@ -509,10 +509,10 @@ impl Cq {
         if self.ctx.overrun_ignore {
             return Ok(true);
         }
-        if self.held() + count > entries / 2 {
+        if self.unread() + count > entries / 2 {
             (self.set_ci, self.consumer) = self.look(dma)?;
         }
-        Ok(self.held() + count <= entries)
+        Ok(self.unread() + count <= entries)
     }
 
     /// Reads SET_CI. Returns it, and the number of CQEs consumed.
@@ -524,14 +524,14 @@ impl Cq {
         let set_ci = u32::from_be(dma.load_u32(self.ctx.doorbell_record)?) & INDEX_MASK;
         let entries = 1u32 << self.ctx.log_entries;
         // A ring that may overrun has lost the CQEs before its last lap.
-        let held = self.held().min(entries);
-        let consumer = self.producer.wrapping_sub(held);
+        let unread = self.unread().min(entries);
+        let consumer = self.producer.wrapping_sub(unread);
         let taken = match set_ci.wrapping_sub(consumer) & (entries - 1) {
             0 if set_ci != self.set_ci => entries,
             taken => taken,
         };
         // A driver can't have consumed more than the ring has; then the record is invalid.
-        let taken = if taken <= held { taken } else { 0 };
+        let taken = if taken <= unread { taken } else { 0 };
         Ok((set_ci, consumer.wrapping_add(taken)))
     }
 
@@ -541,7 +541,7 @@ impl Cq {
     }
 
     /// CQEs not consumed, by the record as last read.
-    fn held(&self) -> u32 {
+    fn unread(&self) -> u32 {
         self.producer.wrapping_sub(self.consumer)
     }
 }

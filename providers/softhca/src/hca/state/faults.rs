@@ -77,7 +77,7 @@ pub(crate) struct Stop {
     /// The page belongs to the receive of a message.
     pub(crate) receive: bool,
     /// Datagrams that arrived meanwhile: their senders do not repeat them.
-    pub(crate) held: Vec<Frame>,
+    pub(crate) datagrams: Vec<Frame>,
 }
 
 #[cfg(test)]

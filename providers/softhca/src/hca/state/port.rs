@@ -13,7 +13,7 @@ use crate::wire::{Address, Aeth, Frame, Lending, Lent, Network, Opcode, Span, Wi
 /// Maximum frames dropped by a reset, more than a wire holds.
 const FRAMES_PER_RESET: usize = 1 << 16;
 /// Maximum frames that wait, each for another destination. At this number the port sends nothing.
-const MOST_HELD: usize = 64;
+const MOST_WAITING: usize = 64;
 /// Maximum copies of packets that wait for queues that sniff; more are lost.
 const MOST_OVERHEARD: usize = 1 << 10;
 /// Time that a frame waits for room, the default of a switch's PFC watchdog (Juniper's and SONiC's:
@@ -29,7 +29,7 @@ pub(crate) struct Port {
     wire: Box<dyn Wire>,
     /// Frames that the wire refused, and the time since when they wait. Further frames to the same
     /// destination wait behind them, so frames keep their order and memory stays bounded.
-    held: Vec<(Frame, Duration)>,
+    waiting: Vec<(Frame, Duration)>,
     /// Ports that took no frame for [`WATCHDOG`]. A frame that they refuse is lost, until they take
     /// one.
     stuck: HashSet<Address>,
@@ -58,7 +58,7 @@ impl Port {
         let (addresses, vlans, groups) = (Vec::new(), Vec::new(), Vec::new());
         Port {
             wire,
-            held: Vec::new(),
+            waiting: Vec::new(),
             stuck: HashSet::new(),
             lending: true,
             now: Duration::ZERO,
@@ -134,7 +134,7 @@ impl Port {
 
     /// Drops waiting and received frames. Returns their number.
     pub(crate) fn reset(&mut self) -> u64 {
-        self.held.clear();
+        self.waiting.clear();
         self.stuck.clear();
         let arrived = (0..FRAMES_PER_RESET).map_while(|_| self.wire.receive()).count();
         // A wire may pause once before the next frame.
@@ -155,28 +155,29 @@ impl Port {
     /// True if a frame to `to` would be accepted now. To be checked before a frame is built.
     pub(crate) fn is_ready(&self, to: Address) -> bool {
         // Usually no frame waits.
-        self.held.is_empty()
-            || self.held.len() < MOST_HELD && self.held.iter().all(|(frame, _)| frame.dst != to)
+        self.waiting.is_empty()
+            || self.waiting.len() < MOST_WAITING
+                && self.waiting.iter().all(|(frame, _)| frame.dst != to)
     }
 
     /// True if frames wait for room.
     pub(crate) fn is_full(&self) -> bool {
-        !self.held.is_empty()
+        !self.waiting.is_empty()
     }
 
     /// True if a waiting frame satisfies `is_it`.
     pub(crate) fn holds(&self, is_it: impl Fn(&Frame) -> bool) -> bool {
-        self.held.iter().any(|(frame, _)| is_it(frame))
+        self.waiting.iter().any(|(frame, _)| is_it(frame))
     }
 
     /// Offers the waiting frames again. True if one was sent.
     pub(crate) fn retry(&mut self) -> bool {
-        let held = std::mem::take(&mut self.held);
-        let before = held.len();
-        for (frame, since) in held {
+        let waiting = std::mem::take(&mut self.waiting);
+        let before = waiting.len();
+        for (frame, since) in waiting {
             self.offer(frame, since);
         }
-        self.held.len() < before
+        self.waiting.len() < before
     }
 
     #[inline]
@@ -283,7 +284,7 @@ impl Port {
             Err(WireFull(_)) if self.now.saturating_sub(since) >= WATCHDOG => {
                 self.stuck.insert(to);
             }
-            Err(WireFull(frame)) => self.held.push((frame, since)),
+            Err(WireFull(frame)) => self.waiting.push((frame, since)),
         }
     }
 

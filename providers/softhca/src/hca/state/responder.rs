@@ -10,7 +10,7 @@ use crate::hca::state::receive::{Receive, Source};
 use crate::wire::{Lent, Psn, Syndrome};
 use uverbs_front::backend::number::Key;
 
-/// Time within which a polling program replies to a message.
+/// Time within which a polling client replies to a message.
 const REPLY: Duration = Duration::from_micros(20);
 
 /// A message of several packets, in progress.
@@ -131,9 +131,9 @@ impl Responder {
         }
     }
 
-    /// Returns `true` if only an acknowledgement of a message of this slice waits, and a reply is
-    /// likely.
-    pub(crate) fn holds_acknowledgement(&self, now: Duration) -> bool {
+    /// Returns `true` if the only answer is an acknowledgement of a message of this slice, and a
+    /// reply is likely: it is delayed until the reply.
+    pub(crate) fn delays_ack(&self, now: Duration) -> bool {
         self.is_replied
             && self.arrived == Some(now)
             && self.answers.len() == 1
@@ -193,25 +193,25 @@ mod tests {
     fn an_acknowledgement_waits_for_a_reply_that_came_the_last_time() {
         let mut one = Responder::starting_at(Psn::new(0));
         let mut now = Duration::ZERO;
-        let mut held = |answered: bool, replied: bool, after: Duration| {
+        let mut delayed = |answered: bool, replied: bool, after: Duration| {
             now += Duration::from_secs(1);
             (one.arrived, one.answers) = (Some(now), VecDeque::new());
             one.push_ack();
-            let held = one.holds_acknowledgement(now);
-            assert!(!one.holds_acknowledgement(now + after), "once");
+            let delayed = one.delays_ack(now);
+            assert!(!one.delays_ack(now + after), "once");
             one.note_turn(now, true, false);
             one.note_turn(now + after, answered, replied);
-            held
+            delayed
         };
         let soon = Duration::from_micros(1);
-        assert!(!held(false, true, soon), "nothing is known");
-        assert!(held(true, true, soon) && held(true, true, REPLY), "both times it replied");
-        assert!(!held(false, true, soon), "the last reply was late");
-        assert!(held(true, false, soon), "it did");
-        assert!(!held(false, false, REPLY), "it polled again instead");
-        assert!(!held(false, true, soon), "it did nothing");
+        assert!(!delayed(false, true, soon), "nothing is known");
+        assert!(delayed(true, true, soon) && delayed(true, true, REPLY), "both times it replied");
+        assert!(!delayed(false, true, soon), "the last reply was late");
+        assert!(delayed(true, false, soon), "it did");
+        assert!(!delayed(false, false, REPLY), "it polled again instead");
+        assert!(!delayed(false, true, soon), "it did nothing");
         one.push_nak(Syndrome::ACK);
         one.arrived = Some(now);
-        assert!(!one.holds_acknowledgement(now), "a NAK never waits");
+        assert!(!one.delays_ack(now), "a NAK never waits");
     }
 }

@@ -46,7 +46,7 @@ pub(crate) fn receive(
         return false;
     }
     if qp.responder.stop.is_some() {
-        return page_faults::hold(qp, frame);
+        return page_faults::keep(qp, frame);
     }
     let from = qp.ctx.srq.map_or(Source::Own, Source::Shared);
     if qp.responder.spare.is_none() && recv_wqe::posted(qp, common, from) == 0 {
@@ -78,7 +78,7 @@ pub(crate) fn receive(
         let wanted = Wanted::receive(&receive, data.len());
         if page_faults::stop(qp, common, packet.psn(), wanted) {
             qp.responder.spare = Some(receive);
-            return page_faults::hold(qp, frame);
+            return page_faults::keep(qp, frame);
         }
     }
     let scattered = match fits {

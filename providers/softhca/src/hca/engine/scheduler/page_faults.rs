@@ -20,7 +20,7 @@ use uverbs_front::backend::error::{HcaEvent, PageFault};
 use uverbs_front::backend::number::{Key, Qpn};
 
 /// Datagrams kept for one queue pair.
-const MAX_HELD: usize = 16;
+const MAX_KEPT: usize = 16;
 
 /// Memory that a responder waits for.
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +81,7 @@ pub(crate) fn halt(qp: &mut Qp, common: &mut Common, index: u16, fetching: bool)
 pub(crate) fn stop(qp: &mut Qp, common: &mut Common, psn: Psn, wanted: Wanted) -> bool {
     let Some(token) = common.faults.open(qp.qpn) else { return false };
     let receive = matches!(wanted, Wanted::Receive { .. });
-    qp.responder.stop = Some(Box::new(Stop { token, psn, receive, held: Vec::new() }));
+    qp.responder.stop = Some(Box::new(Stop { token, psn, receive, datagrams: Vec::new() }));
     let fault = wanted.fault(qp, token);
     tell(common, qp.qpn, fault);
     if qp.ctx.service.is_reliable() {
@@ -111,12 +111,12 @@ pub(crate) fn wait(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> boo
 }
 
 /// Keeps a datagram for a queue pair that waits. False if it is lost.
-pub(crate) fn hold(qp: &mut Qp, frame: &Frame) -> bool {
+pub(crate) fn keep(qp: &mut Qp, frame: &Frame) -> bool {
     let Some(stop) = &mut qp.responder.stop else { return false };
-    if stop.held.len() >= MAX_HELD {
+    if stop.datagrams.len() >= MAX_KEPT {
         return false;
     }
-    stop.held.push(frame.clone());
+    stop.datagrams.push(frame.clone());
     true
 }
 

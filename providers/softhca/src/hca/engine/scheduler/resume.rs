@@ -31,7 +31,7 @@ pub(crate) fn go_on(qp: &mut Qp, common: &mut Common, token: u32, failed: bool) 
             refuse(qp, common, &stop);
             Vec::new()
         }
-        Some(stop) => stop.held,
+        Some(stop) => stop.datagrams,
         None => Vec::new(),
     }
 }

@@ -42,15 +42,15 @@ impl Hca {
         self.common.cqs.now = self.common.now;
         let mut done = self.common.port.retry();
         done |= self.transmit_mads();
-        // Posted requests and held acknowledgements leave before the wire is read.
+        // Posted requests and delayed acknowledgements leave before the wire is read.
         let served = self.serve_all();
         if served {
             done = true;
             self.common.port.flush();
         }
-        // Skips reading the wire once after sending, so that a polling program posts its reply
+        // Skips reading the wire once after sending, so that a polling client posts its reply
         // without waiting for an empty receive call.
-        self.schedule.skipped = self.common.helps && served && !self.schedule.skipped;
+        self.schedule.skipped = self.common.is_client_slice && served && !self.schedule.skipped;
         let frames = if self.schedule.skipped { 0 } else { FRAMES_PER_STEP };
         let mut unread = true;
         for _ in 0..frames {
@@ -94,20 +94,20 @@ impl Hca {
         done
     }
 
-    /// Tells whose thread runs the next slices: a polling program's, or the device's.
-    pub(crate) fn set_helped(&mut self, helps: bool) {
-        self.common.helps = helps;
+    /// Tells whose thread runs the next slices: a polling client's (`true`), or the device's.
+    pub(crate) fn set_client_slice(&mut self, is_client_slice: bool) {
+        self.common.is_client_slice = is_client_slice;
     }
 
-    /// Sends the acknowledgements that the last slice holds for a polling program's reply. Reads
+    /// Sends the acknowledgements that the last slice delayed until a polling client's reply. Reads
     /// nothing.
-    pub(crate) fn send_held(&mut self) {
-        if !std::mem::take(&mut self.common.helps) || self.common.port.has_left {
+    pub(crate) fn send_delayed_acks(&mut self) {
+        if !std::mem::take(&mut self.common.is_client_slice) || self.common.port.has_left {
             return;
         }
         for qpn in &self.schedule.runnable {
             if let Some(qp) = self.qps.get_mut(qpn)
-                && qp.responder.holds_acknowledgement(self.common.now)
+                && qp.responder.delays_ack(self.common.now)
             {
                 response_tx::transmit(qp, &mut self.common, 1);
             }
@@ -186,9 +186,9 @@ impl Hca {
             return turn.done;
         };
         qp.queued = false;
-        // The program that polls takes its message now: acknowledgement and reply leave together in
-        // the next slice.
-        if self.common.helps && qp.responder.holds_acknowledgement(self.common.now) {
+        // The polling client takes its message now: acknowledgement and reply leave together in the
+        // next slice.
+        if self.common.is_client_slice && qp.responder.delays_ack(self.common.now) {
             self.schedule.enqueue(qp);
             return false;
         }

@@ -1,7 +1,7 @@
 //! Packets: exact ones, lost ones, marked ones, and arbitrary ones.
 
 mod congestion;
-mod held;
+mod delayed_acks;
 mod hostile;
 mod lossy;
 mod packets;

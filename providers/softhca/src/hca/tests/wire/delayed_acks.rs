@@ -1,4 +1,4 @@
-//! Acknowledgements that wait for a polling program's reply.
+//! Acknowledgements delayed until a polling client's reply.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::packets::{ACK, DST, Peer, Seen, acked, peer};
 use crate::hca::testing::*;
 use crate::wire::Opcode as O;
 
-/// Sends a message to a program that polls, a moment later. Returns the device's packets.
+/// Sends a message to a client that polls a moment later. Returns the device's packets.
 fn message(peer: &mut Peer, psn: i32) -> Vec<Seen> {
     let key = peer.rig.hosts[0].key;
     peer.rig.receive(&mut peer.end, &[(DST, 8, key)]);
@@ -19,7 +19,7 @@ fn message(peer: &mut Peer, psn: i32) -> Vec<Seen> {
 
 fn polls(peer: &mut Peer) -> Vec<Seen> {
     peer.rig.now += Duration::from_micros(1);
-    peer.rig.hosts[0].hca.set_helped(true);
+    peer.rig.hosts[0].hca.set_client_slice(true);
     peer.seen()
 }
 
@@ -49,14 +49,14 @@ fn a_packet_without_a_message_is_not_replied_to() {
 }
 
 #[test]
-fn a_held_acknowledgement_is_sent_without_reading_the_wire() {
+fn a_delayed_acknowledgement_is_sent_without_reading_the_wire() {
     let mut peer = replied();
     assert_eq!(message(&mut peer, 1), [], "it waits for the reply");
     let key = peer.rig.hosts[0].key;
     peer.rig.receive(&mut peer.end, &[(DST, 8, key)]);
     let send = peer.packet(O::RC_SEND_ONLY, 2);
     peer.send(send, b"unread");
-    peer.rig.hosts[0].hca.send_held();
+    peer.rig.hosts[0].hca.send_delayed_acks();
     assert_eq!(peer.received(), [acked(1, 2)]);
     assert_eq!(peer.seen(), [acked(2, 3)], "once");
 }

@@ -3,11 +3,12 @@
 //! A thread may post to one device and poll a queue of another: an empty poll does the work of both
 //! if the thread polled the first one shortly before.
 //!
-//! An acknowledgement is held for the reply of a thread that polls, and the thread may end instead.
-//! It sends what its devices hold, also when it ends the process by `exit`, which destroys the
-//! calling thread's thread-local values first (glibc). `_exit`, `quick_exit`, `execve`, a signal,
-//! and musl's `exit` destroy none. If they end the process before the device's thread has sent the
-//! acknowledgement (a nap, 200 us), it is lost, and the peer's delivered SEND fails.
+//! An acknowledgement is delayed for the reply of a thread that polls, and the thread may end
+//! instead. It sends its devices' delayed acknowledgements, also when it ends the process by
+//! `exit`, which destroys the calling thread's thread-local values first (glibc). `_exit`,
+//! `quick_exit`, `execve`, a signal, and musl's `exit` destroy none. If they end the process before
+//! the device's thread has sent the acknowledgement (a nap, 200 us), it is lost, and the peer's
+//! delivered SEND fails.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
@@ -24,18 +25,19 @@ const OTHERS: usize = 3;
 const ALONE: u32 = 1000;
 
 thread_local! {
-    static HELPED: RefCell<Helped> =
-        const { RefCell::new(Helped { devices: Vec::new(), alone: 0 }) };
+    static POLLED: RefCell<Polled> =
+        const { RefCell::new(Polled { devices: Vec::new(), alone: 0 }) };
 }
 
-struct Helped {
+/// Devices whose queues this thread polled.
+struct Polled {
     /// Devices of the thread; the one whose queue was polled last is the last.
     devices: Vec<(Process, Weak<Shared>)>,
     /// Empty polls of the last one since another was polled.
     alone: u32,
 }
 
-impl Helped {
+impl Polled {
     fn note(&mut self, device: &Handle) {
         if self.devices.last().is_some_and(|(_, last)| device.is(last)) {
             self.alone = self.alone.saturating_add(1);
@@ -61,19 +63,19 @@ impl Helped {
     /// Does the work of the devices that were polled shortly before the last one; true if there
     /// was any.
     fn work_for_others(&self) -> bool {
-        self.alone < ALONE && self.recent().skip(1).any(|other| other.help() == Looked::Worked)
+        self.alone < ALONE && self.recent().skip(1).any(|other| other.progress() == Looked::Worked)
     }
 }
 
 /// Does the work of a device on a thread that found nothing in its queue, and of the thread's other
 /// devices. Yields the processor if there was no work.
 pub(crate) fn work(device: &Handle) {
-    let looked = device.help();
+    let looked = device.progress();
     // Fails at the thread's end alone, and in a signal handler.
-    let worked = HELPED.try_with(|helped| {
-        let Ok(mut helped) = helped.try_borrow_mut() else { return false };
-        helped.note(device);
-        looked == Looked::Nothing && helped.work_for_others()
+    let worked = POLLED.try_with(|polled| {
+        let Ok(mut polled) = polled.try_borrow_mut() else { return false };
+        polled.note(device);
+        looked == Looked::Nothing && polled.work_for_others()
     });
     if looked == Looked::Nothing && worked != Ok(true) {
         thread::yield_now();
@@ -83,14 +85,14 @@ pub(crate) fn work(device: &Handle) {
 /// Ends the naps of a device and of those that this thread polled, since it will sleep.
 pub(crate) fn end_naps(device: &Shared) {
     device.end_nap();
-    let _ = HELPED.try_with(|helped| {
-        if let Ok(helped) = helped.try_borrow() {
-            helped.recent().for_each(|other| other.end_nap());
+    let _ = POLLED.try_with(|polled| {
+        if let Ok(polled) = polled.try_borrow() {
+            polled.recent().for_each(|other| other.end_nap());
         }
     });
 }
 
-impl Drop for Helped {
+impl Drop for Polled {
     fn drop(&mut self) {
         // A signal handler may end the process while this thread holds a device's lock.
         if run::works() {
@@ -102,7 +104,7 @@ impl Drop for Helped {
                 && let Some(device) = device.upgrade()
             {
                 // A panic is a defect, and its message is printed.
-                let _ = panic::catch_unwind(panic::AssertUnwindSafe(|| device.send_held()));
+                let _ = panic::catch_unwind(panic::AssertUnwindSafe(|| device.send_delayed_acks()));
             }
         }
     }
@@ -119,14 +121,14 @@ mod tests {
     /// `alone` of them.
     fn slices(devices: &[&Handle], alone: u32) -> Vec<u64> {
         devices.iter().for_each(|device| work(device));
-        HELPED.with_borrow_mut(|helped| helped.alone = alone);
-        let before: Vec<u64> = devices.iter().map(|device| device.helped()).collect();
+        POLLED.with_borrow_mut(|polled| polled.alone = alone);
+        let before: Vec<u64> = devices.iter().map(|device| device.client_slices()).collect();
         // Longer than a device is left alone after it had no work.
         thread::sleep(Duration::from_millis(1));
         if let Some(last) = devices.last() {
             work(last);
         }
-        devices.iter().zip(before).map(|(device, before)| device.helped() - before).collect()
+        devices.iter().zip(before).map(|(device, before)| device.client_slices() - before).collect()
     }
 
     #[test]

@@ -40,8 +40,8 @@ const DIRECTED: u8 = 3;
 const PACKETS: u8 = 4;
 
 /// Tests for a group whose work requests are written only when complete.
-const fn waits(kind: u8) -> bool {
-    matches!(kind, WHOLE | DIRECTED | PACKETS)
+const fn waits(group: u8) -> bool {
+    matches!(group, WHOLE | DIRECTED | PACKETS)
 }
 
 /// `ibv_qp_ex` with the functions for a queue pair with this send queue.
@@ -66,32 +66,32 @@ fn of_provider<S: Sends>(qp_base: ibv_qp) -> ibv_qp_ex {
     }
 }
 
-fn table<S: Sends, const TO: u8>(qp_base: ibv_qp) -> ibv_qp_ex {
+fn table<S: Sends, const GROUP: u8>(qp_base: ibv_qp) -> ibv_qp_ex {
     let of = qp_base.qp_type;
     ibv_qp_ex {
         qp_base,
         comp_mask: 0,
         wr_id: 0,
         wr_flags: 0,
-        wr_atomic_cmp_swp: Some(compare_swap::<S, TO>),
-        wr_atomic_fetch_add: Some(fetch_add::<S, TO>),
+        wr_atomic_cmp_swp: Some(compare_swap::<S, GROUP>),
+        wr_atomic_fetch_add: Some(fetch_add::<S, GROUP>),
         wr_bind_mw: Some(bind_mw::<S>),
         wr_local_inv: Some(local_inv::<S>),
-        wr_rdma_read: Some(read::<S, TO>),
-        wr_rdma_write: Some(write::<S, TO>),
-        wr_rdma_write_imm: Some(write_imm::<S, TO>),
-        wr_send: Some(send::<S, TO>),
-        wr_send_imm: Some(send_imm::<S, TO>),
-        wr_send_inv: Some(send_inv::<S, TO>),
+        wr_rdma_read: Some(read::<S, GROUP>),
+        wr_rdma_write: Some(write::<S, GROUP>),
+        wr_rdma_write_imm: Some(write_imm::<S, GROUP>),
+        wr_send: Some(send::<S, GROUP>),
+        wr_send_imm: Some(send_imm::<S, GROUP>),
+        wr_send_inv: Some(send_inv::<S, GROUP>),
         wr_send_tso: None,
         // As in C, only for its type: a WQE of another type has no room for the address.
-        wr_set_ud_addr: if names_peers::<S>(of) { Some(set_ud_addr::<S, TO>) } else { None },
+        wr_set_ud_addr: if names_peers::<S>(of) { Some(set_ud_addr::<S, GROUP>) } else { None },
         wr_set_xrc_srqn: if of == XRC_SEND { Some(set_xrc_srqn::<S>) } else { None },
-        wr_set_inline_data: Some(set_inline_data::<S, TO>),
-        wr_set_inline_data_list: Some(set_inline_data_list::<S, TO>),
-        wr_set_sge: Some(set_sge::<S, TO>),
-        wr_set_sge_list: Some(set_sge_list::<S, TO>),
-        wr_start: Some(start::<S, TO>),
+        wr_set_inline_data: Some(set_inline_data::<S, GROUP>),
+        wr_set_inline_data_list: Some(set_inline_data_list::<S, GROUP>),
+        wr_set_sge: Some(set_sge::<S, GROUP>),
+        wr_set_sge_list: Some(set_sge_list::<S, GROUP>),
+        wr_start: Some(start::<S, GROUP>),
         wr_complete: Some(complete::<S>),
         wr_abort: Some(abort::<S>),
         wr_atomic_write: Some(atomic_write::<S>),
@@ -150,38 +150,38 @@ unsafe fn of<'a, S: Sends>(qp: *const ibv_qp_ex) -> (&'a Qp, &'a mut Side<S>) {
     (qp, side)
 }
 
-unsafe extern "C" fn start<S: Sends, const TO: u8>(q: *const ibv_qp_ex) {
+unsafe extern "C" fn start<S: Sends, const GROUP: u8>(q: *const ibv_qp_ex) {
     // SAFETY: C's contract.
     let lock = unsafe { Qp::of(q.cast()) }.send();
-    if !waits(TO)
+    if !waits(GROUP)
         && let Some(mut side) = lock.lock_own()
     {
         // SAFETY: only queue pairs of provider `S` have this function.
         let Side { sq, build } = unsafe { S::side(&mut side).unwrap_unchecked() };
-        if (TO != DATAGRAMS || build.kept.is_none()) && begin_at_once::<S, TO>(sq, build) {
+        if (GROUP != DATAGRAMS || build.kept.is_none()) && begin_at_once::<S, GROUP>(sq, build) {
             return side.keep();
         }
     }
     // SAFETY: C's contract.
-    unsafe { start_any::<S, TO>(q) }
+    unsafe { start_any::<S, GROUP>(q) }
 }
 
 /// `wr_start` of a queue that several threads use, or that keeps what a batch left.
 #[inline(never)]
-unsafe extern "C" fn start_any<S: Sends, const TO: u8>(q: *const ibv_qp_ex) {
+unsafe extern "C" fn start_any<S: Sends, const GROUP: u8>(q: *const ibv_qp_ex) {
     // SAFETY: C's contract.
     unsafe { Qp::of(q.cast()) }.send().lock().keep();
     // SAFETY: locked by the line above.
     let (_, Side { sq, build }) = unsafe { of::<S>(q) };
     build.forget();
-    if !begin_at_once::<S, TO>(sq, build) {
+    if !begin_at_once::<S, GROUP>(sq, build) {
         (build.at, build.open) = (sq.begin(), S::Open::default());
     }
 }
 
 #[inline(always)]
-fn begin_at_once<S: Sends, const TO: u8>(sq: &mut S, build: &mut Build<S>) -> bool {
-    match TO {
+fn begin_at_once<S: Sends, const GROUP: u8>(sq: &mut S, build: &mut Build<S>) -> bool {
+    match GROUP {
         DATAGRAMS => sq.begin_at_once::<true>(&mut build.at, &mut build.open),
         _ => sq.begin_at_once::<false>(&mut build.at, &mut build.open),
     }
@@ -232,10 +232,10 @@ unsafe extern "C" fn abort<S: Sends>(q: *const ibv_qp_ex) {
 ///
 /// C's contract.
 #[inline(always)]
-unsafe fn is_full<S: Sends, const TO: u8>(qp: *const ibv_qp_ex) -> bool {
+unsafe fn is_full<S: Sends, const GROUP: u8>(qp: *const ibv_qp_ex) -> bool {
     // SAFETY: C's contract.
     let (_, Side { build, .. }) = unsafe { of::<S>(qp) };
-    !waits(TO) && !S::has_room(&build.at)
+    !waits(GROUP) && !S::has_room(&build.at)
 }
 
 /// Begins an operation. `LOOK`: look for room first; otherwise there is room.
@@ -244,15 +244,15 @@ unsafe fn is_full<S: Sends, const TO: u8>(qp: *const ibv_qp_ex) -> bool {
 ///
 /// C's contract.
 #[inline(always)]
-unsafe fn begin<S: Sends, const TO: u8, const LOOK: bool>(qp: *const ibv_qp_ex, op: SendOp) {
+unsafe fn begin<S: Sends, const GROUP: u8, const LOOK: bool>(qp: *const ibv_qp_ex, op: SendOp) {
     // SAFETY: C's contract; the program set both members before.
     let ((of, side), id, c_flags) = unsafe { (of::<S>(qp), (*qp).wr_id, (*qp).wr_flags) };
     let Side { sq, build } = side;
     let wr = Wr { id, flags: flags(c_flags | of.signal()) };
-    if waits(TO) {
+    if waits(GROUP) {
         build.forget();
         build.waits = Some((wr, op));
-        match TO {
+        match GROUP {
             PACKETS => build.to = Some(To::Wire(checksums(c_flags))),
             WHOLE => build.to = Some(To::Peer),
             _ => {}
@@ -261,7 +261,7 @@ unsafe fn begin<S: Sends, const TO: u8, const LOOK: bool>(qp: *const ibv_qp_ex, 
     }
     // SAFETY: C's contract; the cursor is of this queue's last `start`. Without `LOOK` it has room.
     let opened = unsafe {
-        match TO {
+        match GROUP {
             DATAGRAMS => sq.open::<true, LOOK>(&mut build.at, &mut build.open, wr, op),
             _ => sq.open::<false, LOOK>(&mut build.at, &mut build.open, wr, op),
         }
@@ -274,25 +274,25 @@ unsafe fn begin<S: Sends, const TO: u8, const LOOK: bool>(qp: *const ibv_qp_ex, 
 /// Defines the function of an operation. Its inner function looks for room first.
 macro_rules! operation {
     ($name:ident($($argument:ident: $type:ty),*), $op:expr) => {
-        unsafe extern "C" fn $name<S: Sends, const TO: u8>(
+        unsafe extern "C" fn $name<S: Sends, const GROUP: u8>(
             q: *const ibv_qp_ex,
             $($argument: $type),*
         ) {
             #[cold]
             #[inline(never)]
-            unsafe extern "C" fn look<S: Sends, const TO: u8>(
+            unsafe extern "C" fn look<S: Sends, const GROUP: u8>(
                 q: *const ibv_qp_ex,
                 $($argument: $type),*
             ) {
                 // SAFETY: C's contract.
-                unsafe { begin::<S, TO, true>(q, $op) }
+                unsafe { begin::<S, GROUP, true>(q, $op) }
             }
             // SAFETY: C's contract.
             unsafe {
-                if is_full::<S, TO>(q) {
-                    return look::<S, TO>(q, $($argument),*);
+                if is_full::<S, GROUP>(q) {
+                    return look::<S, GROUP>(q, $($argument),*);
                 }
-                begin::<S, TO, false>(q, $op);
+                begin::<S, GROUP, false>(q, $op);
             }
         }
     };
@@ -322,15 +322,15 @@ operation!(
 ///
 /// C's contract.
 #[inline(always)]
-unsafe fn set_at_once<S: Sends, const TO: u8>(qp: *const ibv_qp_ex, data: Data<'_>) -> bool {
+unsafe fn set_at_once<S: Sends, const GROUP: u8>(qp: *const ibv_qp_ex, data: Data<'_>) -> bool {
     // SAFETY: C's contract.
     let (_, Side { sq, build }) = unsafe { of::<S>(qp) };
-    if waits(TO) || !S::takes_data(&build.open) {
+    if waits(GROUP) || !S::takes_data(&build.open) {
         return false;
     }
     // SAFETY: C's contract; `open` began the operation.
     unsafe {
-        match TO {
+        match GROUP {
             DATAGRAMS => sq.close_at_once::<true>(&mut build.at, &mut build.open, data),
             _ => sq.close_at_once::<false>(&mut build.at, &mut build.open, data),
         }
@@ -344,16 +344,16 @@ unsafe fn set_at_once<S: Sends, const TO: u8>(qp: *const ibv_qp_ex, data: Data<'
 ///
 /// C's contract.
 #[inline(always)]
-unsafe fn set<S: Sends, const TO: u8>(qp: *const ibv_qp_ex, data: Data<'_>) {
+unsafe fn set<S: Sends, const GROUP: u8>(qp: *const ibv_qp_ex, data: Data<'_>) {
     // SAFETY: C's contract.
     let (_, side) = unsafe { of::<S>(qp) };
-    if waits(TO) {
+    if waits(GROUP) {
         // SAFETY: C's contract.
         return unsafe { post_waiting(side, data) };
     }
     let Side { sq, build } = side;
     if !S::takes_data(&build.open) {
-        if TO == DATAGRAMS && S::is_open(&build.open) {
+        if GROUP == DATAGRAMS && S::is_open(&build.open) {
             build.keep(data);
         }
         return;
@@ -444,7 +444,7 @@ unsafe extern "C" fn flush<S: Sends>(
     unsafe { place::<S>(q, op()) }
 }
 
-unsafe extern "C" fn set_sge<S: Sends, const TO: u8>(
+unsafe extern "C" fn set_sge<S: Sends, const GROUP: u8>(
     q: *const ibv_qp_ex,
     lkey: u32,
     addr: u64,
@@ -452,24 +452,24 @@ unsafe extern "C" fn set_sge<S: Sends, const TO: u8>(
 ) {
     // SAFETY: C's contract.
     unsafe {
-        if !set_at_once::<S, TO>(q, Data::One(Sge { addr, len, lkey })) {
-            set_rare_sge::<S, TO>(q, lkey, addr, len);
+        if !set_at_once::<S, GROUP>(q, Data::One(Sge { addr, len, lkey })) {
+            set_rare_sge::<S, GROUP>(q, lkey, addr, len);
         }
     }
 }
 
 #[inline(never)]
-unsafe extern "C" fn set_rare_sge<S: Sends, const TO: u8>(
+unsafe extern "C" fn set_rare_sge<S: Sends, const GROUP: u8>(
     q: *const ibv_qp_ex,
     lkey: u32,
     addr: u64,
     len: u32,
 ) {
     // SAFETY: C's contract.
-    unsafe { set::<S, TO>(q, Data::One(Sge { addr, len, lkey })) }
+    unsafe { set::<S, GROUP>(q, Data::One(Sge { addr, len, lkey })) }
 }
 
-unsafe extern "C" fn set_sge_list<S: Sends, const TO: u8>(
+unsafe extern "C" fn set_sge_list<S: Sends, const GROUP: u8>(
     q: *const ibv_qp_ex,
     count: usize,
     list: *const ibv_sge,
@@ -479,47 +479,47 @@ unsafe extern "C" fn set_sge_list<S: Sends, const TO: u8>(
         // `pieces` tests the count, too. Tested here, its empty slice costs no instructions.
         let ended = count as c_int > 0
             && list.is_aligned()
-            && set_at_once::<S, TO>(q, Data::List(pieces(list, count as c_int)));
+            && set_at_once::<S, GROUP>(q, Data::List(pieces(list, count as c_int)));
         if !ended {
-            set_rare_list::<S, TO>(q, count, list);
+            set_rare_list::<S, GROUP>(q, count, list);
         }
     }
 }
 
 #[inline(never)]
-unsafe extern "C" fn set_rare_list<S: Sends, const TO: u8>(
+unsafe extern "C" fn set_rare_list<S: Sends, const GROUP: u8>(
     q: *const ibv_qp_ex,
     count: usize,
     list: *const ibv_sge,
 ) {
     // SAFETY: C's contract.
-    unsafe { with_list(list, count as c_int, |list| set::<S, TO>(q, Data::List(list))) }
+    unsafe { with_list(list, count as c_int, |list| set::<S, GROUP>(q, Data::List(list))) }
 }
 
-unsafe extern "C" fn set_inline_data<S: Sends, const TO: u8>(
+unsafe extern "C" fn set_inline_data<S: Sends, const GROUP: u8>(
     q: *const ibv_qp_ex,
     addr: *const c_void,
     len: usize,
 ) {
     // SAFETY: C's contract.
     unsafe {
-        if !set_at_once::<S, TO>(q, Data::Inline(memory(addr.cast(), len))) {
-            set_long_inline::<S, TO>(q, addr, len);
+        if !set_at_once::<S, GROUP>(q, Data::Inline(memory(addr.cast(), len))) {
+            set_long_inline::<S, GROUP>(q, addr, len);
         }
     }
 }
 
 #[inline(never)]
-unsafe extern "C" fn set_long_inline<S: Sends, const TO: u8>(
+unsafe extern "C" fn set_long_inline<S: Sends, const GROUP: u8>(
     q: *const ibv_qp_ex,
     addr: *const c_void,
     len: usize,
 ) {
     // SAFETY: C's contract.
-    unsafe { set::<S, TO>(q, Data::Inline(memory(addr.cast(), len))) }
+    unsafe { set::<S, GROUP>(q, Data::Inline(memory(addr.cast(), len))) }
 }
 
-unsafe extern "C" fn set_inline_data_list<S: Sends, const TO: u8>(
+unsafe extern "C" fn set_inline_data_list<S: Sends, const GROUP: u8>(
     q: *const ibv_qp_ex,
     count: usize,
     list: *const ibv_data_buf,
@@ -532,16 +532,16 @@ unsafe extern "C" fn set_inline_data_list<S: Sends, const TO: u8>(
         all.push(unsafe { memory(piece.addr.cast(), piece.length) });
     }
     // SAFETY: C's contract.
-    unsafe { set::<S, TO>(q, Data::InlineList(&all)) }
+    unsafe { set::<S, GROUP>(q, Data::InlineList(&all)) }
 }
 
-unsafe extern "C" fn set_ud_addr<S: Sends, const TO: u8>(
+unsafe extern "C" fn set_ud_addr<S: Sends, const GROUP: u8>(
     q: *const ibv_qp_ex,
     ah: *const ibv_ah,
     qpn: u32,
     qkey: u32,
 ) {
-    if TO != DATAGRAMS {
+    if GROUP != DATAGRAMS {
         // SAFETY: C's contract.
         return unsafe { direct(of::<S>(q).1, To::Datagram(Datagram { ah, qpn, qkey })) };
     }

@@ -32,6 +32,7 @@ impl Hca {
         log_entries: u8,
         cqe_size: u32,
     ) -> Result<(), HcaError> {
+        self.complete_rung(cqn);
         let log_max = self.common.config.log_max_cqes;
         let old = self.common.cqs.get(cqn)?.ctx.clone();
         let ctx = CqContext { region, log_entries, cqe_size, ..old };
@@ -39,6 +40,17 @@ impl Hca {
         cqe::resized(&mut self.common, cqn);
         self.common.cqs.get_mut(cqn)?.ctx = ctx;
         Ok(())
+    }
+
+    /// Completes the sends into a CQ that were rung before a command and need no answer of a peer:
+    /// a device with the doorbells is done with them before the command arrives.
+    fn complete_rung(&mut self, cqn: Cqn) {
+        let unreliable = self.qps.values().filter(|qp| !qp.ctx.service.is_reliable());
+        let users = unreliable.filter(|qp| qp.ctx.send_cq == cqn).map(|qp| qp.qpn);
+        for qpn in users.collect::<Vec<_>>() {
+            self.look_at_own(qpn);
+            self.send_rung(qpn);
+        }
     }
 
     /// Bytes of a CQE slot: 64 or 128.

@@ -210,9 +210,9 @@ impl Hca {
         answers.done || requests.done || flushed.done
     }
 
-    /// Sends the packets that a QP may send without an answer of the peer, before a command stops
-    /// it. A device with the QP's doorbell sends them before the command arrives: a program may
-    /// disconnect as soon as it posted its last message.
+    /// Sends the packets that a QP may send without an answer of the peer, before a command that
+    /// stops it or resizes its CQ. A device with the QP's doorbell sends them before the command
+    /// arrives: a program may disconnect as soon as it posted its last message.
     pub(in crate::hca) fn send_rung(&mut self, qpn: Qpn) {
         let Some(qp) = self.qps.get_mut(&qpn) else { return };
         let has_none = !qp.sends() && qp.responder.answers.is_empty();

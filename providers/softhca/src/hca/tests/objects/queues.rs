@@ -9,7 +9,7 @@ use crate::hca::dma::Dma;
 use crate::hca::testing::*;
 use crate::hca::{HcaConfig, Strictness};
 use crate::wire::{Faults, Psn};
-use uverbs_front::backend::context::{CqContext, QpAttrs, QpState, QpTransition};
+use uverbs_front::backend::context::{CqContext, QpAttrs, QpState, QpTransition, Service};
 use uverbs_front::backend::error::{HcaError, HcaEvent, Noun};
 use uverbs_front::backend::number::{Cqn, UarNumber};
 use uverbs_front::backend::region::Region;
@@ -284,6 +284,21 @@ fn a_cq_moves_to_another_ring() {
         assert_eq!(sent.len(), 1, "CQE {n}");
         assert_eq!(sent[0].counter, 5 + n);
     }
+}
+
+#[test]
+fn a_resize_counts_sends_rung_before() {
+    let mut rig = Rig::new(1);
+    let (mut a, _b) = rig.pair(&Setup { service: Service::Uc, cq_log: 3, ..Setup::default() });
+    let wr = write(&rig);
+    for _ in 0..4 {
+        rig.write_wr(&mut a, &wr);
+    }
+    rig.ring(&a);
+    let region = Region::Flat { addr: rig.hosts[0].alloc(64 << 2, 4096), len: 64 << 2 };
+    let refused = rig.hosts[0].hca.resize_cq(a.send_cq.cqn, region, 2, 64);
+    assert!(matches!(refused, Err(HcaError::Limit { what: "free CQEs", .. })), "{refused:?}");
+    assert_eq!(rig.sent(&mut a).len(), 4);
 }
 
 #[test]

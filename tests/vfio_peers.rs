@@ -268,14 +268,19 @@ fn unknown_neighbours_are_asked() {
 /// A port without options has a link-local address, and asks from there.
 #[test]
 fn a_link_local_neighbour_is_asked() {
-    let machine = Machine::of(LinkLayer::Ethernet);
     // Made of the MAC address, and by hand.
     let ip = ["fe80::ca:5ff:fe00:1", "fe80::77"];
-    let (a, b) = (machine.device(0), machine.with_options(1, &format!(",address={}/64", ip[1])));
-    let start = Instant::now();
-    message([&a, &b.unwrap()], ip);
-    // An event told of the frames, not the look at the health, which is due each second.
-    assert!(start.elapsed() < Duration::from_millis(900));
+    // An event tells of the frames, not the look at the health, which is due each second. Other
+    // programs may delay one message by as much.
+    let soon = (0..3).any(|_| {
+        let machine = Machine::of(LinkLayer::Ethernet);
+        let a = machine.device(0);
+        let b = machine.with_options(1, &format!(",address={}/64", ip[1])).unwrap();
+        let start = Instant::now();
+        message([&a, &b], ip);
+        start.elapsed() < Duration::from_millis(900)
+    });
+    assert!(soon);
 }
 
 /// Tagged questions reach the VLAN's hosts alone.
@@ -343,9 +348,12 @@ fn a_router_leads_to_other_networks() {
     }
     let machine = Machine::of(LinkLayer::Ethernet);
     let device = machine.with_options(0, ",address=10.0.0.1/24").unwrap();
-    let start = Instant::now();
-    assert_eq!(unreached(&device, "10.0.0.1", "10.1.0.2"), Some(Errno::ENETUNREACH));
-    assert!(start.elapsed() < Duration::from_secs(1), "no peer was asked");
+    let soon = (0..3).any(|_| {
+        let start = Instant::now();
+        assert_eq!(unreached(&device, "10.0.0.1", "10.1.0.2"), Some(Errno::ENETUNREACH));
+        start.elapsed() < Duration::from_secs(1)
+    });
+    assert!(soon, "no peer was asked");
 }
 
 /// As Linux's `rdma_addr_find_l2_eth_by_grh`, which waits for a second.

@@ -322,10 +322,8 @@ fn every_wait_has_a_limit() {
     assert!(matches!(listener.next(short), Err(Error::TimedOut { .. })));
     assert!(listener.try_next().unwrap().is_none());
     // A listener that doesn't answer.
-    let route = Connector::new(addr)
-        .limit(Duration::from_millis(300))
-        .resolve_on(channel(&device))
-        .unwrap();
+    let route =
+        Connector::new(addr).limit(Duration::from_secs(1)).resolve_on(channel(&device)).unwrap();
     let end = End::on(&route.device().unwrap());
     let refused = route.connect(end.queue_pair(), &Param::default()).unwrap_err();
     assert!(matches!(refused.error, Error::TimedOut { .. }), "{}", refused.error);

@@ -1,7 +1,7 @@
 //! UC and UD: operations, refusals, and the origin of a datagram.
 #![allow(unsafe_code, reason = "raw posts are part of what is tested")]
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{End, LIMIT, device, is_rxe, pattern};
 use uverbs::raw::{Data, SendOp};
@@ -83,11 +83,19 @@ fn uc_has_no_answers() {
 #[test]
 fn uc_loses_a_message_without_a_receive_and_goes_on() {
     let (mut client, mut server) = uc_pair();
+    let memory = server.pd.expose(8, AccessFlags::REMOTE_WRITE).unwrap();
     let mut batch = client.qp.batch();
     batch.send_inline(1, b"lost").unwrap();
+    batch.write_inline(2, &[1], memory.remote(0)).unwrap();
     batch.ring();
     assert_eq!(client.done().result, Ok(Completed::Send), "nobody tells that it was lost");
-    std::thread::sleep(Duration::from_millis(20));
+    assert_eq!(client.done().result, Ok(Completed::Write));
+    // Messages are taken in order: the first one is lost once the WRITE is there.
+    let (start, mut byte) = (Instant::now(), [0]);
+    while byte != [1] {
+        assert!(start.elapsed() < LIMIT, "the WRITE does not arrive");
+        memory.read(0, &mut byte).unwrap();
+    }
     server.expect(2, 16);
     let mut batch = client.qp.batch();
     batch.send_inline(3, b"kept").unwrap();
@@ -193,19 +201,30 @@ fn many_destinations_in_one_batch() {
 
 #[test]
 fn a_wrong_key_and_a_missing_receive_lose_the_datagram_alone() {
-    let (mut one, mut other, at) = ud_pair();
+    let device = device();
+    let [mut one, mut other, mut behind] = std::array::from_fn(|_| End::<Ud>::new(&device));
+    let mut bring_up = |end: &mut End<Ud>| end.qp.bring_up(&Local::default()).unwrap();
+    let at = [&mut one, &mut other, &mut behind].map(&mut bring_up);
     let good = one.qp.destination(&at[1]).unwrap();
+    let last = one.qp.destination(&at[2]).unwrap();
     let bad = good.address_handle().to(at[1].qpn, at[1].qkey ^ 1);
     other.expect(5, GRH_LEN + 16);
+    behind.expect(7, GRH_LEN + 16);
     let mut batch = one.qp.batch();
     batch.send_inline_to(1, b"wrong key", &bad).unwrap();
     batch.send_inline_to(2, b"good", &good).unwrap();
     // The one receive is used up.
     batch.send_inline_to(3, b"late", &good).unwrap();
+    batch.send_inline_to(4, b"behind", &last).unwrap();
     batch.ring();
-    assert_eq!([one.done().id, one.done().id, one.done().id], [1, 2, 3]);
+    assert_eq!([1, 2, 3, 4].map(|_| one.done().id), [1, 2, 3, 4]);
     assert_eq!(&other.done().frame.unwrap()[GRH_LEN..], b"good");
-    std::thread::sleep(Duration::from_millis(20));
+    // The late one is lost once the last one is there.
+    assert_eq!(behind.done().id, 7);
+    if is_rxe() {
+        // Another thread takes the other queue pair's datagrams.
+        std::thread::sleep(Duration::from_millis(20));
+    }
     other.expect(6, GRH_LEN + 16);
     let mut batch = one.qp.batch();
     batch.send_inline_to(4, b"again", &good).unwrap();

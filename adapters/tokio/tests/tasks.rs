@@ -165,6 +165,13 @@ fn a_device_that_goes_wakes_every_task_after_what_came_before() {
         one.message(0);
         let idle = tokio::spawn(async move { other.completions.next().await.map(drop) });
         let first = one.next().await;
+        let both_came = async {
+            while hca.stats().cqes < 2 {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(LIMIT, both_came).await.expect("a second completion");
+        // The task waits by now.
         sleep(Duration::from_millis(20)).await;
         hca.unplug();
         let gone = timeout(LIMIT, idle).await.expect("woken").unwrap().unwrap_err();

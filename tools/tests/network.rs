@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{Run, command, run, skip, uverbs};
+use support::processor_ticks;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -134,14 +135,6 @@ fn perf_between_two_processes() {
         assert_eq!(report["results"][0]["messages"], 50, "{report}");
         server.ok();
     }
-}
-
-/// Processor time of a process, in ticks of 10 ms (proc(5), `utime` and `stime`).
-fn processor_ticks(process: u32) -> u64 {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // The program's name is in parentheses and may have spaces.
-    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
-    fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum()
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use c_stack::both::{both, free_port, listens};
 use c_stack::{CStack, run};
+use support::processor_ticks;
 
 /// Limit of every wait.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -218,20 +219,28 @@ fn a_killed_program_leaves_a_clean_function() {
     // WRITEs are always outstanding: a ping-pong may wait for a receive, which no death ends.
     let words = format!("ib_write_bw -F -D 60 -u 14 -p {port}");
     let mut server = functions.served("a", &words, &port);
-    let client = functions.program("b", &format!("{words} 127.0.0.1"));
-    let client = std::thread::spawn(move || {
-        let mut client = client;
-        run(&mut client)
-    });
-    // Perftest's WRITEs begin some hundred milliseconds after it connected.
-    std::thread::sleep(Duration::from_secs(2));
+    let mut client = functions.program("b", &format!("{words} 127.0.0.1"));
+    let mut client = client.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Perftest polls while its WRITEs are outstanding; before that it waits for the server by TCP.
+    let start = Instant::now();
+    while processor_ticks(client.id()) < 150 {
+        assert!(start.elapsed() < LIMIT, "the client does not poll");
+        std::thread::sleep(Duration::from_millis(20));
+    }
     server.0.kill().unwrap();
     server.0.wait().unwrap();
-    let client = client.join().unwrap();
-    assert_eq!(client.status, Some(1), "{client:?}");
+    let start = Instant::now();
+    while client.try_wait().unwrap().is_none() {
+        if start.elapsed() > 2 * LIMIT {
+            client.kill().unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let client = client.wait_with_output().unwrap();
+    assert_eq!(client.status.code(), Some(1), "{client:?}");
     // IBV_WC_RETRY_EXC_ERR; or IBV_WC_REM_OP_ERR of a responder whose memory is gone, before its
     // function is reset (IBTA 9.7.5.2.4).
-    let told = format!("{}{}", client.stdout, client.stderr);
-    assert!(["status 12", "status 11"].iter().any(|status| told.contains(status)), "{client:?}");
+    let told = String::from_utf8([client.stdout, client.stderr].concat()).unwrap();
+    assert!(["status 12", "status 11"].iter().any(|status| told.contains(status)), "{told}");
     functions.ping_pong("ibv_rc_pingpong");
 }

@@ -6,6 +6,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use c_stack::both::{free_port, listens};
+
 /// Command of our tool, built by `cargo xtask judge`; `None` with a stated skip.
 fn tool(args: &[&str]) -> Option<Command> {
     let Some(path) = std::env::var_os("UVERBS_TOOL").filter(|path| !path.is_empty()) else {
@@ -57,29 +59,15 @@ fn its_commands_are_traced() {
 /// Limit of a side of the ping-pong, since the C server waits for ever.
 const LIMIT: Duration = Duration::from_secs(12);
 
-/// Tests for a listener at a TCP port: state 0A, at an address `00000000:48B3` (proc(5),
-/// `/proc/net/tcp`).
-fn is_listened_to(port: u16) -> bool {
-    let end = format!(":{port:04X}");
-    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(std::fs::read_to_string);
-    tables.into_iter().flatten().any(|table| {
-        table.lines().any(|line| {
-            let words: Vec<_> = line.split_whitespace().collect();
-            words.get(1).is_some_and(|address| address.ends_with(&end))
-                && words.get(3) == Some(&"0A")
-        })
-    })
-}
-
 /// `ibv_rc_pingpong` and our `pingpong` exchange addresses over TCP, in both roles. Each process
 /// has a separate device, so no message arrives; `cargo xtask vm` tests that on one device.
 #[test]
 fn it_exchanges_addresses_with_the_c_program() {
     let Some(stack) = c_stack::unpacked() else { return };
-    for (ours_serves, port) in [(true, 18611), (false, 18612)] {
-        let number = port.to_string();
+    for ours_serves in [true, false] {
+        let port = free_port();
         let options =
-            ["-p", &number, "-d", "softhca0", "-i", "1", "-s", "8192", "-m", "2048", "-r", "20"];
+            ["-p", &port, "-d", "softhca0", "-i", "1", "-s", "8192", "-m", "2048", "-r", "20"];
         let options = [&options[..], &["-n", "10", "-g", "3"]].concat();
         let Some(mut ours) = tool(&["pingpong", "--timeout", "5"]) else { return };
         let mut theirs = stack.program("ibv_rc_pingpong");
@@ -101,7 +89,7 @@ fn it_exchanges_addresses_with_the_c_program() {
             // The C client does not wait for a server, and a test connection would count as a
             // client.
             let started = Instant::now();
-            while !is_listened_to(port) && started.elapsed() < LIMIT {
+            while !listens(&port) && started.elapsed() < LIMIT {
                 std::thread::sleep(Duration::from_millis(20));
             }
             let client = c_stack::run_limited(client, LIMIT);

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use c_stack::{CStack, Run, run};
@@ -195,8 +195,21 @@ fn wait_for(device: &str) {
         assert!(start.elapsed() < Duration::from_secs(60), "no device at {device}");
         thread::sleep(Duration::from_millis(5));
     }
-    // The server listens a moment later, and these clients try only once.
-    thread::sleep(Duration::from_millis(500));
+}
+
+/// Runs a client once the server's device is there. The server listens a moment later, and the
+/// client tries once: a refused client is started again.
+fn ask<T>(client: &mut Command, server: &ScopedJoinHandle<'_, T>, device: &str) -> Run {
+    wait_for(device);
+    let start = Instant::now();
+    loop {
+        let asked = run(client);
+        let over = asked.status == Some(0) || server.is_finished();
+        if over || start.elapsed() > Duration::from_secs(60) {
+            return asked.ok();
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
 }
 
 #[test]
@@ -209,8 +222,7 @@ fn netcat_and_iperf3_run_as_they_are() {
     asks.args(["-N", &server, "7001"]);
     let [listened, _] = thread::scope(|scope| {
         let listens = scope.spawn(move || run(&mut listens));
-        wait_for(&server);
-        let asked = run(&mut asks).ok();
+        let asked = ask(&mut asks, &listens, &server);
         [listens.join().unwrap().ok(), asked]
     });
     assert!(listened.stderr.contains(&client), "{listened:?}");
@@ -222,8 +234,7 @@ fn netcat_and_iperf3_run_as_they_are() {
     asks.args(["-c", &server, "-n", "2M"]);
     let [_, asked] = thread::scope(|scope| {
         let serves = scope.spawn(move || run(&mut serves));
-        wait_for(&server);
-        let asked = run(&mut asks).ok();
+        let asked = ask(&mut asks, &serves, &server);
         [serves.join().unwrap().ok(), asked]
     });
     assert!(asked.stdout.contains(&format!("local {client} port")), "{asked:?}");

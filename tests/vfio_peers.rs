@@ -363,13 +363,13 @@ fn a_silent_neighbour_is_a_time_out() {
     let device = machine.with_options(0, ",address=10.0.0.1/24").unwrap();
     let start = Instant::now();
     assert_eq!(unreached(&device, "10.0.0.1", "10.0.0.77"), Some(Errno::ETIMEDOUT));
-    assert!(start.elapsed() < Duration::from_secs(4));
+    assert!(start.elapsed() < LIMIT);
     let to = "10.0.0.77:1".parse().unwrap();
     // By rdma_cm for as long as the program says (Linux `addr.c`, `process_one_req`).
     let (start, limit) = (Instant::now(), Duration::from_secs(2));
     let connector = Connector::new(to).limit(limit);
     let error = connector.resolve_on(EventChannel::of(&device).unwrap()).unwrap_err();
-    assert!((limit..3 * limit).contains(&start.elapsed()), "{error}");
+    assert!((limit..LIMIT).contains(&start.elapsed()), "{error}");
     assert!(error.to_string().contains("timed out"), "{error}");
 }
 

@@ -42,6 +42,21 @@ named! {
     }
 }
 
+named! {
+    /// Kind of queue of an event, whose number is among the queues of the kind
+    /// (`MLX5_EVENT_QUEUE_TYPE_*`).
+    pub struct EventQueueType(u8) {
+        /// A queue pair, or a shared receive queue.
+        QP = 0,
+        /// A receive queue.
+        RQ = 1,
+        /// A send queue.
+        SQ = 2,
+        /// A target of dynamic connections.
+        DCT = 6,
+    }
+}
+
 /// `sub_type` of [`EventType::PORT_CHANGE`]: down.
 pub const MLX5_PORT_CHANGE_SUBTYPE_DOWN: u8 = 1;
 /// `sub_type` of [`EventType::PORT_CHANGE`]: active.
@@ -109,12 +124,11 @@ impl mlx5_eqe {
         eqe
     }
 
-    /// An event of a queue pair or shared receive queue (`mlx5_eqe_qp_srq`); `resource` is
-    /// `MLX5_RES_*` and 0 for queue pairs.
+    /// An event of a queue (`mlx5_eqe_qp_srq`).
     #[must_use]
-    pub fn queue(kind: EventType, resource: u8, number: u32) -> Self {
+    pub fn queue(kind: EventType, queue: EventQueueType, number: u32) -> Self {
         let mut eqe = Self::new(kind);
-        eqe.data[5].set(u32::from(resource) << 24);
+        eqe.data[5].set(u32::from(queue.0) << 24);
         eqe.data[6].set(number);
         eqe
     }

@@ -14,8 +14,8 @@ use uverbs_mlx5_prm::cmd::{
     register, rq, simple, sq, steering, umem, vport,
 };
 use uverbs_mlx5_prm::eqe::{
-    EventType, MLX5_PFAULT_SUBTYPE_RDMA, MLX5_PFAULT_SUBTYPE_WQE, MLX5_PORT_CHANGE_SUBTYPE_ACTIVE,
-    MLX5_PORT_CHANGE_SUBTYPE_DOWN, PageFaultType, mlx5_eqe,
+    EventQueueType, EventType, MLX5_PFAULT_SUBTYPE_RDMA, MLX5_PFAULT_SUBTYPE_WQE,
+    MLX5_PORT_CHANGE_SUBTYPE_ACTIVE, MLX5_PORT_CHANGE_SUBTYPE_DOWN, PageFaultType, mlx5_eqe,
 };
 use zerocopy::IntoBytes;
 
@@ -237,6 +237,9 @@ fn selections_and_profiles_have_their_numbers() {
     assert_eq!(masks, [1, 2, 4, 16]);
     assert_eq!((cq::RESIZE_CQ, cq::RESIZE_FIELDS), (1, 7));
     assert_eq!((memic::ADD_OPERATION, memic::REMOVE_OPERATION), (0, 1));
+    let queues = EventQueueType::ALL.iter().map(|queue| (queue.name().unwrap(), queue.0));
+    let queues = queues.collect::<Vec<_>>();
+    assert_eq!(queues, [("QP", 0), ("RQ", 1), ("SQ", 2), ("DCT", 6)]);
     let profiles = [hca::GRACEFUL_CLOSE, hca::FORCE_CLOSE, hca::PREPARE_FAST_TEARDOWN];
     assert_eq!(profiles, [0, 1, 2]);
 }
@@ -255,7 +258,7 @@ fn entries_mailboxes_and_events_have_their_offsets() {
     let bytes = |eqe: mlx5_eqe| -> [u8; 64] { eqe.as_bytes().try_into().unwrap() };
     let eqe = bytes(mlx5_eqe::completion(0x12_3456));
     assert_eq!((eqe[1], &eqe[56..60]), (0, &[0, 0x12, 0x34, 0x56][..]));
-    let eqe = bytes(mlx5_eqe::queue(EventType::WQ_CATAS_ERROR, 2, 0x77));
+    let eqe = bytes(mlx5_eqe::queue(EventType::WQ_CATAS_ERROR, EventQueueType::SQ, 0x77));
     assert_eq!((eqe[1], eqe[52], eqe[59]), (5, 2, 0x77));
     let eqe = bytes(mlx5_eqe::cq_error(0x77, 1));
     assert_eq!((eqe[1], eqe[35], eqe[43]), (4, 0x77, 1));

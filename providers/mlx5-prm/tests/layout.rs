@@ -151,6 +151,7 @@ const NUMBERS_NOT_IN_C: &[(&str, &str)] = &[
     ("CHANGE_COUNTERS", "the kernel driver's (mlx5_ifc.h)"),
     ("DESTINATION_TABLE", "the kernel driver's (mlx5_ifc.h)"),
     ("EventType", "the kernel driver's; compared in ifc.rs"),
+    ("EventQueueType", "the kernel driver's; compared in ifc.rs"),
     ("MLX5_PCI_CMD_XPORT", "the kernel driver's, in a source file"),
     ("INLINE_BYTES", "a size in the kernel driver"),
     ("MLX5_CMD_DATA_BLOCK_SIZE", "the kernel driver's; compared in ifc.rs"),

@@ -90,6 +90,9 @@ impl From<HcaError> for Refusal {
                 Self::resource("no such completion queue")
             }
             HcaError::BadHandle { noun: Noun::Qp, .. } => Self::resource("no such queue pair"),
+            HcaError::BadHandle { noun: Noun::Sq | Noun::Rq, .. } => {
+                Self::resource("no such queue of raw packets")
+            }
             HcaError::BadHandle { noun: Noun::Srq, .. } => {
                 Self::resource("no such shared receive queue")
             }

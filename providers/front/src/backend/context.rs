@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::backend::address::Address;
 use crate::backend::indirect::Indirect;
-use crate::backend::number::{Cqn, Pdn, Qpn, Srqn, UarNumber};
+use crate::backend::number::{Cqn, Pdn, Qpn, Queue, Srqn, UarNumber};
 use crate::backend::psn::Psn;
 use crate::backend::region::Region;
 use crate::backend::steering::QueueOptions;
@@ -341,6 +341,16 @@ pub struct DciStreams {
 }
 
 impl QpContext {
+    /// Kind of the queue: makes the queue from its number.
+    pub fn kind(&self) -> fn(Qpn) -> Queue {
+        match self.service {
+            Service::Raw if self.sq.is_some() => Queue::Sq,
+            Service::Raw => Queue::Rq,
+            Service::Dct => Queue::Dct,
+            _ => Queue::Qp,
+        }
+    }
+
     /// A queue pair without rings, doorbells and options, with CQEs of version 1.
     pub fn bare(service: Service, pd: Pdn, cq: Cqn) -> Self {
         Self {

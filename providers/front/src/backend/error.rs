@@ -6,7 +6,7 @@ use nix::errno::Errno;
 use uverbs_mlx5_prm::eqe::PageFaultType;
 
 use crate::backend::context::{DctState, QpState, QpTransition};
-use crate::backend::number::{Cqn, Key, Qpn, Srqn};
+use crate::backend::number::{Cqn, Key, Qpn, Queue, Srqn};
 
 /// Kind of object that a number names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -17,12 +17,27 @@ pub enum Noun {
     Cq,
     /// Queue pair.
     Qp,
+    /// Send queue of raw packets.
+    Sq,
+    /// Receive queue of raw packets.
+    Rq,
     /// Shared receive queue.
     Srq,
     /// Target of dynamic connections.
     Dct,
     /// Page fault that is not answered yet.
     PageFault,
+}
+
+impl From<Queue> for Noun {
+    fn from(queue: Queue) -> Self {
+        match queue {
+            Queue::Qp(_) => Noun::Qp,
+            Queue::Sq(_) => Noun::Sq,
+            Queue::Rq(_) => Noun::Rq,
+            Queue::Dct(_) => Noun::Dct,
+        }
+    }
 }
 
 /// Reason why a control verb was refused. It had no effect.
@@ -152,8 +167,8 @@ pub enum HcaEvent {
     },
     /// Local work queue catastrophic error: the rings or records cannot be used.
     QpFatal {
-        /// The QP.
-        qpn: Qpn,
+        /// The queue.
+        queue: Queue,
     },
     /// Invalid request local work queue error.
     QpRequestError {
@@ -255,8 +270,8 @@ impl HcaEvent {
             | HcaEvent::DctDrained { .. }
             | HcaEvent::DctKeyViolation { .. }
             | HcaEvent::Dead => None,
-            HcaEvent::QpFatal { qpn }
-            | HcaEvent::QpRequestError { qpn }
+            HcaEvent::QpFatal { queue } => Some(queue.number().0),
+            HcaEvent::QpRequestError { qpn }
             | HcaEvent::QpAccessError { qpn }
             | HcaEvent::CommEstablished { qpn }
             | HcaEvent::SqDrained { qpn }

@@ -35,7 +35,7 @@ use self::context::{
 };
 use self::device_memory::DeviceMemory;
 use self::error::{HcaError, HcaEvent, Noun};
-use self::number::{Cqn, Key, Qpn, Srqn, UarNumber};
+use self::number::{Cqn, Key, Qpn, Queue, Srqn, UarNumber};
 use self::region::Region;
 use self::steering::Steering;
 
@@ -112,19 +112,24 @@ pub trait Backend: Send + fmt::Debug {
     fn destroy_cq(&mut self, cqn: Cqn) -> Result<(), HcaError>;
 
     /// Creates a queue pair in RESET (CREATE_QP), or a raw packet queue.
-    fn create_qp(&mut self, context: QpContext) -> Result<Qpn, HcaError>;
-    /// Moves a queue pair along one edge of the state machine. `attrs` is the whole set.
-    fn modify_qp(&mut self, qpn: Qpn, to: QpTransition, attrs: &QpAttrs) -> Result<(), HcaError>;
-    /// State and attributes of a queue pair (QUERY_QP).
-    fn query_qp(&self, qpn: Qpn) -> Result<(QpState, QpAttrs), HcaError>;
+    fn create_qp(&mut self, context: QpContext) -> Result<Queue, HcaError>;
+    /// Moves a queue along one edge of the state machine of queue pairs. `attrs` is the whole set.
+    fn modify_qp(
+        &mut self,
+        queue: Queue,
+        to: QpTransition,
+        attrs: &QpAttrs,
+    ) -> Result<(), HcaError>;
+    /// State and attributes of a queue (QUERY_QP).
+    fn query_qp(&self, queue: Queue) -> Result<(QpState, QpAttrs), HcaError>;
     /// ECE options that firmware answered to the last command about a queue pair or target. `None`:
     /// those that [`Config::ece`](config::Config::ece) and the program have in common.
-    fn ece(&self, qpn: Qpn) -> Option<u32> {
-        let _ = qpn;
+    fn ece(&self, queue: Queue) -> Option<u32> {
+        let _ = queue;
         None
     }
-    /// Destroys a queue pair in any state (DESTROY_QP).
-    fn destroy_qp(&mut self, qpn: Qpn) -> Result<(), HcaError>;
+    /// Destroys a queue in any state (DESTROY_QP).
+    fn destroy_qp(&mut self, queue: Queue) -> Result<(), HcaError>;
 
     /// Creates a shared receive queue (CREATE_RMP, CREATE_XRC_SRQ, CREATE_XRQ).
     fn create_srq(&mut self, context: SrqContext) -> Result<Srqn, HcaError>;

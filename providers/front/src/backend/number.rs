@@ -43,6 +43,31 @@ number! {
     pub Key
 }
 
+/// A queue by kind and number. A device may count each kind apart, so that queues of different
+/// kinds have one number (Linux `hw/mlx5/qpc.c`, `create_resource_common`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Queue {
+    /// A queue pair.
+    Qp(Qpn),
+    /// A send queue of raw packets.
+    Sq(Qpn),
+    /// A receive queue of raw packets.
+    Rq(Qpn),
+    /// A target of dynamic connections.
+    Dct(Qpn),
+}
+
+impl Queue {
+    /// Number among the queues of its kind.
+    pub const fn number(self) -> Qpn {
+        match self {
+            Queue::Qp(number) | Queue::Sq(number) | Queue::Rq(number) | Queue::Dct(number) => {
+                number
+            }
+        }
+    }
+}
+
 impl Key {
     /// Reserved key without memory: receives through it are discarded, sends through it are zeros
     /// (PRM "QUERY_SPECIAL_CONTEXTS", dump_fill_mkey). Below all numbers that the device allocates.

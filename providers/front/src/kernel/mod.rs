@@ -48,7 +48,7 @@ use self::state::objects::{Object, Objects};
 use crate::backend::Backend;
 use crate::backend::config::PortState;
 use crate::backend::error::HcaEvent;
-use crate::backend::number::UarNumber;
+use crate::backend::number::{Qpn, Queue, UarNumber};
 
 /// Datagrams of one slice; the rest waits for the next.
 const MADS_PER_SLICE: usize = 64;
@@ -378,11 +378,12 @@ fn front<H: Backend + 'static>(device: &mut Device<H>) -> &mut Device {
 fn told<'d>(device: &'d Device, event: &HcaEvent) -> (&'d [Owner], Option<u32>) {
     let cq = |cqn| device.cq_owners.get(cqn).map_or(&[][..], slice::from_ref);
     let srq = |srqn| device.srq_owners.get(srqn).map_or(&[][..], slice::from_ref);
-    let qp = |qpn| device.qp_owners.get(qpn).map_or(&[][..], Vec::as_slice);
+    let queue = |queue: Queue| device.qp_owners.get(&queue).map_or(&[][..], Vec::as_slice);
+    let qp = |qpn: &Qpn| queue(Queue::Qp(*qpn));
     match event {
         HcaEvent::CqCompletion { cqn } => (cq(cqn), None),
         HcaEvent::CqError { cqn } => (cq(cqn), Some(ib::IB_EVENT_CQ_ERR)),
-        HcaEvent::QpFatal { qpn } => (qp(qpn), Some(ib::IB_EVENT_QP_FATAL)),
+        HcaEvent::QpFatal { queue: of } => (queue(*of), Some(ib::IB_EVENT_QP_FATAL)),
         HcaEvent::QpRequestError { qpn } => (qp(qpn), Some(ib::IB_EVENT_QP_REQ_ERR)),
         HcaEvent::QpAccessError { qpn } => (qp(qpn), Some(ib::IB_EVENT_QP_ACCESS_ERR)),
         HcaEvent::CommEstablished { qpn } => (qp(qpn), Some(ib::IB_EVENT_COMM_EST)),

@@ -52,7 +52,7 @@ fn resource(
         Object::Cq(cq) => new(ResourceKind::Cq, cq.cqn.0).with("cqe", Some(cq.entries)),
         Object::Srq(srq) => new(ResourceKind::Srq, srq.srqn.0),
         Object::Qp(qp) => {
-            let state = hca.query_qp(qp.qpn).ok();
+            let state = qp.queue().and_then(|queue| hca.query_qp(queue).ok());
             let peer = state.as_ref().map(|(_, attrs)| attrs.dest_qpn.0).filter(|qpn| *qpn != 0);
             new(ResourceKind::Qp, qp.qpn.0)
                 .with("port", Some(PORT))

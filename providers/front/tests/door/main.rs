@@ -1,6 +1,7 @@
 //! A door over a backend of another crate: how it is opened, and what of the device reaches it.
 #![allow(unsafe_code, reason = "speaks for the device, and stores into its doorbell pages")]
 
+mod queues;
 mod stub;
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -12,7 +13,7 @@ use nix::sys::socket::{MsgFlags, recv};
 use uverbs_core::Errno;
 use uverbs_core::attr::AccessFlags;
 use uverbs_core::commands::Uverbs;
-use uverbs_core::commands::cq::CreateCq;
+use uverbs_core::commands::cq::{CqCreated, CreateCq};
 use uverbs_core::doors::UverbsDoor;
 use uverbs_core::error::Error;
 use uverbs_core::memory::pages::{Pages, page_size};
@@ -62,10 +63,12 @@ impl Rig {
     fn new(source: Option<Box<dyn UarSource>>) -> Self {
         let error = HcaError::Dead;
         let (key, event, doorbells, forsaken) = (None, None, Vec::new(), Vec::new());
-        let talk = Talk { error, event, doorbells, key, forsaken };
+        let talk = Talk { error, event, doorbells, key, forsaken, queues: None };
         let talk = Arc::new(Mutex::new(talk));
         let limits = Config { max_pd: 4, max_uars: 64, log_max_cqes: 4, ..Config::default() };
         let limits = Config { first_uar: 8, gid_table_len: 1, memlock: 1 << 20, ..limits };
+        let limits = Config { log_max_wqebbs: 6, log_max_rq_entries: 6, ..limits };
+        let limits = Config { max_sq_desc: 64, max_rq_desc: 64, ..limits };
         let config = Config { comp_vectors: 1, ..limits };
         let (gids, routes) = (Vec::new(), Vec::new());
         let (is_routed, asks, subnet) = (false, false, None);
@@ -103,6 +106,29 @@ impl Rig {
         errno(made.unwrap_err())
     }
 
+    /// Creates a completion queue in 4 KiB at `at`.
+    fn create_cq(&self, at: u64, uar: u32) -> CqCreated {
+        let request = mlx5_ib_create_cq {
+            buf_addr: at,
+            db_addr: at + 2048,
+            cqe_size: 64,
+            flags: MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX,
+            uar_page_index: uar as u16,
+            ..Default::default()
+        };
+        let attr = CreateCq {
+            entries: 15,
+            user_handle: 0,
+            comp_vector: 0,
+            channel: None,
+            event_fd: None,
+            flags: 0,
+            driver: None,
+        };
+        // SAFETY: the device uses no memory.
+        unsafe { self.uverbs.create_cq(&attr, request.as_bytes(), &mut [0; 8]) }.unwrap()
+    }
+
     /// Allocates and maps a doorbell page: its handle, its number, and the mapping.
     fn uar(&self) -> (u32, u32, Pages) {
         self.uar_of(MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC).unwrap()
@@ -134,11 +160,16 @@ fn errno(error: Error) -> Option<Errno> {
     }
 }
 
-/// Takes the next event of an async file.
-fn next(file: &OwnedFd) -> Option<u32> {
+/// Takes the next event of an async file: its object's number, and its type.
+fn next_of(file: &OwnedFd) -> Option<(u64, u32)> {
     let mut event = ib_uverbs_async_event_desc::default();
     let read = recv(file.as_raw_fd(), event.as_mut_bytes(), MsgFlags::MSG_DONTWAIT);
-    read.is_ok_and(|len| len > 0).then_some(event.event_type)
+    read.is_ok_and(|len| len > 0).then_some((event.element, event.event_type))
+}
+
+/// Type of the next event.
+fn next(file: &OwnedFd) -> Option<u32> {
+    next_of(file).map(|(_, event_type)| event_type)
 }
 
 fn store(page: &Pages, offset: usize, value: u64) {
@@ -183,26 +214,8 @@ fn memory_of_kept_objects_is_taken_back_when_the_file_is_closed() {
     let made =
         unsafe { rig.uverbs.reg_mr(pd, at, memory.len() as u64, at, AccessFlags::LOCAL_WRITE) };
     let made = made.unwrap();
-    let (_, uar_page_index, _page) = rig.uar();
-    let request = mlx5_ib_create_cq {
-        buf_addr: at,
-        db_addr: at + 2048,
-        cqe_size: 64,
-        flags: MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX,
-        uar_page_index: uar_page_index as u16,
-        ..Default::default()
-    };
-    let attr = CreateCq {
-        entries: 15,
-        user_handle: 0,
-        comp_vector: 0,
-        channel: None,
-        event_fd: None,
-        flags: 0,
-        driver: None,
-    };
-    // SAFETY: the device uses no memory.
-    let cq = unsafe { rig.uverbs.create_cq(&attr, request.as_bytes(), &mut [0; 8]) }.unwrap();
+    let (_, uar, _page) = rig.uar();
+    let cq = rig.create_cq(at, uar);
     let Rig { runner, door, uverbs, talk } = rig;
     // SAFETY: the only owner.
     let refused = unsafe { uverbs.destroy_cq(cq.handle) };

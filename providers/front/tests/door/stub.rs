@@ -1,14 +1,18 @@
-//! A device that creates nothing but keys and completion queues: every call returns the error that
-//! the test chose.
+//! A device that creates keys and completion queues, and queues if the test wants them. Other calls
+//! return the error that the test chose.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use uverbs_front::backend::Backend;
 use uverbs_front::backend::context::*;
 use uverbs_front::backend::error::{HcaError, HcaEvent, Noun};
-use uverbs_front::backend::number::{Cqn, Key, Qpn, Srqn, UarNumber};
+use uverbs_front::backend::number::{Cqn, Key, Qpn, Queue, Srqn, UarNumber};
 use uverbs_front::backend::region::Region;
 use uverbs_front::backend::steering::*;
+
+/// Number of the queues: the device counts each kind apart.
+pub(crate) const NUMBER: Qpn = Qpn(7);
 
 /// Messages between test and device.
 #[derive(Debug)]
@@ -23,6 +27,14 @@ pub(crate) struct Talk {
     pub(crate) key: Option<Key>,
     /// Objects whose memory the front took back.
     pub(crate) forsaken: Vec<(Noun, u32)>,
+    /// States of the queues; `None`: none can be created or destroyed.
+    pub(crate) queues: Option<BTreeMap<Queue, QpState>>,
+}
+
+impl Talk {
+    fn state(&self, queue: Queue) -> Option<QpState> {
+        self.queues.as_ref().and_then(|queues| queues.get(&queue).copied())
+    }
 }
 
 /// The device.
@@ -70,17 +82,32 @@ impl Backend for Stub {
     fn destroy_cq(&mut self, _: Cqn) -> Result<(), HcaError> {
         self.refused()
     }
-    fn create_qp(&mut self, _: QpContext) -> Result<Qpn, HcaError> {
-        self.refused()
+    fn create_qp(&mut self, context: QpContext) -> Result<Queue, HcaError> {
+        let queue = context.kind()(NUMBER);
+        let mut talk = self.0.lock().unwrap();
+        let Talk { queues: Some(queues), .. } = &mut *talk else { return Err(talk.error) };
+        assert_eq!(queues.insert(queue, QpState::Reset), None);
+        Ok(queue)
     }
-    fn modify_qp(&mut self, _: Qpn, _: QpTransition, _: &QpAttrs) -> Result<(), HcaError> {
-        self.refused()
+    fn modify_qp(&mut self, queue: Queue, to: QpTransition, _: &QpAttrs) -> Result<(), HcaError> {
+        let state = match to {
+            QpTransition::RstToInit => QpState::Init,
+            QpTransition::InitToRtr => QpState::Rtr,
+            _ => return self.refused(),
+        };
+        let mut talk = self.0.lock().unwrap();
+        let queues = talk.queues.as_mut().unwrap();
+        *queues.get_mut(&queue).unwrap() = state;
+        Ok(())
     }
-    fn query_qp(&self, _: Qpn) -> Result<(QpState, QpAttrs), HcaError> {
-        self.refused()
+    fn query_qp(&self, queue: Queue) -> Result<(QpState, QpAttrs), HcaError> {
+        let state = self.0.lock().unwrap().state(queue);
+        state.map_or_else(|| self.refused(), |state| Ok((state, QpAttrs::default())))
     }
-    fn destroy_qp(&mut self, _: Qpn) -> Result<(), HcaError> {
-        self.refused()
+    fn destroy_qp(&mut self, queue: Queue) -> Result<(), HcaError> {
+        let mut talk = self.0.lock().unwrap();
+        let error = talk.error;
+        talk.queues.as_mut().ok_or(error)?.remove(&queue).map(drop).ok_or(error)
     }
     fn create_srq(&mut self, _: SrqContext) -> Result<Srqn, HcaError> {
         self.refused()

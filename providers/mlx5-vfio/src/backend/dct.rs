@@ -10,7 +10,7 @@ use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
 use super::{Firmware, SHORT};
 use uverbs_front::backend::context::{Access, DctContext};
 use uverbs_front::backend::error::{HcaError, Noun};
-use uverbs_front::backend::number::Qpn;
+use uverbs_front::backend::number::{Qpn, Queue};
 
 /// State of a drained target (`MLX5_DCTC_STATE_DRAINED`).
 const DRAINED: u64 = 2;
@@ -53,7 +53,7 @@ impl Firmware {
         let outlen = create_dct_out::SIZE;
         let output = self.create(CmdOpcode::CREATE_DCT, &input, outlen, Noun::Dct)?;
         let dctn = Qpn(create_dct_out::DCTN.get32(&output));
-        self.eces.insert(dctn, create_dct_out::ECE.get32(&output));
+        self.eces.insert(Queue::Dct(dctn), create_dct_out::ECE.get32(&output));
         Ok(dctn)
     }
 
@@ -69,7 +69,7 @@ impl Firmware {
             std::thread::sleep(PAUSE);
         }
         self.destroy(CmdOpcode::DESTROY_DCT, destroy_dct_in::DCTN, object)?;
-        self.eces.remove(&dctn);
+        self.eces.remove(&Queue::Dct(dctn));
         Ok(())
     }
 

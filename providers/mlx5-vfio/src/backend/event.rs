@@ -1,13 +1,13 @@
 //! Events of the device for the front.
 
-use uverbs_mlx5_prm::eqe::EventType;
+use uverbs_mlx5_prm::eqe::{EventQueueType, EventType};
 
 use super::Firmware;
 use super::config::port_state;
 use crate::event::Event;
 use uverbs_front::backend::config::{Gid, PortState};
 use uverbs_front::backend::error::HcaEvent;
-use uverbs_front::backend::number::{Cqn, Qpn, Srqn};
+use uverbs_front::backend::number::{Cqn, Qpn, Queue, Srqn};
 
 /// Low bits of an event's data that are a number.
 const NUMBER: u32 = 0xff_ffff;
@@ -53,15 +53,33 @@ fn of_object(event: &Event) -> Option<HcaEvent> {
     let (qpn, srqn) = (Qpn(number), Srqn(number));
     Some(match event.kind {
         EventType::CQ_ERROR => HcaEvent::CqError { cqn: Cqn(event.data[0] & NUMBER) },
-        EventType::COMM_EST => HcaEvent::CommEstablished { qpn },
-        EventType::SQ_DRAINED => HcaEvent::SqDrained { qpn },
-        EventType::SRQ_LAST_WQE => HcaEvent::LastWqeReached { qpn },
-        EventType::WQ_CATAS_ERROR => HcaEvent::QpFatal { qpn },
-        EventType::WQ_INVAL_REQ_ERROR => HcaEvent::QpRequestError { qpn },
-        EventType::WQ_ACCESS_ERROR => HcaEvent::QpAccessError { qpn },
         EventType::SRQ_CATAS_ERROR => HcaEvent::SrqError { srqn },
         EventType::SRQ_RQ_LIMIT => HcaEvent::SrqLimit { srqn },
         EventType::DCT_DRAINED => HcaEvent::DctDrained { dctn: qpn },
+        kind => return of_queue(kind, queue(event, qpn)?),
+    })
+}
+
+/// Queue of an event, by kind and number (Linux `hw/mlx5/qpc.c`, `rsc_event_notifier`).
+fn queue(event: &Event, number: Qpn) -> Option<Queue> {
+    Some(match EventQueueType((event.data[5] >> 24) as u8) {
+        EventQueueType::QP => Queue::Qp(number),
+        EventQueueType::RQ => Queue::Rq(number),
+        EventQueueType::SQ => Queue::Sq(number),
+        _ => return None,
+    })
+}
+
+/// Queues of raw packets have one event (Linux `hw/mlx5/qpc.c`, `is_event_type_allowed`). Without
+/// an SRQ, a receive queue has no last WQE.
+fn of_queue(kind: EventType, queue: Queue) -> Option<HcaEvent> {
+    Some(match (kind, queue) {
+        (EventType::WQ_CATAS_ERROR, queue) => HcaEvent::QpFatal { queue },
+        (EventType::COMM_EST, Queue::Qp(qpn)) => HcaEvent::CommEstablished { qpn },
+        (EventType::SQ_DRAINED, Queue::Qp(qpn)) => HcaEvent::SqDrained { qpn },
+        (EventType::SRQ_LAST_WQE, Queue::Qp(qpn)) => HcaEvent::LastWqeReached { qpn },
+        (EventType::WQ_INVAL_REQ_ERROR, Queue::Qp(qpn)) => HcaEvent::QpRequestError { qpn },
+        (EventType::WQ_ACCESS_ERROR, Queue::Qp(qpn)) => HcaEvent::QpAccessError { qpn },
         _ => return None,
     })
 }

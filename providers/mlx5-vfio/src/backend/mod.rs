@@ -68,7 +68,7 @@ use uverbs_front::backend::context::{
 };
 use uverbs_front::backend::device_memory::DeviceMemory;
 use uverbs_front::backend::error::{HcaError, HcaEvent, Noun};
-use uverbs_front::backend::number::{Cqn, Key, Qpn, Srqn, UarNumber};
+use uverbs_front::backend::number::{Cqn, Key, Qpn, Queue, Srqn, UarNumber};
 use uverbs_front::backend::region::Region;
 use uverbs_front::backend::steering::Steering;
 use uverbs_front::backend::{Backend, Mad};
@@ -83,10 +83,10 @@ pub(crate) struct Firmware {
     /// Low byte of the next key.
     variant: u8,
     cqs: BTreeMap<Cqn, Cq>,
-    qps: BTreeMap<Qpn, Qp>,
+    qps: BTreeMap<Queue, Qp>,
     srqs: BTreeMap<Srqn, Srq>,
     /// ECE options that the firmware answered about queue pairs and targets.
-    eces: BTreeMap<Qpn, u32>,
+    eces: BTreeMap<Queue, u32>,
     loans: Loans,
     memic: Memic,
     tirs: Tirs,
@@ -293,24 +293,29 @@ impl Backend for Firmware {
         self.end_cq(cqn)
     }
 
-    fn create_qp(&mut self, context: QpContext) -> Result<Qpn, HcaError> {
+    fn create_qp(&mut self, context: QpContext) -> Result<Queue, HcaError> {
         self.make_qp(&context)
     }
 
-    fn modify_qp(&mut self, qpn: Qpn, to: QpTransition, attrs: &QpAttrs) -> Result<(), HcaError> {
-        self.change_qp(qpn, to, attrs)
+    fn modify_qp(
+        &mut self,
+        queue: Queue,
+        to: QpTransition,
+        attrs: &QpAttrs,
+    ) -> Result<(), HcaError> {
+        self.change_qp(queue, to, attrs)
     }
 
-    fn query_qp(&self, qpn: Qpn) -> Result<(QpState, QpAttrs), HcaError> {
-        self.ask_qp(qpn)
+    fn query_qp(&self, queue: Queue) -> Result<(QpState, QpAttrs), HcaError> {
+        self.ask_qp(queue)
     }
 
-    fn ece(&self, qpn: Qpn) -> Option<u32> {
-        self.eces.get(&qpn).copied()
+    fn ece(&self, queue: Queue) -> Option<u32> {
+        self.eces.get(&queue).copied()
     }
 
-    fn destroy_qp(&mut self, qpn: Qpn) -> Result<(), HcaError> {
-        self.end_qp(qpn)
+    fn destroy_qp(&mut self, queue: Queue) -> Result<(), HcaError> {
+        self.end_qp(queue)
     }
 
     fn create_srq(&mut self, context: SrqContext) -> Result<Srqn, HcaError> {

@@ -7,12 +7,12 @@ use uverbs_mlx5_prm::cmd::qp::optpar::{PKEY_INDEX, PRI_PORT, Q_KEY, RAE, RNR_TIM
 use uverbs_mlx5_prm::cmd::qp::{ads, create_qp_out, qpc, rst2init_qp_in};
 use uverbs_mlx5_prm::context::PmState;
 
-use super::qp::{Qp, code};
+use super::qp::{Qp, code, object};
 use super::{Firmware, SHORT, unsupported};
 use crate::interface::halves;
 use uverbs_front::backend::context::{Access, AddressVector, Mtu, QpAttrs, QpTransition, Service};
-use uverbs_front::backend::error::{HcaError, Noun};
-use uverbs_front::backend::number::Qpn;
+use uverbs_front::backend::error::HcaError;
+use uverbs_front::backend::number::Queue;
 
 /// Log2 of the longest datagram, for every path: 4096 bytes (`mlx5_ib_modify_qp`, `IB_MTU_4096`).
 const LOG_DATAGRAM_MAX: u64 = 12;
@@ -45,15 +45,13 @@ fn optional(service: Service, to: QpTransition) -> u64 {
 impl Firmware {
     pub(super) fn change_qp(
         &mut self,
-        qpn: Qpn,
+        queue: Queue,
         to: QpTransition,
         attrs: &QpAttrs,
     ) -> Result<(), HcaError> {
         use QpTransition::*;
-        let Qp { service, raw, .. } = *self.qp(qpn)?;
-        if let Some(raw) = raw {
-            return self.change_raw(qpn, raw, to);
-        }
+        let Qp { service, .. } = *self.qp(queue)?;
+        let Queue::Qp(qpn) = queue else { return self.change_raw(queue, to) };
         let opcode = match to {
             RstToInit => CmdOpcode::RST2INIT_QP,
             InitToInit => CmdOpcode::INIT2INIT_QP,
@@ -77,10 +75,10 @@ impl Firmware {
             qpc::ST.set(context, code(service)?.0.into());
             fill(context, (service, log_max_msg), attrs, mac);
         }
-        let output = self.run(opcode, 0, &input, SHORT, (Noun::Qp, qpn.0))?;
+        let output = self.run(opcode, 0, &input, SHORT, object(queue))?;
         // Outputs of all these commands have the options at one place (`get_ece_from_mbox`).
-        self.eces.insert(qpn, create_qp_out::ECE.get32(&output));
-        if let Some(qp) = self.qps.get_mut(&qpn) {
+        self.eces.insert(queue, create_qp_out::ECE.get32(&output));
+        if let Some(qp) = self.qps.get_mut(&queue) {
             qp.attrs = if to == ToRst { QpAttrs::default() } else { *attrs };
         }
         Ok(())

@@ -1,22 +1,20 @@
 //! Queue pairs: creation, queries, destruction (PRM "Queue Pair Context"; Linux `hw/mlx5/qp.c`,
 //! `_create_user_qp`).
 
-use std::mem::discriminant;
-
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
 use uverbs_mlx5_prm::cmd::qp::{
     create_qp_in, create_qp_out, destroy_qp_in, qpc, query_qp_in, query_qp_out,
 };
+use uverbs_mlx5_prm::cmd::sq::{destroy_rq_in, destroy_sq_in};
 use uverbs_mlx5_prm::context::{PmState, QpState as PrmState, ServiceType};
 
-use super::loans::Loan;
-use super::raw::Raw;
+use super::loans::{Loan, Object};
+use super::raw::Tis;
 use super::{Firmware, SHORT, unsupported};
-use crate::error::Error;
 use crate::transport::Purpose;
 use uverbs_front::backend::context::{QpAttrs, QpContext, QpState, Service};
 use uverbs_front::backend::error::{HcaError, Noun};
-use uverbs_front::backend::number::Qpn;
+use uverbs_front::backend::number::{Qpn, Queue};
 use uverbs_front::backend::psn::Psn;
 use uverbs_front::backend::region::Region;
 
@@ -29,14 +27,19 @@ const REGULAR_RQ: u64 = 0;
 const SHARED_RQ: u64 = 1;
 const NO_RQ: u64 = 3;
 
-/// A queue pair.
+/// A queue pair, or a queue of raw packets.
 #[derive(Debug)]
 pub(super) struct Qp {
     pub(super) service: Service,
     /// Attributes that modifies set.
     pub(super) attrs: QpAttrs,
-    /// Queue of raw packets, which has its own commands.
-    pub(super) raw: Option<Raw>,
+    /// TIS of a send queue of raw packets.
+    pub(super) tis: Option<Tis>,
+}
+
+/// Kind and number of a queue.
+pub(super) fn object(queue: Queue) -> Object {
+    (queue.into(), queue.number().0)
 }
 
 /// Code of a service.
@@ -69,23 +72,21 @@ fn rings(context: &QpContext) -> Result<Option<Region>, HcaError> {
 }
 
 impl Firmware {
-    pub(super) fn qp(&self, qpn: Qpn) -> Result<&Qp, HcaError> {
-        self.qps.get(&qpn).ok_or(HcaError::BadHandle { noun: Noun::Qp, number: qpn.0 })
+    pub(super) fn qp(&self, queue: Queue) -> Result<&Qp, HcaError> {
+        let (noun, number) = object(queue);
+        self.qps.get(&queue).ok_or(HcaError::BadHandle { noun, number })
     }
 
-    pub(super) fn make_qp(&mut self, context: &QpContext) -> Result<Qpn, HcaError> {
+    pub(super) fn make_qp(&mut self, context: &QpContext) -> Result<Queue, HcaError> {
         if context.service == Service::Raw {
             return self.make_raw(context);
         }
-        let (number, ece) = self.lending(Noun::Qp, |firmware, loan| {
-            let (number, ece) = firmware.build_qp(context, loan)?;
-            firmware.refuse_number(Qpn(number), None)?;
-            Ok((number, ece))
-        })?;
-        let (qpn, attrs) = (Qpn(number), QpAttrs::default());
-        self.eces.insert(qpn, ece);
-        self.qps.insert(qpn, Qp { service: context.service, attrs, raw: None });
-        Ok(qpn)
+        let (number, ece) =
+            self.lending(Noun::Qp, |firmware, loan| firmware.build_qp(context, loan))?;
+        let (queue, attrs) = (Queue::Qp(Qpn(number)), QpAttrs::default());
+        self.eces.insert(queue, ece);
+        self.qps.insert(queue, Qp { service: context.service, attrs, tis: None });
+        Ok(queue)
     }
 
     /// Returns the number, and ECE options.
@@ -153,16 +154,13 @@ impl Firmware {
     }
 
     /// State and next PSNs by the firmware; the rest is as modifies set it.
-    pub(super) fn ask_qp(&self, qpn: Qpn) -> Result<(QpState, QpAttrs), HcaError> {
-        let qp = self.qp(qpn)?;
-        if let Some(raw) = qp.raw {
-            return Ok((self.ask_raw(qpn, raw)?.into(), qp.attrs));
-        }
-        let mut attrs = qp.attrs;
+    pub(super) fn ask_qp(&self, queue: Queue) -> Result<(QpState, QpAttrs), HcaError> {
+        let mut attrs = self.qp(queue)?.attrs;
+        let Queue::Qp(qpn) = queue else { return Ok((self.ask_raw(queue)?.into(), attrs)) };
         let mut input = [0; SHORT];
         query_qp_in::QPN.set(&mut input, qpn.0.into());
-        let (outlen, object) = (query_qp_out::SIZE, (Noun::Qp, qpn.0));
-        let output = self.run(CmdOpcode::QUERY_QP, 0, &input, outlen, object)?;
+        let outlen = query_qp_out::SIZE;
+        let output = self.run(CmdOpcode::QUERY_QP, 0, &input, outlen, object(queue))?;
         let qpc = query_qp_out::QPC.of(&output);
         attrs.sq_psn = Psn::new(qpc::NEXT_SEND_PSN.get32(qpc));
         attrs.rq_psn = Psn::new(qpc::NEXT_RCV_PSN.get32(qpc));
@@ -183,34 +181,20 @@ impl Firmware {
         Ok((state, attrs))
     }
 
-    pub(super) fn end_qp(&mut self, qpn: Qpn) -> Result<(), HcaError> {
-        self.end_queue(qpn, self.qp(qpn)?.raw)?;
-        self.end_loan((Noun::Qp, qpn.0));
-        self.qps.remove(&qpn);
-        self.eces.remove(&qpn);
+    pub(super) fn end_qp(&mut self, queue: Queue) -> Result<(), HcaError> {
+        let tis = self.qp(queue)?.tis;
+        let (opcode, field) = match queue {
+            Queue::Sq(_) => (CmdOpcode::DESTROY_SQ, destroy_sq_in::SQN),
+            Queue::Rq(_) => (CmdOpcode::DESTROY_RQ, destroy_rq_in::RQN),
+            Queue::Qp(_) | Queue::Dct(_) => (CmdOpcode::DESTROY_QP, destroy_qp_in::QPN),
+        };
+        self.destroy(opcode, field, object(queue))?;
+        if let Some(tis) = tis {
+            self.drop_tis(tis);
+        }
+        self.end_loan(object(queue));
+        self.qps.remove(&queue);
+        self.eces.remove(&queue);
         Ok(())
-    }
-
-    fn end_queue(&mut self, qpn: Qpn, raw: Option<Raw>) -> Result<(), HcaError> {
-        match raw {
-            Some(raw) => self.end_raw(qpn, raw),
-            None => self.destroy(CmdOpcode::DESTROY_QP, destroy_qp_in::QPN, (Noun::Qp, qpn.0)),
-        }
-    }
-
-    /// Destroys a new queue whose number an older queue of another kind has. The device counts
-    /// queue pairs, SQs and RQs apart (Linux `hw/mlx5/qpc.c`); the front has one number for all.
-    pub(super) fn refuse_number(&mut self, qpn: Qpn, raw: Option<Raw>) -> Result<(), HcaError> {
-        let kind = |raw: Option<Raw>| raw.map(|raw| discriminant(&raw));
-        // Two queues of a kind: the caller fails the device.
-        if self.qps.get(&qpn).is_none_or(|older| kind(older.raw) == kind(raw)) {
-            return Ok(());
-        }
-        if self.end_queue(qpn, raw).is_err() {
-            // The new queue's memory is taken back.
-            self.function.device().fail(Error::answer("the number of a queue", qpn.0));
-            return Err(HcaError::Dead);
-        }
-        Err(HcaError::Limit { what: "numbers of queues", limit: 0 })
     }
 }

@@ -4,14 +4,13 @@
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
 use uverbs_mlx5_prm::cmd::rq::WQ_TYPE_CYCLIC;
 use uverbs_mlx5_prm::cmd::sq::{
-    create_rq_out, create_sq_out, destroy_rq_in, destroy_sq_in, query_rq_in, query_rq_out,
-    query_sq_in, query_sq_out, rqc, sqc,
+    create_rq_out, create_sq_out, query_rq_in, query_rq_out, query_sq_in, query_sq_out, rqc, sqc,
 };
 use uverbs_mlx5_prm::cmd::steering::{create_tis_out, destroy_tis_in};
 use uverbs_mlx5_prm::ctrl::MLX5_SEND_WQE_BB;
 
 use super::loans::Loan;
-use super::qp::{Qp, RECORD};
+use super::qp::{Qp, RECORD, object};
 use super::{Firmware, SHORT, unsupported};
 use crate::objects::raw_queues::{
     ERR, QueueLinks, RDY, RST, WorkQueue, create_rq, create_sq, create_tis, modify_rq, modify_sq,
@@ -20,19 +19,16 @@ use uverbs_front::backend::context::{
     QpAttrs, QpContext, QpState, QpTransition, RqContext, SqContext,
 };
 use uverbs_front::backend::error::{HcaError, Noun};
-use uverbs_front::backend::number::Qpn;
+use uverbs_front::backend::number::{Qpn, Queue};
 use uverbs_front::backend::region::Region;
 use uverbs_front::backend::steering::QueueOptions;
 
-/// A queue of raw packets.
+/// TIS of a send queue.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Raw {
-    /// A send queue, its TIS, and its transport domain by the front's number.
-    Sends {
-        tis: u32,
-        domain: u32,
-    },
-    Receives,
+pub(super) struct Tis {
+    number: u32,
+    /// Transport domain by the front's number.
+    domain: u32,
 }
 
 /// State of a queue of raw packets.
@@ -50,20 +46,23 @@ impl From<RawState> for QpState {
 }
 
 impl Firmware {
-    pub(super) fn make_raw(&mut self, context: &QpContext) -> Result<Qpn, HcaError> {
-        let (number, raw) = self.lending(Noun::Qp, |firmware, loan| {
-            let (number, raw) = match (&context.sq, &context.rq) {
-                (Some(sq), None) => firmware.make_sq(context, sq, loan)?,
-                (None, Some(rq)) => (firmware.make_rq(context, rq, loan)?, Raw::Receives),
-                _ => return Err(unsupported("raw packets both ways in one queue")),
-            };
-            firmware.refuse_number(Qpn(number), Some(raw))?;
-            Ok((number, raw))
-        })?;
+    pub(super) fn make_raw(&mut self, context: &QpContext) -> Result<Queue, HcaError> {
+        let (queue, tis) = match (&context.sq, &context.rq) {
+            (Some(sq), None) => {
+                let make = |firmware: &mut Self, loan: &mut _| firmware.make_sq(context, sq, loan);
+                let (number, tis) = self.lending(Noun::Sq, make)?;
+                (Queue::Sq(Qpn(number)), Some(tis))
+            }
+            (None, Some(rq)) => {
+                let make = |firmware: &mut Self, loan: &mut _| firmware.make_rq(context, rq, loan);
+                let (number, ()) = self.lending(Noun::Rq, make)?;
+                (Queue::Rq(Qpn(number)), None)
+            }
+            _ => return Err(unsupported("raw packets both ways in one queue")),
+        };
         let attrs = QpAttrs::default();
-        let qp = Qp { service: context.service, attrs, raw: Some(raw) };
-        self.qps.insert(Qpn(number), qp);
-        Ok(Qpn(number))
+        self.qps.insert(queue, Qp { service: context.service, attrs, tis });
+        Ok(queue)
     }
 
     fn make_sq(
@@ -71,17 +70,17 @@ impl Firmware {
         context: &QpContext,
         sq: &SqContext,
         loan: &mut Loan,
-    ) -> Result<(u32, Raw), HcaError> {
+    ) -> Result<(u32, Tis), HcaError> {
         let (cqn, user_index, domain) = (context.send_cq.0, context.user_index, context.domain);
         let links = QueueLinks { cqn, user_index, ..QueueLinks::default() };
         let logs = (MLX5_SEND_WQE_BB.ilog2(), sq.log_wqebbs);
         let ring = self.cyclic(context, &sq.region, logs, loan)?;
         let ring = WorkQueue { uar: self.uar(context.uar), ..ring };
         let tis = self.make_tis(domain)?;
-        match self.run_prepared(&create_sq(&links, tis, &ring), (Noun::Qp, 0)) {
-            Ok(output) => Ok((create_sq_out::SQN.get32(&output), Raw::Sends { tis, domain })),
+        match self.run_prepared(&create_sq(&links, tis.number, &ring), (Noun::Sq, 0)) {
+            Ok(output) => Ok((create_sq_out::SQN.get32(&output), tis)),
             Err(error) => {
-                self.drop_tis(tis, domain);
+                self.drop_tis(tis);
                 Err(error)
             }
         }
@@ -92,14 +91,14 @@ impl Firmware {
         context: &QpContext,
         rq: &RqContext,
         loan: &mut Loan,
-    ) -> Result<u32, HcaError> {
+    ) -> Result<(u32, ()), HcaError> {
         let QpContext { user_index, counter_set, .. } = *context;
         let links = QueueLinks { cqn: context.recv_cq.0, user_index, counter_set };
         let logs = (rq.stride_shift.into(), rq.log_entries);
         let ring = self.cyclic(context, &rq.region, logs, loan)?;
         let command = create_rq(&links, context.options.strips_vlan, &ring);
-        let output = self.run_prepared(&command, (Noun::Qp, 0))?;
-        Ok(create_rq_out::RQN.get32(&output))
+        let output = self.run_prepared(&command, (Noun::Rq, 0))?;
+        Ok((create_rq_out::RQN.get32(&output), ()))
     }
 
     /// A cyclic ring. `logs`: log2 of an entry's bytes, and of the entries.
@@ -115,10 +114,10 @@ impl Firmware {
         Ok(WorkQueue { kind: WQ_TYPE_CYCLIC, log_stride, log_entries: log_entries.into(), ..ring })
     }
 
-    fn make_tis(&mut self, domain: u32) -> Result<u32, HcaError> {
+    fn make_tis(&mut self, domain: u32) -> Result<Tis, HcaError> {
         let number = self.join_domain(domain)?;
-        match self.run_prepared(&create_tis(number), (Noun::Qp, 0)) {
-            Ok(output) => Ok(create_tis_out::TISN.get32(&output)),
+        match self.run_prepared(&create_tis(number), (Noun::Sq, 0)) {
+            Ok(output) => Ok(Tis { number: create_tis_out::TISN.get32(&output), domain }),
             Err(error) => {
                 self.leave_domain(domain);
                 Err(error)
@@ -128,30 +127,31 @@ impl Firmware {
 
     /// Destroys the TIS of a send queue that is gone. A TIS uses no memory, so that a refused one
     /// may stay until the function is reset, in its domain.
-    fn drop_tis(&mut self, tis: u32, domain: u32) {
+    pub(super) fn drop_tis(&mut self, Tis { number, domain }: Tis) {
         let mut input = [0; SHORT];
-        destroy_tis_in::TISN.set(&mut input, tis.into());
+        destroy_tis_in::TISN.set(&mut input, number.into());
         if self.function.command(CmdOpcode::DESTROY_TIS, 0, &input, SHORT).is_ok() {
             self.leave_domain(domain);
         }
     }
 
-    pub(super) fn ask_raw(&self, qpn: Qpn, raw: Raw) -> Result<RawState, HcaError> {
-        let object = (Noun::Qp, qpn.0);
+    /// State of a queue of raw packets, which others have not.
+    pub(super) fn ask_raw(&self, queue: Queue) -> Result<RawState, HcaError> {
         let mut input = [0; SHORT];
-        let state = match raw {
-            Raw::Sends { .. } => {
-                query_sq_in::SQN.set(&mut input, qpn.0.into());
+        let state = match queue {
+            Queue::Sq(sqn) => {
+                query_sq_in::SQN.set(&mut input, sqn.0.into());
                 let outlen = query_sq_out::SIZE;
-                let output = self.run(CmdOpcode::QUERY_SQ, 0, &input, outlen, object)?;
+                let output = self.run(CmdOpcode::QUERY_SQ, 0, &input, outlen, object(queue))?;
                 sqc::STATE.get(query_sq_out::SQ_CONTEXT.of(&output))
             }
-            Raw::Receives => {
-                query_rq_in::RQN.set(&mut input, qpn.0.into());
+            Queue::Rq(rqn) => {
+                query_rq_in::RQN.set(&mut input, rqn.0.into());
                 let outlen = query_rq_out::SIZE;
-                let output = self.run(CmdOpcode::QUERY_RQ, 0, &input, outlen, object)?;
+                let output = self.run(CmdOpcode::QUERY_RQ, 0, &input, outlen, object(queue))?;
                 rqc::STATE.get(query_rq_out::RQ_CONTEXT.of(&output))
             }
+            Queue::Qp(_) | Queue::Dct(_) => return Err(unsupported("this query of a queue")),
         };
         match state {
             RST | RDY | ERR => Ok(RawState(state)),
@@ -161,27 +161,23 @@ impl Firmware {
 
     /// Takes a queue along an edge of the state machine of queue pairs. A receive queue works from
     /// RTR on, a send queue in RTS.
-    pub(super) fn change_raw(
-        &mut self,
-        qpn: Qpn,
-        raw: Raw,
-        to: QpTransition,
-    ) -> Result<(), HcaError> {
+    pub(super) fn change_raw(&mut self, queue: Queue, to: QpTransition) -> Result<(), HcaError> {
         use QpTransition::{InitToRtr, RstToInit, RtrToRts, ToErr, ToRst};
-        let to = match (to, raw) {
-            (RtrToRts, Raw::Sends { .. }) | (InitToRtr, Raw::Receives) => RDY,
+        let to = match (to, queue) {
+            (RtrToRts, Queue::Sq(_)) | (InitToRtr, Queue::Rq(_)) => RDY,
             (RstToInit | InitToRtr, _) => return Ok(()),
             (ToErr, _) => ERR,
             (ToRst, _) => RST,
             _ => return Err(unsupported("this transition of a queue of raw packets")),
         };
         // An error may have changed the state.
-        let RawState(from) = self.ask_raw(qpn, raw)?;
-        match raw {
-            Raw::Sends { .. } => {
-                self.run_prepared(&modify_sq(qpn.0, (from, to)), (Noun::Qp, qpn.0)).map(drop)
+        let RawState(from) = self.ask_raw(queue)?;
+        match queue {
+            Queue::Rq(rqn) => self.change_rq(rqn, (from, to), None),
+            _ => {
+                let command = modify_sq(queue.number().0, (from, to));
+                self.run_prepared(&command, object(queue)).map(drop)
             }
-            Raw::Receives => self.change_rq(qpn, (from, to), None),
         }
     }
 
@@ -191,10 +187,9 @@ impl Firmware {
         rqn: Qpn,
         options: QueueOptions,
     ) -> Result<(), HcaError> {
-        let Some(Raw::Receives) = self.qp(rqn)?.raw else {
-            return Err(HcaError::BadHandle { noun: Noun::Qp, number: rqn.0 });
-        };
-        let RawState(state) = self.ask_raw(rqn, Raw::Receives)?;
+        let queue = Queue::Rq(rqn);
+        self.qp(queue)?;
+        let RawState(state) = self.ask_raw(queue)?;
         self.change_rq(rqn, (state, state), Some(options))
     }
 
@@ -206,18 +201,6 @@ impl Firmware {
     ) -> Result<(), HcaError> {
         let strips_vlan = options.map(|options| options.strips_vlan);
         let command = modify_rq(rqn.0, (from, to), strips_vlan);
-        self.run_prepared(&command, (Noun::Qp, rqn.0)).map(drop)
-    }
-
-    pub(super) fn end_raw(&mut self, qpn: Qpn, raw: Raw) -> Result<(), HcaError> {
-        let object = (Noun::Qp, qpn.0);
-        match raw {
-            Raw::Receives => self.destroy(CmdOpcode::DESTROY_RQ, destroy_rq_in::RQN, object),
-            Raw::Sends { tis, domain } => {
-                self.destroy(CmdOpcode::DESTROY_SQ, destroy_sq_in::SQN, object)?;
-                self.drop_tis(tis, domain);
-                Ok(())
-            }
-        }
+        self.run_prepared(&command, (Noun::Rq, rqn.0)).map(drop)
     }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode as Op, CmdStatus, Delivery};
-use uverbs_mlx5_prm::eqe::{EventType, MLX5_PORT_CHANGE_SUBTYPE_DOWN, mlx5_eqe};
+use uverbs_mlx5_prm::eqe::{EventQueueType, EventType, MLX5_PORT_CHANGE_SUBTYPE_DOWN, mlx5_eqe};
 use zerocopy::IntoBytes;
 
 use super::fake::{Fake, Twist, UAR, limits};
@@ -317,7 +317,10 @@ fn a_burst_fits_into_the_queue() {
     // The driver's next doorbell waits for the lock.
     let mut state = fake.state();
     for number in 0..events {
-        state.report(mlx5_eqe::queue(EventType::SRQ_RQ_LIMIT, 0, number).as_bytes(), true);
+        state.report(
+            mlx5_eqe::queue(EventType::SRQ_RQ_LIMIT, EventQueueType::QP, number).as_bytes(),
+            true,
+        );
     }
     drop(state);
     for _ in 0..events {

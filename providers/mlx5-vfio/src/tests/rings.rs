@@ -12,7 +12,7 @@ use uverbs_front::backend::context::{
     CqContext, QpContext, RqContext, Service, SqContext, SrqContext, TagSrq, XrcSrq,
 };
 use uverbs_front::backend::error::{HcaError, Noun};
-use uverbs_front::backend::number::{Cqn, Pdn, Qpn, Srqn, UarNumber};
+use uverbs_front::backend::number::{Cqn, Pdn, Qpn, Queue, Srqn, UarNumber};
 use uverbs_front::backend::region::Region;
 use uverbs_mlx5_prm::cmd::cq::{cqc, create_cq_in};
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
@@ -100,7 +100,7 @@ impl Rig {
                 } else {
                     context.sq = Some(SqContext { region, log_wqebbs: 6 });
                 }
-                self.firmware.create_qp(context).map(|qpn| qpn.0)
+                self.firmware.create_qp(context).map(|queue| queue.number().0)
             }
         }
     }
@@ -108,7 +108,7 @@ impl Rig {
     fn destroy(&mut self, kind: Kind, number: u32) -> Result<(), HcaError> {
         match kind {
             Kind::Cq => self.firmware.destroy_cq(Cqn(number)),
-            Kind::Qp | Kind::Sq | Kind::Rq => self.firmware.destroy_qp(Qpn(number)),
+            Kind::Qp | Kind::Sq | Kind::Rq => self.firmware.destroy_qp(queue(kind, number)),
             Kind::Srq | Kind::Xrc | Kind::Tags => self.firmware.destroy_srq(Srqn(number)),
         }
     }
@@ -206,10 +206,18 @@ fn a_queue_that_the_firmware_keeps_has_its_memory_until_it_is_forsaken() {
     }
 }
 
+fn queue(kind: Kind, number: u32) -> Queue {
+    match kind {
+        Kind::Sq => Queue::Sq(Qpn(number)),
+        Kind::Rq => Queue::Rq(Qpn(number)),
+        _ => Queue::Qp(Qpn(number)),
+    }
+}
+
 fn noun(kind: Kind) -> Noun {
     match kind {
         Kind::Cq => Noun::Cq,
-        Kind::Qp | Kind::Sq | Kind::Rq => Noun::Qp,
+        Kind::Qp | Kind::Sq | Kind::Rq => queue(kind, 0).into(),
         Kind::Srq | Kind::Xrc | Kind::Tags => Noun::Srq,
     }
 }
@@ -286,36 +294,40 @@ const ENDS: [(Kind, CmdOpcode); 3] = [
     (Kind::Rq, CmdOpcode::DESTROY_RQ),
 ];
 
-/// A device counts the kinds apart. The older queue stays as it is.
+/// A device counts the kinds apart. Each has its memory until its own end.
 #[test]
-fn a_number_of_another_kind_is_refused() {
-    for (older, end) in ENDS {
-        for (newer, newer_end) in ENDS.into_iter().filter(|(newer, _)| *newer != older) {
-            let mut rig = Rig::new();
-            let number = rig.create(older).unwrap();
-            let (lent, before) = (rig.lent(), rig.fake.count(newer_end));
-            let refused = rig.create(newer);
-            assert!(matches!(refused, Err(HcaError::Limit { .. })), "{newer:?}: {refused:?}");
-            assert_eq!(rig.lent(), lent, "{older:?} {newer:?}");
-            assert_eq!(rig.fake.count(newer_end), before + 1, "{older:?} {newer:?}");
+fn queues_of_three_kinds_may_have_one_number() {
+    for first in 0..ENDS.len() {
+        let mut rig = Rig::new();
+        let number = rig.create(Kind::Qp).unwrap();
+        assert_eq!([Kind::Sq, Kind::Rq].map(|kind| rig.create(kind)), [Ok(number); 2]);
+        for at in 0..ENDS.len() {
+            let (kind, end) = ENDS[(first + at) % ENDS.len()];
+            assert_eq!(rig.lent().len(), 2 * (ENDS.len() - at), "{kind:?}");
             let before = rig.fake.count(end);
-            rig.destroy(older, number).unwrap();
-            assert_eq!(rig.fake.count(end), before + 1, "{older:?} {newer:?}");
-            rig.create(newer).unwrap();
+            rig.destroy(kind, number).unwrap();
+            assert_eq!(rig.fake.count(end), before + 1, "{kind:?}");
         }
+        assert_eq!(rig.lent(), []);
     }
 }
 
-/// The memory of a new queue that the device keeps is the program's.
+/// The memory of a queue that the firmware keeps is taken back alone.
 #[test]
-fn a_number_of_another_kind_that_the_device_keeps_fails_it() {
-    let mut rig = Rig::new();
-    rig.create(Kind::Qp).unwrap();
-    // After CREATE_RQ.
-    rig.fake.twist(1, REFUSAL);
-    assert_eq!(rig.create(Kind::Rq), Err(HcaError::Dead));
-    assert_eq!(rig.lent().len(), 2);
-    assert_eq!(rig.create(Kind::Cq), Err(HcaError::Dead));
+fn a_queue_is_forsaken_by_its_kind() {
+    for (kind, _) in ENDS {
+        let mut rig = Rig::new();
+        let number = ENDS.map(|(kind, _)| rig.create(kind).unwrap())[0];
+        rig.fake.twist(0, REFUSAL);
+        assert!(rig.destroy(kind, number).is_err());
+        assert_eq!(rig.lent().len(), 6, "{kind:?}");
+        rig.firmware.forsake(noun(kind), number);
+        assert_eq!(rig.lent().len(), 4, "{kind:?}");
+        for (other, _) in ENDS.into_iter().filter(|(other, _)| *other != kind) {
+            rig.destroy(other, number).unwrap();
+        }
+        assert_eq!(rig.lent(), [], "{kind:?}");
+    }
 }
 
 /// Queues in areas, to which no memory is lent.

@@ -242,7 +242,7 @@ impl Hca {
         qp.mute = mute;
         qp.responder.silence();
         let Common { events, stats, .. } = &mut self.common;
-        events.push(HcaEvent::QpFatal { qpn }, stats);
+        events.push(HcaEvent::QpFatal { queue: (qp.ctx.kind())(qpn) }, stats);
         self.schedule.enqueue(qp);
         self.schedule.settle(qp);
     }

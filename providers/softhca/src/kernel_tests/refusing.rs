@@ -15,7 +15,7 @@ use uverbs_core::Errno;
 use uverbs_front::backend::address::Address;
 use uverbs_front::backend::context::*;
 use uverbs_front::backend::error::{HcaError, HcaEvent, Noun};
-use uverbs_front::backend::number::{Cqn, Key, Qpn, Srqn, UarNumber};
+use uverbs_front::backend::number::{Cqn, Key, Qpn, Queue, Srqn, UarNumber};
 use uverbs_front::backend::region::Region;
 use uverbs_front::backend::steering::Steering;
 use uverbs_front::backend::{Backend, Mad};
@@ -69,17 +69,22 @@ impl Backend for Refusing {
     fn destroy_cq(&mut self, cqn: Cqn) -> Result<(), HcaError> {
         self.hca()?.destroy_cq(cqn)
     }
-    fn create_qp(&mut self, context: QpContext) -> Result<Qpn, HcaError> {
-        self.hca()?.create_qp(context)
+    fn create_qp(&mut self, context: QpContext) -> Result<Queue, HcaError> {
+        Backend::create_qp(self.hca()?, context)
     }
-    fn modify_qp(&mut self, qpn: Qpn, to: QpTransition, attrs: &QpAttrs) -> Result<(), HcaError> {
-        self.hca()?.modify_qp(qpn, to, attrs)
+    fn modify_qp(
+        &mut self,
+        queue: Queue,
+        to: QpTransition,
+        attrs: &QpAttrs,
+    ) -> Result<(), HcaError> {
+        Backend::modify_qp(self.hca()?, queue, to, attrs)
     }
-    fn query_qp(&self, qpn: Qpn) -> Result<(QpState, QpAttrs), HcaError> {
-        self.hca.query_qp(qpn)
+    fn query_qp(&self, queue: Queue) -> Result<(QpState, QpAttrs), HcaError> {
+        Backend::query_qp(&self.hca, queue)
     }
-    fn destroy_qp(&mut self, qpn: Qpn) -> Result<(), HcaError> {
-        self.hca()?.destroy_qp(qpn)
+    fn destroy_qp(&mut self, queue: Queue) -> Result<(), HcaError> {
+        Backend::destroy_qp(self.hca()?, queue)
     }
     fn create_srq(&mut self, context: SrqContext) -> Result<Srqn, HcaError> {
         self.hca()?.create_srq(context)

@@ -17,7 +17,7 @@ use uverbs_front::backend::context::{
     Service, SrqContext,
 };
 use uverbs_front::backend::error::{HcaError, HcaEvent};
-use uverbs_front::backend::number::{Cqn, Key, Qpn, Srqn, UarNumber};
+use uverbs_front::backend::number::{Cqn, Key, Qpn, Queue, Srqn, UarNumber};
 use uverbs_front::backend::region::Region;
 use uverbs_front::backend::steering::Steering;
 use uverbs_front::backend::{Backend, Mad};
@@ -65,9 +65,10 @@ impl Backend for Hca {
         self.destroy_cq(cqn)
     }
 
-    fn create_qp(&mut self, context: QpContext) -> Result<Qpn, HcaError> {
+    fn create_qp(&mut self, context: QpContext) -> Result<Queue, HcaError> {
         let QpContext { service, domain, options, .. } = context;
         let (sends, receives) = (context.sq.is_some(), context.rq.is_some());
+        let kind = context.kind();
         let qpn = self.create_qp(context)?;
         if service == Service::Raw && sends {
             self.steering().add_sender(qpn.0, domain);
@@ -75,18 +76,24 @@ impl Backend for Hca {
         if service == Service::Raw && receives {
             self.steering().set_queue(qpn.0, options);
         }
-        Ok(qpn)
+        Ok(kind(qpn))
     }
 
-    fn modify_qp(&mut self, qpn: Qpn, to: QpTransition, attrs: &QpAttrs) -> Result<(), HcaError> {
-        self.modify_qp(qpn, to, attrs)
+    fn modify_qp(
+        &mut self,
+        queue: Queue,
+        to: QpTransition,
+        attrs: &QpAttrs,
+    ) -> Result<(), HcaError> {
+        self.modify_qp(queue.number(), to, attrs)
     }
 
-    fn query_qp(&self, qpn: Qpn) -> Result<(QpState, QpAttrs), HcaError> {
-        self.query_qp(qpn)
+    fn query_qp(&self, queue: Queue) -> Result<(QpState, QpAttrs), HcaError> {
+        self.query_qp(queue.number())
     }
 
-    fn destroy_qp(&mut self, qpn: Qpn) -> Result<(), HcaError> {
+    fn destroy_qp(&mut self, queue: Queue) -> Result<(), HcaError> {
+        let qpn = queue.number();
         self.destroy_qp(qpn)?;
         self.steering().remove_sender(qpn.0);
         self.steering().remove_queue(qpn.0);

@@ -7,9 +7,12 @@ use uverbs_mlx5_prm::cmd::qp;
 use uverbs_mlx5_prm::cmd::rq::wq;
 use uverbs_mlx5_prm::cmd::{nic, sq, steering};
 
-use crate::driver::{Cq, Driver, with_page};
+use crate::driver::{Cq, Driver, LOG_CQES, with_page};
 use crate::ethernet::modify_port;
 use crate::station::*;
+
+/// Event type (`MLX5_EVENT_TYPE_WQ_CATAS_ERROR`).
+const WQ_CATAS_ERROR: u8 = 5;
 
 #[test]
 fn a_frame_gets_to_whom_an_entry_names() {
@@ -379,6 +382,28 @@ fn what_has_no_room_is_dropped_and_what_has_too_little_is_an_error() {
     b.post(&driver, ROOM);
     a.send(&mut driver, &packet(B, None, UDP, b"again"), 0);
     assert!(b.arrival(&mut driver).0.windows(5).any(|part| part == b"again"));
+}
+
+/// Events tell the kind of a queue, since drivers know each kind apart (Linux `hw/mlx5/qpc.c`,
+/// `rsc_event_notifier`).
+#[test]
+fn an_overrun_is_told_of_both_kinds_of_queue() {
+    let mut driver = Driver::ethernet();
+    let (eqn, asynchronous) = (driver.eq(1, 0), driver.eq(2, 1 << WQ_CATAS_ERROR));
+    let mut a = Station::new(&mut driver, eqn);
+    let mut segment = [0; 32];
+    segment[13] = INLINE as u8;
+    for _ in 0..=1 << LOG_CQES {
+        a.send_wqe(&mut driver, 0x0a, &segment, b"nobody");
+        // The store reaches the device before the command.
+        driver.ok(CmdOpcode::QUERY_ISSI, 0, &[0; 16], 112);
+    }
+    let told = [(); 2].map(|()| {
+        let eqe = driver.eqe(asynchronous);
+        (eqe[1], eqe[52], u32::from_be_bytes(eqe[56..60].try_into().unwrap()))
+    });
+    let both = [(WQ_CATAS_ERROR, 2, a.sqn), (WQ_CATAS_ERROR, 1, a.rqn)];
+    assert!(both.iter().all(|queue| told.contains(queue)), "{told:x?}");
 }
 
 #[test]

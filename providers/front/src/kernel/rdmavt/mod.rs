@@ -33,7 +33,7 @@ use self::receives::Receives;
 use self::sends::Sends;
 use crate::backend::Backend;
 use crate::backend::context::QpState;
-use crate::backend::number::{Cqn, Qpn, Srqn, UarNumber};
+use crate::backend::number::{Cqn, Qpn, Queue, Srqn, UarNumber};
 
 /// Most work requests of a queue, SGEs of a work request, and entries of a completion queue.
 pub(super) const MAX_WR: u32 = 4095;
@@ -161,7 +161,7 @@ impl Rings {
             any |= srq.pump();
         }
         for (&qpn, qp) in &mut self.qps {
-            let state = hca.query_qp(qpn).map_or(QpState::Reset, |(state, _)| state);
+            let state = hca.query_qp(Queue::Qp(qpn)).map_or(QpState::Reset, |(state, _)| state);
             if qp.closed || state == QpState::Reset {
                 continue;
             }

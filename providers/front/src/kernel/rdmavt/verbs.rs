@@ -31,6 +31,7 @@ use super::sends::Sends;
 use super::{MAX_CQE, MAX_SGE, MAX_WR, Mapped, Queues, Rings};
 use crate::backend::context::{QpContext, QpState, Service, SrqContext};
 use crate::backend::error::errno;
+use crate::backend::number::{Qpn, Queue};
 use crate::kernel::call::{Call, Handler, Table, Write};
 use crate::kernel::methods;
 use crate::kernel::state::device::Device;
@@ -283,12 +284,13 @@ fn create_qp(call: &mut Call<'_>) -> Result<(), Errno> {
         uar,
         ..QpContext::bare(asked.service, pd, send_cq)
     };
-    let qpn = call.device.hca.create_qp(context).map_err(errno)?;
+    let queue = call.device.hca.create_qp(context).map_err(errno)?;
+    let qpn = queue.number();
     rings(call.device)?.qps.insert(qpn, queues);
     let held = [asked.pd, asked.send_cq, asked.recv_cq].into_iter().chain(asked.srq);
     let held: Vec<_> = held.collect();
     held.iter().for_each(|handle| call.file.objects.hold(*handle));
-    call.device.qp_owners.insert(qpn, vec![(call.file.id, asked.handle)]);
+    call.device.qp_owners.insert(queue, vec![(call.file.id, asked.handle)]);
     let cap = ib_uverbs_qp_cap { max_inline_data: 0, ..cap };
     let qp = Qp {
         qpn,
@@ -460,12 +462,12 @@ fn post_send(call: &mut Call<'_>) -> Result<(), Errno> {
 /// Posts work requests up to the first that fails, whose place is in the error.
 fn post_all(
     call: &mut Call<'_>,
-    qpn: crate::backend::number::Qpn,
+    qpn: Qpn,
     wrs: &[ib_uverbs_send_wr],
     mut sges: &[ib_uverbs_sge],
 ) -> Result<(), (usize, Errno)> {
     let Device { hca, config, rings, .. } = &mut *call.device;
-    let (state, attrs) = hca.query_qp(qpn).map_err(|error| (0, errno(error)))?;
+    let (state, attrs) = hca.query_qp(Queue::Qp(qpn)).map_err(|error| (0, errno(error)))?;
     let queues = rings.as_deref_mut().and_then(|rings| rings.qps.get_mut(&qpn));
     let qp = queues.ok_or((0, Errno::EINVAL))?;
     if matches!(state, QpState::Reset | QpState::Init | QpState::Rtr) {

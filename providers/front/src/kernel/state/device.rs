@@ -11,7 +11,7 @@ use crate::backend::Backend;
 use crate::backend::config::Config;
 use crate::backend::context::QpContext;
 use crate::backend::error::errno;
-use crate::backend::number::{Cqn, Qpn, Srqn};
+use crate::backend::number::{Cqn, Queue, Srqn};
 use crate::cm::Manager;
 use crate::guard;
 use crate::kernel::rdmavt::Rings;
@@ -50,8 +50,8 @@ pub struct Device<H: ?Sized = dyn Backend> {
     /// DEVICE_FATAL was told.
     pub(crate) fatal: bool,
     pub(crate) cq_owners: HashMap<Cqn, Owner>,
-    /// Owners of a QP. An XRC target has one for each file that opened it.
-    pub(crate) qp_owners: HashMap<Qpn, Vec<Owner>>,
+    /// Owners of a queue. An XRC target has one for each file that opened it.
+    pub(crate) qp_owners: HashMap<Queue, Vec<Owner>>,
     pub(crate) srq_owners: HashMap<Srqn, Owner>,
     pub(crate) xrc: Xrc,
     pub(crate) flows: Flows,
@@ -207,7 +207,7 @@ impl Device {
         Ok(pinned)
     }
 
-    /// Pins the rings of a queue pair and creates it. Returns the QPN and the bytes pinned.
+    /// Pins the rings of a queue and creates it. Returns the queue and the bytes pinned.
     ///
     /// # Errors
     ///
@@ -218,10 +218,10 @@ impl Device {
         addr: u64,
         len: u64,
         context: QpContext,
-    ) -> Result<(u32, u64), Errno> {
+    ) -> Result<(Queue, u64), Errno> {
         let pinned = self.pin_queue(addr, len, context.doorbell_record)?;
         let made = self.hca.create_qp(context).inspect_err(|_| self.unpin(pinned));
-        Ok((made.map_err(errno)?.0, pinned))
+        Ok((made.map_err(errno)?, pinned))
     }
 
     /// Releases bytes that [`Device::pin`] counted.

@@ -8,6 +8,7 @@ use uverbs_kernel_abi::event::ib_uverbs_comp_event_desc;
 use uverbs_kernel_abi::qp::IB_UVERBS_QPT_XRC_TGT;
 
 use crate::backend::error::{HcaError, Noun, errno};
+use crate::backend::number::Queue;
 use crate::kernel::state::device::Device;
 use crate::kernel::state::events::{EventFiles, async_event};
 use crate::kernel::state::objects::{Backing, Cq, Destroyed, Object, Objects, Qp, Srq, Wq};
@@ -179,7 +180,7 @@ impl File {
 
     /// Returns the number of asynchronous events, as for queue pairs and SRQs.
     fn abandon_wq(&mut self, device: &mut Device, wq: Wq) -> u32 {
-        device.qp_owners.remove(&wq.wqn);
+        device.qp_owners.remove(&Queue::Rq(wq.rqn));
         device.unpin(wq.pinned);
         for held in wq.held {
             self.objects.release(held);
@@ -191,15 +192,15 @@ impl File {
     fn abandon_qp(&mut self, device: &mut Device, handle: u32, qp: &Qp) -> u32 {
         if let Some(raw) = &qp.raw {
             raw.destroy(device);
-            for queue in [raw.rqn, raw.sqn].into_iter().flatten() {
+            for queue in raw.queues().into_iter().flatten() {
                 device.qp_owners.remove(&queue);
             }
         } else if qp.kind != IB_UVERBS_QPT_XRC_TGT || device.xrc.close_target(qp.qpn) {
             if let Some(rings) = &mut device.rings {
                 rings.forget_qp(qp.qpn);
             }
-            device.qp_owners.remove(&qp.qpn);
-        } else if let Some(owners) = device.qp_owners.get_mut(&qp.qpn) {
+            device.qp_owners.remove(&Queue::Qp(qp.qpn));
+        } else if let Some(owners) = device.qp_owners.get_mut(&Queue::Qp(qp.qpn)) {
             // Other handles refer to the XRC target, too.
             owners.retain(|owner| *owner != (self.id, handle));
         }
@@ -280,7 +281,7 @@ fn with_memory(object: &Object) -> Option<(Noun, u32)> {
         Object::Mr(mr) => Some((Noun::Mkey, mr.key.index())),
         Object::Cq(cq) => Some((Noun::Cq, cq.cqn.0)),
         Object::Srq(srq) => Some((Noun::Srq, srq.srqn.0)),
-        Object::Wq(wq) => Some((Noun::Qp, wq.wqn.0)),
+        Object::Wq(wq) => Some((Noun::Rq, wq.rqn.0)),
         Object::Qp(qp) => Some((Noun::Qp, qp.qpn.0)),
         _ => None,
     }
@@ -295,11 +296,11 @@ fn end(device: &mut Device, object: &Object) -> Result<(), HcaError> {
         Object::Mw(mw) => hca.destroy_mkey(mw.key),
         Object::Cq(cq) => hca.destroy_cq(cq.cqn),
         Object::Srq(srq) => hca.destroy_srq(srq.srqn),
-        Object::Wq(wq) => hca.destroy_qp(wq.wqn),
+        Object::Wq(wq) => hca.destroy_qp(Queue::Rq(wq.rqn)),
         Object::Dct(dct) => dct.dctn.map_or(Ok(()), |dctn| hca.abandon_dct(dctn)),
         Object::Qp(qp) if qp.raw.is_some() => Ok(()),
         Object::Qp(qp) if qp.kind == IB_UVERBS_QPT_XRC_TGT && !device.xrc.is_last(qp.qpn) => Ok(()),
-        Object::Qp(qp) => hca.destroy_qp(qp.qpn),
+        Object::Qp(qp) => hca.destroy_qp(Queue::Qp(qp.qpn)),
         _ => Ok(()),
     }
 }

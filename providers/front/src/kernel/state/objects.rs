@@ -12,7 +12,7 @@ use uverbs_kernel_abi::mlx5::mlx5_ib_flow_counters_desc;
 use uverbs_kernel_abi::qp::{ib_uverbs_qp_cap, ib_uverbs_qp_dest};
 
 use crate::backend::context::{DctContext, QpState};
-use crate::backend::number::{Cqn, Key, Pdn, Qpn, Srqn};
+use crate::backend::number::{Cqn, Key, Pdn, Qpn, Queue, Srqn};
 use crate::kernel::state::device_memory::{Operation, Piece};
 use crate::kernel::state::flows::Placed;
 use crate::kernel::state::raw_queues::RawQueues;
@@ -114,6 +114,17 @@ pub(crate) struct Qp {
     pub(crate) raw: Option<RawQueues>,
 }
 
+impl Qp {
+    /// The device's queue that has the number; `None` of a QP that spreads packets over work
+    /// queues.
+    pub(crate) fn queue(&self) -> Option<Queue> {
+        match &self.raw {
+            None => Some(Queue::Qp(self.qpn)),
+            Some(raw) => raw.sqn.map(Queue::Sq).or(raw.rqn.map(Queue::Rq)),
+        }
+    }
+}
+
 /// A flow rule.
 #[derive(Debug)]
 pub(crate) struct Flow {
@@ -175,7 +186,7 @@ pub(crate) struct Srq {
 /// A work queue (WQ): a receive queue without queue pair.
 #[derive(Debug)]
 pub(crate) struct Wq {
-    pub(crate) wqn: Qpn,
+    pub(crate) rqn: Qpn,
     /// Handles of the objects that it uses.
     pub(crate) held: [u32; 2],
     pub(crate) user_handle: u64,

@@ -4,8 +4,8 @@
 use nix::errno::Errno;
 
 use crate::backend::context::{QpAttrs, QpState, QpTransition};
-use crate::backend::error::{Noun, errno};
-use crate::backend::number::Qpn;
+use crate::backend::error::errno;
+use crate::backend::number::{Qpn, Queue};
 use crate::kernel::state::device::Device;
 
 /// The device's send queue and receive queue of a raw packet QP, and the TIR.
@@ -34,6 +34,11 @@ impl RawQueues {
         (self.sqn, self.rqn) == (None, None)
     }
 
+    /// The receive queue, and the send queue.
+    pub(crate) fn queues(&self) -> [Option<Queue>; 2] {
+        [self.rqn.map(Queue::Rq), self.sqn.map(Queue::Sq)]
+    }
+
     /// Destroys the queues. No later command could destroy one that the device keeps, so that its
     /// memory is taken from the device.
     pub(crate) fn destroy(&self, device: &mut Device) {
@@ -41,23 +46,24 @@ impl RawQueues {
         if let Some(tir) = self.tir {
             let _ = steering.remove_tir(tir);
         }
-        for queue in [self.rqn, self.sqn].into_iter().flatten() {
+        for queue in self.queues().into_iter().flatten() {
             if device.hca.destroy_qp(queue).is_err() {
-                device.hca.forsake(Noun::Qp, queue.0);
+                device.hca.forsake(queue.into(), queue.number().0);
             }
         }
     }
 
     /// State of the QP (`sqrq_state_to_qp_state`): each queue may have gone to error independently.
     pub(crate) fn state(&self, device: &Device) -> QpState {
-        let failed = |queue: Option<Qpn>| {
+        let failed = |queue: Option<Queue>| {
             let state = queue.and_then(|queue| device.hca.query_qp(queue).ok());
             state.is_some_and(|(state, _)| state == QpState::Err)
         };
-        match (failed(self.rqn), failed(self.sqn)) {
+        let [receives, sends] = self.queues();
+        match (failed(receives), failed(sends)) {
             (true, true) => QpState::Err,
-            (true, false) if self.sqn.is_none() => QpState::Err,
-            (false, true) if self.rqn.is_none() => QpState::Err,
+            (true, false) if sends.is_none() => QpState::Err,
+            (false, true) if receives.is_none() => QpState::Err,
             (false, true) => QpState::Sqe,
             _ => self.state,
         }
@@ -78,7 +84,7 @@ impl RawQueues {
             ToRst => (&[ToRst], &[ToRst]),
             _ => (&[], &[]),
         };
-        for (queue, steps) in [(self.rqn, receives), (self.sqn, sends)] {
+        for (queue, steps) in self.queues().into_iter().zip([receives, sends]) {
             for (queue, step) in
                 queue.into_iter().flat_map(|queue| steps.iter().map(move |s| (queue, s)))
             {

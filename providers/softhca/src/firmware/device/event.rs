@@ -1,14 +1,24 @@
 //! Turns events of the HCA side into entries of event queues.
 
-use uverbs_mlx5_prm::eqe::{EventType, PageFaultType, mlx5_eqe};
+use uverbs_mlx5_prm::eqe::{EventQueueType, EventType, PageFaultType, mlx5_eqe};
 
 use crate::firmware::Firmware;
 use uverbs_front::backend::error::{HcaEvent, PageFault};
+use uverbs_front::backend::number::Queue;
 
-/// Queue kind in an event (Linux `include/linux/mlx5/driver.h`, `MLX5_RES_QP`).
-const RES_QP: u8 = 0;
 /// Syndrome of a CQ error: overrun (PRM "CQ Error Event").
 const CQ_OVERRUN: u8 = 1;
+
+/// Drivers know send and receive queues by their kind, too (Linux `hw/mlx5/qpc.c`,
+/// `rsc_event_notifier`).
+fn kind(queue: Queue) -> EventQueueType {
+    match queue {
+        Queue::Qp(_) => EventQueueType::QP,
+        Queue::Sq(_) => EventQueueType::SQ,
+        Queue::Rq(_) => EventQueueType::RQ,
+        Queue::Dct(_) => EventQueueType::DCT,
+    }
+}
 
 fn page_fault(fault: PageFault) -> mlx5_eqe {
     match fault {
@@ -28,16 +38,17 @@ impl Firmware {
         let mut told = false;
         while let Some(event) = self.hca.next_event() {
             told = true;
-            // The event type already names the kind of object; this field separates queue pairs
-            // from send and receive queues.
-            let queue = |kind, number| (None, mlx5_eqe::queue(kind, RES_QP, number));
+            let queue = |event, number| (None, mlx5_eqe::queue(event, EventQueueType::QP, number));
             let (eqn, eqe) = match event {
                 HcaEvent::CqCompletion { cqn } => {
                     let Some(cq) = self.cqs.find(cqn.0) else { continue };
                     (Some(cq.eqn), mlx5_eqe::completion(cqn.0))
                 }
                 HcaEvent::CqError { cqn } => (None, mlx5_eqe::cq_error(cqn.0, CQ_OVERRUN)),
-                HcaEvent::QpFatal { qpn } => queue(EventType::WQ_CATAS_ERROR, qpn.0),
+                HcaEvent::QpFatal { queue } => {
+                    let (event, number) = (EventType::WQ_CATAS_ERROR, queue.number().0);
+                    (None, mlx5_eqe::queue(event, kind(queue), number))
+                }
                 HcaEvent::QpRequestError { qpn } => queue(EventType::WQ_INVAL_REQ_ERROR, qpn.0),
                 HcaEvent::QpAccessError { qpn } => queue(EventType::WQ_ACCESS_ERROR, qpn.0),
                 HcaEvent::CommEstablished { qpn } => queue(EventType::COMM_EST, qpn.0),

@@ -14,6 +14,7 @@ use zerocopy::IntoBytes;
 use crate::backend::config::agree;
 use crate::backend::context::{Access, DctContext, Mtu, QpState};
 use crate::backend::error::errno;
+use crate::backend::number::Queue;
 use crate::kernel::call::Call;
 use crate::kernel::state::objects::{Dct, Object};
 use crate::kernel::transition;
@@ -103,7 +104,7 @@ pub(crate) fn modify(call: &mut Call<'_>, request: &ib_uverbs_modify_qp) -> Resu
     }
     let Some(dctn) = dctn else { return Ok(()) };
     let common = || agree(call.device.config.ece, ece);
-    let ece = call.device.hca.ece(dctn).unwrap_or_else(common);
+    let ece = call.device.hca.ece(Queue::Dct(dctn)).unwrap_or_else(common);
     let room = call.len(UVERBS_ATTR_UHW_OUT).min(size_of::<mlx5_ib_modify_qp_resp>());
     let answer = mlx5_ib_modify_qp_resp {
         response_length: room as u32,

@@ -29,7 +29,7 @@ use zerocopy::IntoBytes;
 
 use crate::backend::context::{CqeScatter, DciStreams, QpContext, RqContext, Service, SqContext};
 use crate::backend::error::errno;
-use crate::backend::number::{Cqn, Qpn, UarNumber};
+use crate::backend::number::{Cqn, Qpn, Queue, UarNumber};
 use crate::backend::region::Region;
 use crate::kernel::call::Call;
 use crate::kernel::state::objects::{Object, Qp};
@@ -68,30 +68,27 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     let (qpn, pinned, raw) = match asked.service {
         Service::Raw => {
             let made = raw_packet::create(call, &asked, &request, &queues)?;
-            (made.qpn.0, made.pinned, Some(made.raw))
+            (made.qpn, made.pinned, Some(made.raw))
         }
         _ => {
             let context = context(call, &request, &queues, &asked)?;
-            let (qpn, pinned) = call.device.create_qp(request.buf_addr, queues.bytes(), context)?;
-            (qpn, pinned, None)
+            let (qp, pinned) = call.device.create_qp(request.buf_addr, queues.bytes(), context)?;
+            (qp.number(), pinned, None)
         }
     };
-    let told = told(call, &request, Qpn(qpn), raw.as_ref());
-    let numbers = match &raw {
-        Some(raw) => [raw.sqn, raw.rqn],
-        None => [Some(Qpn(qpn)), None],
-    };
+    let told = told(call, &request, qpn, raw.as_ref());
+    let made = raw.as_ref().map_or([Some(Queue::Qp(qpn)), None], RawQueues::queues);
 
     let held = [asked.pd, asked.send_cq, asked.recv_cq].into_iter().chain(asked.srq);
     let held: Vec<_> = held.collect();
     held.iter().for_each(|handle| call.file.objects.hold(*handle));
-    for number in numbers.into_iter().flatten() {
-        call.device.qp_owners.insert(number, vec![(call.file.id, asked.handle)]);
+    for queue in made.into_iter().flatten() {
+        call.device.qp_owners.insert(queue, vec![(call.file.id, asked.handle)]);
     }
     let qp = Qp {
         // Spread over the ports, as by firmware.
-        lag_port: 1 + (qpn & 1) as u8,
-        qpn: Qpn(qpn),
+        lag_port: 1 + (qpn.0 & 1) as u8,
+        qpn,
         kind,
         held,
         user_handle: asked.user_handle,
@@ -105,7 +102,7 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
         raw,
     };
     call.put_object(asked.handle, Object::Qp(Box::new(qp)));
-    answer(call, qpn, (asked.cap, queues.rq_count), told)
+    answer(call, qpn.0, (asked.cap, queues.rq_count), told)
 }
 
 /// The driver's part of the answer. Firmware returns its ECE options if a client asks for any.
@@ -118,7 +115,7 @@ fn told(
     raw: Option<&RawQueues>,
 ) -> mlx5_ib_create_qp_resp {
     let Some(raw) = raw else {
-        let own = || call.device.hca.ece(qpn).unwrap_or(call.device.config.ece);
+        let own = || call.device.hca.ece(Queue::Qp(qpn)).unwrap_or(call.device.config.ece);
         let ece_options = if request.ece_options == 0 { 0 } else { own() };
         return mlx5_ib_create_qp_resp { ece_options, ..Default::default() };
     };

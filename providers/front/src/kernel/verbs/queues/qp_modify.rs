@@ -24,7 +24,7 @@ use crate::backend::address::Address;
 use crate::backend::config::{Config, agree};
 use crate::backend::context::{AddressVector, Mtu, QpAttrs, QpState};
 use crate::backend::error::errno;
-use crate::backend::number::Qpn;
+use crate::backend::number::{Qpn, Queue};
 use crate::backend::psn::Psn;
 use crate::kernel::call::{Call, Write, zero_extended};
 use crate::kernel::state::device::Device;
@@ -92,7 +92,8 @@ fn change(call: &mut Call<'_>, mut request: ib_uverbs_modify_qp, rate: u32) -> R
         return change_raw(call, request, rate);
     }
     let (qpn, kind) = (qp.qpn, qp.kind);
-    let (actual, mut attrs) = call.device.hca.query_qp(qpn).map_err(errno)?;
+    let queue = Queue::Qp(qpn);
+    let (actual, mut attrs) = call.device.hca.query_qp(queue).map_err(errno)?;
     check_ports(&mut request, attrs.port)?;
     request.attr_mask &= !left_out(kind);
     let mask = request.attr_mask;
@@ -142,7 +143,7 @@ fn change(call: &mut Call<'_>, mut request: ib_uverbs_modify_qp, rate: u32) -> R
     }
     apply(&mut attrs, &request, &call.device.config);
     attrs.ece = own.ece_options;
-    call.device.hca.modify_qp(qpn, command, &attrs).map_err(errno)?;
+    call.device.hca.modify_qp(queue, command, &attrs).map_err(errno)?;
     if let (QpState::Reset, Some(rings)) = (to, &mut call.device.rings) {
         rings.reset(qpn);
     }
@@ -151,7 +152,7 @@ fn change(call: &mut Call<'_>, mut request: ib_uverbs_modify_qp, rate: u32) -> R
     let common = || agree(call.device.config.ece, own.ece_options);
     let answer = mlx5_ib_modify_qp_resp {
         response_length: size_of::<mlx5_ib_modify_qp_resp>() as u32,
-        ece_options: if up { call.device.hca.ece(qpn).unwrap_or_else(common) } else { 0 },
+        ece_options: if up { call.device.hca.ece(queue).unwrap_or_else(common) } else { 0 },
         ..mlx5_ib_modify_qp_resp::default()
     };
     if call.len(UVERBS_ATTR_UHW_OUT) < size_of_val(&answer) {
@@ -401,7 +402,7 @@ fn query(call: &mut Call<'_>) -> Result<(), Errno> {
     let (state, attrs) = match &qp.raw {
         Some(raw) if raw.is_spread() => return Err(Errno::ENOSYS),
         Some(raw) => (raw.state(call.device), QpAttrs { port: raw.port, ..QpAttrs::default() }),
-        None => call.device.hca.query_qp(qp.qpn).map_err(errno)?,
+        None => call.device.hca.query_qp(Queue::Qp(qp.qpn)).map_err(errno)?,
     };
     let response = ib_uverbs_query_qp_resp {
         dest: destination(&attrs.path),

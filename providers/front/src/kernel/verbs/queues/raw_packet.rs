@@ -79,9 +79,9 @@ pub(crate) fn create(
             let uar = UarNumber(request.bfreg_index);
             let context = QpContext { sq, uar, domain, ..bare(send_cq) };
             let len = queues.sq_bytes();
-            let (sqn, pinned) = device.create_qp(request.sq_buf_addr, len, context)?;
+            let (sq, pinned) = device.create_qp(request.sq_buf_addr, len, context)?;
             made.pinned += pinned;
-            made.raw.sqn = Some(Qpn(sqn));
+            made.raw.sqn = Some(sq.number());
             made.raw.tis = Some(device.flows.number());
         }
         if let Some(log_entries) = queues.log_rq_entries() {
@@ -90,12 +90,13 @@ pub(crate) fn create(
             let rq = Some(RqContext { region, log_entries: log_entries as u8, stride_shift });
             let options = QueueOptions { strips_vlan };
             let context = QpContext { rq, options, ..bare(recv_cq) };
-            let (rqn, pinned) = device.create_qp(request.buf_addr, queues.rq_bytes(), context)?;
+            let (rq, pinned) = device.create_qp(request.buf_addr, queues.rq_bytes(), context)?;
             made.pinned += pinned;
-            made.raw.rqn = Some(Qpn(rqn));
+            let rqn = rq.number();
+            made.raw.rqn = Some(rqn);
             let number = device.flows.number();
             let steering = device.hca.steering();
-            steering.add_tir(number, tir(Spread::Queue(rqn), domain)).map_err(flows::errno)?;
+            steering.add_tir(number, tir(Spread::Queue(rqn.0), domain)).map_err(flows::errno)?;
             made.raw.tir = Some(number);
         }
         Ok(())

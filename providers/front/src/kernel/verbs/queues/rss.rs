@@ -77,7 +77,7 @@ fn create_table(call: &mut Call<'_>) -> Result<(), Errno> {
     }
     let handles = list.chunks_exact(size_of::<u32>()).map(zero_extended::<u32>);
     let queues: Vec<u32> = handles.collect();
-    let numbers = queues.iter().map(|queue| Ok(call.file.objects.wq(*queue)?.wqn.0));
+    let numbers = queues.iter().map(|queue| Ok(call.file.objects.wq(*queue)?.rqn.0));
     let numbers: Vec<u32> = numbers.collect::<Result<_, Errno>>()?;
     let handle = call.new_handle(UVERBS_OBJECT_RWQ_IND_TBL)?;
     // From here on as `mlx5_ib_create_rwq_ind_table`.

@@ -23,7 +23,7 @@ use zerocopy::IntoBytes;
 
 use crate::backend::context::{QpAttrs, QpContext, QpState, QpTransition, RqContext, Service};
 use crate::backend::error::errno;
-use crate::backend::number::Qpn;
+use crate::backend::number::{Qpn, Queue};
 use crate::backend::region::Region;
 use crate::backend::steering::QueueOptions;
 use crate::kernel::call::{Call, Write, zero_extended};
@@ -50,14 +50,14 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     let request = driver_request(call, &asked)?;
     let strips_vlan = asked.flags & IB_UVERBS_WQ_FLAGS_CVLAN_STRIPPING != 0;
     let (context, len) = context(call, (pd, cq), &request, QueueOptions { strips_vlan })?;
-    let (wqn, pinned) = call.device.create_qp(request.buf_addr, len, context)?;
+    let (queue, pinned) = call.device.create_qp(request.buf_addr, len, context)?;
 
     for held in [pd, cq] {
         call.file.objects.hold(held);
     }
-    call.device.qp_owners.insert(Qpn(wqn), vec![(call.file.id, handle)]);
+    call.device.qp_owners.insert(queue, vec![(call.file.id, handle)]);
     let wq = Wq {
-        wqn: Qpn(wqn),
+        rqn: queue.number(),
         held: [pd, cq],
         user_handle: asked.user_handle,
         async_file: call.file.events.async_file(event_file),
@@ -72,7 +72,7 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     call.output(UVERBS_ATTR_CREATE_WQ_RESP_MAX_WR, &asked.max_wr)?;
     call.output(UVERBS_ATTR_CREATE_WQ_RESP_MAX_SGE, &asked.max_sge)?;
     // Optional in the method table, required by the handler.
-    call.output(UVERBS_ATTR_CREATE_WQ_RESP_WQ_NUM, &wqn)
+    call.output(UVERBS_ATTR_CREATE_WQ_RESP_WQ_NUM, &queue.number().0)
 }
 
 impl Asked {
@@ -172,7 +172,7 @@ fn modify(call: &mut Call<'_>) -> Result<(), Errno> {
         return Err(Errno::EINVAL);
     }
     let wq = call.file.objects.wq(request.wq_handle)?;
-    let (wqn, known) = (wq.wqn, wq.state);
+    let (rqn, known) = (wq.rqn, wq.state);
     let from = if mask & IB_WQ_CUR_STATE != 0 { request.curr_wq_state } else { known };
     let to = if mask & IB_WQ_STATE != 0 { request.wq_state } else { from };
     if from > IB_WQS_ERR || to > IB_WQS_ERR {
@@ -183,14 +183,14 @@ fn modify(call: &mut Call<'_>) -> Result<(), Errno> {
     if flags & IB_UVERBS_WQ_FLAGS_PCI_WRITE_END_PADDING != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
-    change(call, wqn, from, to)?;
+    change(call, rqn, from, to)?;
     if let Some(Object::Wq(wq)) = call.file.objects.get_mut(request.wq_handle) {
         wq.state = to;
     }
     if flags & IB_UVERBS_WQ_FLAGS_CVLAN_STRIPPING != 0 {
         let strips_vlan = request.flags & IB_UVERBS_WQ_FLAGS_CVLAN_STRIPPING != 0;
         let steering = call.device.hca.steering();
-        steering.change_queue(wqn.0, QueueOptions { strips_vlan }).map_err(flows::errno)?;
+        steering.change_queue(rqn.0, QueueOptions { strips_vlan }).map_err(flows::errno)?;
     }
     Ok(())
 }
@@ -209,8 +209,9 @@ fn check_modify_request(call: &Call<'_>) -> Result<(), Errno> {
 
 /// MODIFY_RQ. Firmware checks that the queue is in the state `said`, since a queue may go to error
 /// on an error.
-fn change(call: &mut Call<'_>, wqn: Qpn, said: u32, to: u32) -> Result<(), Errno> {
-    let from = match call.device.hca.query_qp(wqn).map_err(errno)?.0 {
+fn change(call: &mut Call<'_>, rqn: Qpn, said: u32, to: u32) -> Result<(), Errno> {
+    let queue = Queue::Rq(rqn);
+    let from = match call.device.hca.query_qp(queue).map_err(errno)?.0 {
         QpState::Reset | QpState::Init => IB_WQS_RESET,
         QpState::Err | QpState::Sqe => IB_WQS_ERR,
         _ => IB_WQS_RDY,
@@ -226,7 +227,7 @@ fn change(call: &mut Call<'_>, wqn: Qpn, said: u32, to: u32) -> Result<(), Errno
         _ => return Err(Errno::EINVAL),
     };
     for step in steps {
-        call.device.hca.modify_qp(wqn, *step, &QpAttrs::default()).map_err(errno)?;
+        call.device.hca.modify_qp(queue, *step, &QpAttrs::default()).map_err(errno)?;
     }
     Ok(())
 }

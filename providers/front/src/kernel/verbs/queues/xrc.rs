@@ -16,7 +16,7 @@ use uverbs_kernel_abi::xrcd::{ib_uverbs_open_xrcd, ib_uverbs_open_xrcd_resp};
 
 use crate::backend::context::{QpContext, Service};
 use crate::backend::error::errno;
-use crate::backend::number::{Pdn, Qpn};
+use crate::backend::number::{Pdn, Qpn, Queue};
 use crate::kernel::call::{Call, Write};
 use crate::kernel::state::objects::{Object, Qp, Xrcd};
 use crate::kernel::user;
@@ -73,7 +73,7 @@ pub(crate) fn create_target(call: &mut Call<'_>, asked: &TargetAsked) -> Result<
     let cq = device.xrc.driver_cq(&mut device.hca).map_err(errno)?;
     // PD 0 belongs to no process: the SRQ that a packet names determines the accessible memory.
     let context = QpContext { xrcd: domain, ..QpContext::bare(Service::Xrc, Pdn(0), cq) };
-    let qpn = device.hca.create_qp(context).map_err(errno)?;
+    let qpn = device.hca.create_qp(context).map_err(errno)?.number();
     device.xrc.add_target(qpn, domain);
     put(call, qpn, asked);
     call.output_or_zero(UVERBS_ATTR_CREATE_QP_RESP_CAP, &asked.cap)?;
@@ -105,7 +105,7 @@ fn open_qp(call: &mut Call<'_>) -> Result<(), Errno> {
 /// Creates the handle of a target, newly created or opened.
 fn put(call: &mut Call<'_>, qpn: Qpn, asked: &TargetAsked) {
     call.file.objects.hold(asked.xrcd);
-    call.device.qp_owners.entry(qpn).or_default().push((call.file.id, asked.handle));
+    call.device.qp_owners.entry(Queue::Qp(qpn)).or_default().push((call.file.id, asked.handle));
     let qp = Qp {
         lag_port: 1,
         qpn,

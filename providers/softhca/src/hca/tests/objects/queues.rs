@@ -11,7 +11,7 @@ use crate::hca::{HcaConfig, Strictness};
 use crate::wire::{Faults, Psn};
 use uverbs_front::backend::context::{CqContext, QpAttrs, QpState, QpTransition, Service};
 use uverbs_front::backend::error::{HcaError, HcaEvent, Noun};
-use uverbs_front::backend::number::{Cqn, UarNumber};
+use uverbs_front::backend::number::{Cqn, Queue, UarNumber};
 use uverbs_front::backend::region::Region;
 
 const DST: u64 = 0x30_0000;
@@ -32,7 +32,7 @@ fn an_overrun_kills_the_cq_and_its_qps() {
     rig.run();
     let cqn = a.send_cq.cqn;
     let events = rig.hosts[0].events();
-    assert_eq!(events, [HcaEvent::CqError { cqn }, HcaEvent::QpFatal { qpn: a.qpn }]);
+    assert_eq!(events, [HcaEvent::CqError { cqn }, HcaEvent::QpFatal { queue: Queue::Qp(a.qpn) }]);
     assert_eq!(rig.state(&a), QpState::Err);
     assert_eq!(rig.sent(&mut a).len(), 4, "what fitted is whole");
     assert_eq!(rig.hosts[0].hca.stats().cq_overruns, 1);
@@ -478,7 +478,7 @@ fn a_record_that_jumps_is_fatal() {
     rig.hosts[0].store(a.record + 4, 65);
     rig.hosts[0].hca.doorbell(UAR, 0x800, 64 << 40 | u64::from(a.qpn.0) << 8 | 1);
     rig.run();
-    assert_eq!(rig.hosts[0].events(), [HcaEvent::QpFatal { qpn: a.qpn }]);
+    assert_eq!(rig.hosts[0].events(), [HcaEvent::QpFatal { queue: Queue::Qp(a.qpn) }]);
     assert!(rig.sent(&mut a).is_empty());
 }
 

@@ -1,7 +1,7 @@
 //! Shared receive queues: the driver's list is followed, limits are reported, and XRC messages go
 //! to the SRQ that the packet names.
 
-use uverbs_front::backend::number::{Pdn, Srqn};
+use uverbs_front::backend::number::{Pdn, Queue, Srqn};
 use uverbs_mlx5_prm::address::mlx5_wqe_xrc_seg;
 use uverbs_mlx5_prm::opcode::Opcode;
 use zerocopy::IntoBytes;
@@ -242,13 +242,13 @@ fn an_overrun_of_an_xrc_queues_cq_kills_the_targets_that_complete_there() {
     rig.post(&mut a, &send(srq.srqn));
     rig.run();
     let dead = HcaEvent::CqError { cqn: cq.cqn };
-    assert_eq!(rig.hosts[1].events(), [dead, HcaEvent::QpFatal { qpn: b.qpn }]);
+    assert_eq!(rig.hosts[1].events(), [dead, HcaEvent::QpFatal { queue: Queue::Qp(b.qpn) }]);
     assert_eq!([&b, &d, &f].map(|end| rig.state(end)), [QpState::Err, QpState::Rts, QpState::Rts]);
     // Another target fails at its first message there; one that receives elsewhere does not.
     rig.post(&mut c, &send(srq.srqn));
     rig.post(&mut e, &send(other.srqn));
     rig.run();
-    assert_eq!(rig.hosts[1].events(), [HcaEvent::QpFatal { qpn: d.qpn }]);
+    assert_eq!(rig.hosts[1].events(), [HcaEvent::QpFatal { queue: Queue::Qp(d.qpn) }]);
     assert_eq!([&d, &f].map(|end| rig.state(end)), [QpState::Err, QpState::Rts]);
     assert_eq!(rig.sent(&mut e).iter().map(|got| got.kind).collect::<Vec<_>>(), [0]);
     assert_eq!(std::iter::from_fn(|| rig.poll(1, &mut cq)).count(), 2, "what fitted is whole");

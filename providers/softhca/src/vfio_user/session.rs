@@ -1,6 +1,7 @@
 //! Session of a client, from connect to disconnect.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -328,16 +329,8 @@ impl<'a> Session<'a> {
         }
         let range = set.start as usize..end as usize;
         if set.flags & DATA_EVENTFD != 0 {
-            // A vector without a descriptor is disabled; QEMU's first message has no descriptors.
-            let mut given = Vec::new();
-            for fd in fds.drain(..) {
-                self.signals.check(&fd)?;
-                given.push((fd, self.memory.room().map_err(|error| refusal(&error))?));
-            }
-            let mut given = given.into_iter();
-            for vector in &mut self.vectors[range] {
-                *vector = given.next();
-            }
+            fds.iter().try_for_each(|fd| self.signals.check(fd))?;
+            self.replace_events(range, fds)?;
         } else if set.flags & DATA_NONE != 0 {
             match set.count {
                 0 => self.vectors.fill_with(|| None),
@@ -347,6 +340,23 @@ impl<'a> Session<'a> {
             return Err(Errno::EINVAL);
         }
         Ok(Vec::new())
+    }
+
+    /// Replaces the eventfds of vectors. A vector without a new one is disabled; QEMU's first
+    /// message has none.
+    fn replace_events(&mut self, range: Range<usize>, fds: &mut Vec<Foreign>) -> Result<(), Errno> {
+        fds.truncate(range.len());
+        let vectors = &mut self.vectors[range];
+        // The new ones have the room of the old ones first. A refusal changes nothing.
+        let more = fds.len().saturating_sub(vectors.iter().flatten().count());
+        let more = (0..more).map(|_| self.memory.room()).collect::<io::Result<Vec<_>>>();
+        let more = more.map_err(|error| refusal(&error))?;
+        let old = vectors.iter_mut().filter_map(|vector| vector.take().map(|(_, room)| room));
+        let rooms = old.chain(more).collect::<Vec<_>>();
+        for (vector, event) in vectors.iter_mut().zip(fds.drain(..).zip(rooms)) {
+            *vector = Some(event);
+        }
+        Ok(())
     }
 
     fn region_read(&mut self, body: &[u8]) -> Result<Vec<u8>, Errno> {
@@ -472,19 +482,32 @@ mod tests {
         let closer = server.closer.clone();
         let (here, _there) = UnixStream::pair().unwrap();
         let mut session = Session::new(&mut server, here).unwrap();
-        let mut set = |start, count| {
+        // The new eventfds of `count` vectors.
+        let mut set = |start, count, events: usize| {
             let flags = DATA_EVENTFD | ACTION_TRIGGER;
             let set = IrqSet { argsz: 20, flags, index: index::MSIX, start, count };
-            let events = (0..count).map(|_| closer.own(OwnedFd::from(EventFd::new().unwrap())));
-            session.set_irqs(set.as_bytes(), &mut events.collect()).map(drop)
+            let events = (0..events).map(|_| closer.own(OwnedFd::from(EventFd::new().unwrap())));
+            let done = session.set_irqs(set.as_bytes(), &mut events.collect()).map(drop);
+            (done, session.vectors.iter().map(Option::is_some).take(4).collect::<Vec<_>>())
         };
+        let refused = Err(Errno::ENOSPC);
         let rest: Vec<_> = (0..MAX_FILES - 3).map(|_| memory.room().unwrap()).collect();
-        assert_eq!(set(0, 4), Err(Errno::ENOSPC));
-        assert_eq!(set(0, 2), Ok(()));
-        // Another event in place of one.
-        assert_eq!(set(1, 1), Ok(()));
-        assert_eq!(set(2, 1), Ok(()));
-        assert_eq!(set(3, 1), Err(Errno::ENOSPC));
+        assert_eq!(set(0, 4, 4), (refused, vec![false; 4]));
+        assert_eq!(set(0, 2, 2), (Ok(()), vec![true, true, false, false]));
+        assert_eq!(set(2, 1, 1), (Ok(()), vec![true, true, true, false]));
+        // At a full budget, others in place of as many, and no more.
+        assert!(memory.room().is_err());
+        let full = vec![true, true, true, false];
+        assert_eq!(set(0, 3, 3), (Ok(()), full.clone()));
+        assert_eq!(set(1, 3, 3), (refused, full.clone()));
+        assert_eq!(set(3, 1, 1), (refused, full.clone()));
+        // No vector is left for the second.
+        assert_eq!(set(1, 1, 2), (Ok(()), full));
+        assert!(memory.room().is_err());
+        // Fewer, which go to other vectors.
+        assert_eq!(set(1, 3, 1), (Ok(()), vec![true, true, false, false]));
+        assert_eq!(set(3, 1, 1), (Ok(()), vec![true, true, false, true]));
+        assert_eq!(set(2, 2, 1), (Ok(()), vec![true, true, true, false]));
         assert!(memory.room().is_err());
         drop(session);
         drop(rest);

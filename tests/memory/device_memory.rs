@@ -50,7 +50,7 @@ fn what_is_copied_in_comes_out() {
     memory.write(4000, &pattern(2000, 5)).unwrap();
     assert_eq!(bytes(&memory, 4000, 2000), pattern(2000, 5));
     assert_eq!(bytes(&memory, 3996, 8)[..4], [0; 4]);
-    // A second piece is another one.
+    // A second allocation is another one.
     let other = allocate(&side, 64).unwrap();
     other.write(0, &[9; 64]).unwrap();
     assert_eq!(bytes(&memory, 0, 64), [0; 64]);
@@ -112,14 +112,14 @@ fn it_ends_and_comes_back() {
     }
     let most = side.context.query_device().unwrap().max_dm_size as usize;
     for _ in 0..3 {
-        let mut pieces = Vec::new();
+        let mut all = Vec::new();
         let error = loop {
             match side.context.alloc_device_memory(most / 4, 0) {
-                Ok(memory) => pieces.push(memory),
+                Ok(memory) => all.push(memory),
                 Err(error) => break error,
             }
         };
-        assert_eq!(pieces.len(), 4, "{error}");
+        assert_eq!(all.len(), 4, "{error}");
         assert_eq!((error.verb(), error.errno()), (Some("alloc_dm"), Some(Errno::ENOMEM)));
     }
 }

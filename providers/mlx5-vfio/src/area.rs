@@ -5,11 +5,11 @@
 //! after their refused ends. After the device's first failure, and after it refused to destroy an
 //! object or a key, areas stay mapped for the device until it is reset.
 //!
-//! Memory that a program has from elsewhere is lent to the device while a key or a queue uses it.
+//! Memory that a program has from elsewhere is mapped while a key or a queue uses it: a umem.
 //!
 //! # Safety
 //!
-//! Lent memory is named by address, and passed on with the caller's contract.
+//! A umem is named by address, and passed on with the caller's contract.
 #![allow(unsafe_code, reason = "a program's memory is given to a device")]
 
 use std::panic::AssertUnwindSafe;
@@ -77,9 +77,9 @@ impl Dma {
     }
 }
 
-/// Memory of the program's own that the device reaches.
+/// A umem: memory of the program's own that the device reaches (`struct ib_umem`).
 #[derive(Debug)]
-pub(crate) struct Lent {
+pub(crate) struct Umem {
     taken: u64,
     /// Whole pages, as the device reaches them.
     iova: u64,
@@ -93,14 +93,14 @@ impl Dma {
     ///
     /// # Safety
     ///
-    /// Until [`Dma::take_back`], the memory stays the process's, and only accesses that allow for
+    /// Until [`Dma::unmap_umem`], the memory stays the process's, and only accesses that allow for
     /// stores by a device reach it. A record stays mapped.
-    pub(crate) unsafe fn lend(
+    pub(crate) unsafe fn map_umem(
         &self,
         address: u64,
         len: u64,
         purpose: Purpose,
-    ) -> Result<Lent, Error> {
+    ) -> Result<Umem, Error> {
         let page = page_size().max(PAGE) as u64;
         let inside = address % page;
         let start = address - inside;
@@ -115,14 +115,14 @@ impl Dma {
         // SAFETY: the caller's.
         let mapped = unsafe { self.transport.map_process(iova, start..start + len, used, purpose) };
         mapped.inspect_err(|_| self.state().taken.give_back(taken))?;
-        Ok(Lent { taken, iova, len, at: iova + inside })
+        Ok(Umem { taken, iova, len, at: iova + inside })
     }
 
     /// Ends the device's access. The IOMMU, or the thread that answers a server, refuses what the
     /// device does later. After an error the device may still reach the memory.
-    pub(crate) fn take_back(&self, lent: &Lent) -> Result<(), Error> {
-        self.transport.unmap(lent.iova, lent.len)?;
-        self.state().taken.give_back(lent.taken);
+    pub(crate) fn unmap_umem(&self, umem: &Umem) -> Result<(), Error> {
+        self.transport.unmap(umem.iova, umem.len)?;
+        self.state().taken.give_back(umem.taken);
         Ok(())
     }
 }

@@ -302,9 +302,9 @@ impl DeviceSource for Hca {
         if !self.shared.process.is_current() {
             return Err(Errno::ENODEV);
         }
-        // SAFETY: the front's objects reach memory by areas, and by lent memory, and no longer
+        // SAFETY: the front's objects reach memory by areas, and by umems, and no longer
         // after the firmware answered the destruction. What a refusal leaves in use at the end of a
-        // file is taken care of: an area stays allocated until the function is reset, lent memory
+        // file is taken care of: an area stays allocated until the function is reset, a umem
         // is unmapped, or all DMA ended (`Firmware::forsake`). A failed device is removed only when
         // it makes no more DMA (`Device::is_silent`); before that each destruction fails. One lock
         // leads to the front.

@@ -12,7 +12,7 @@ use crate::door::Hca;
 use crate::error::Error;
 use crate::function::Function;
 use crate::objects::qp::{Peer, Sge};
-use crate::tests::context::{context, operation, piece, use_context};
+use crate::tests::context::{alloc_dm, context, operation, use_context};
 use crate::tests::fake::{Fake, MEMORY, Twist, limits};
 
 /// Registers that the driver reads.
@@ -101,15 +101,15 @@ pub(crate) fn serve(fake: &Fake, limits: Limits) -> Result<(), Error> {
     for _ in 0..4 {
         let uverbs = context(&hca);
         let queue = uverbs.as_ref().map(use_context);
-        let pieces = uverbs.as_ref().map(|uverbs| {
+        let memory = uverbs.as_ref().map(|uverbs| {
             [64, 5000].map(|len| {
-                let piece = piece(uverbs, len, 6).ok()?;
-                Some(([0, 1].map(|op| operation(uverbs, &piece, op)), piece))
+                let dm = alloc_dm(uverbs, len, 6).ok()?;
+                Some(([0, 1].map(|op| operation(uverbs, &dm, op)), dm))
             })
         });
         // Before the queue's memory.
         drop(uverbs);
-        drop((queue, pieces));
+        drop((queue, memory));
     }
     Ok(())
 }

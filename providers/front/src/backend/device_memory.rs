@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// A piece of device memory, or the addresses of an operation on one.
+/// An allocation of device memory, or the addresses of an operation on one.
 #[derive(Clone, Debug)]
 pub struct DeviceMemory {
     /// Address of the first byte, for keys (`MLX5_MKC_ACCESS_MODE_MEMIC`); of an operation the

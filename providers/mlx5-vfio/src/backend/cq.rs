@@ -5,8 +5,8 @@ use uverbs_mlx5_prm::cmd::cq::{
 };
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
 
-use super::loans::Loan;
 use super::memory::Ring;
+use super::umem::Umems;
 use super::{Firmware, SHORT};
 use crate::dma::{Buffer, PAGE};
 use crate::transport::Purpose;
@@ -44,7 +44,7 @@ impl Firmware {
     }
 
     pub(super) fn make_cq(&mut self, context: &CqContext) -> Result<Cqn, HcaError> {
-        let made = self.lending(Noun::Cq, |firmware, loan| firmware.build_cq(context, loan));
+        let made = self.with_umems(Noun::Cq, |firmware, umems| firmware.build_cq(context, umems));
         let (number, own) = made?;
         self.cqs.insert(Cqn(number), Cq { cqe_size: context.cqe_size, _own: own });
         Ok(Cqn(number))
@@ -53,7 +53,7 @@ impl Firmware {
     fn build_cq(
         &self,
         context: &CqContext,
-        loan: &mut Loan,
+        umems: &mut Umems,
     ) -> Result<(u32, Option<Buffer>), HcaError> {
         // The front's own queue has no doorbell page, and is never read.
         let own = match context.uar == UarNumber::default() {
@@ -67,8 +67,8 @@ impl Firmware {
                 (Ring { pages, page_offset: 0 }, own.iova() + PAGE as u64)
             }
             None => (
-                self.ring(&context.region, &mut loan.memory)?,
-                self.reach(context.doorbell_record, RECORD, Purpose::Record, &mut loan.record)?,
+                self.ring(&context.region, &mut umems.memory)?,
+                self.reach(context.doorbell_record, RECORD, Purpose::Record, &mut umems.record)?,
             ),
         };
         let mut input = vec![0; create_cq_in::SIZE];
@@ -101,8 +101,8 @@ impl Firmware {
     ) -> Result<(), HcaError> {
         self.cq(cqn)?;
         let object = (Noun::Cq, cqn.0);
-        self.moving(object, |firmware, lent| {
-            let ring = firmware.ring(region, lent)?;
+        self.moving(object, |firmware, umem| {
+            let ring = firmware.ring(region, umem)?;
             let mut input = vec![0; modify_cq_in::SIZE];
             modify_cq_in::CQN.set(&mut input, cqn.0.into());
             modify_cq_in::MODIFY_FIELD_SELECT_RESIZE_FIELD_SELECT.set(&mut input, RESIZE_FIELDS);
@@ -138,7 +138,7 @@ impl Firmware {
         self.cq(cqn)?;
         let object = (Noun::Cq, cqn.0);
         self.destroy(CmdOpcode::DESTROY_CQ, destroy_cq_in::CQN, object)?;
-        self.end_loan(object);
+        self.release_umems(object);
         self.cqs.remove(&cqn);
         Ok(())
     }

@@ -29,15 +29,15 @@ const MAX_ALIGNMENT: u32 = 32;
 pub(crate) struct Memic {
     /// Whole pages of the machine; empty without device memory.
     range: Range<u64>,
-    /// Maximum bytes of a piece.
+    /// Maximum bytes of an allocation.
     pub(super) max_len: u64,
     /// Largest log2 of an alignment, in units of 64 bytes.
     pub(super) max_alignment: u32,
     /// Operations that the device has, a bit each.
     pub(super) operations: u32,
-    /// Pages of the pieces: their end by their start.
+    /// Pages of the allocations: their end by their start.
     taken: BTreeMap<u64, u64>,
-    /// Pieces with an operation that the firmware refused to remove.
+    /// Allocations with an operation that the firmware refused to remove.
     held: BTreeSet<u64>,
 }
 
@@ -94,7 +94,7 @@ impl Firmware {
         self.memic = memic;
     }
 
-    /// Allocates a piece (`mlx5_cmd_alloc_memic`): the firmware searches the pages that the driver
+    /// Allocates memory (`mlx5_cmd_alloc_memic`): the firmware searches the pages that the driver
     /// names, and other pages are tried if it finds no room there.
     pub(super) fn take_memory(&mut self, len: u64, align: u32) -> Result<DeviceMemory, HcaError> {
         let page = page_size() as u64;
@@ -107,9 +107,9 @@ impl Firmware {
                     at = pages.start + page;
                 }
                 Err(error) => return Err(self.refusal(&error, (Noun::Mkey, 0))),
-                Ok(piece) => {
+                Ok(memory) => {
                     self.memic.taken.insert(pages.start, pages.end);
-                    return Ok(piece);
+                    return Ok(memory);
                 }
             }
             if begun.elapsed() >= self.function.limits().command {
@@ -119,7 +119,7 @@ impl Firmware {
         Err(full)
     }
 
-    /// Runs ALLOC_MEMIC for a piece in whole pages.
+    /// Runs ALLOC_MEMIC for an allocation in whole pages.
     fn alloc_memic(&self, pages: &Range<u64>, len: u64, align: u32) -> Result<DeviceMemory, Error> {
         let mut input = [0; alloc_memic_in::SIZE];
         alloc_memic_in::RANGE_START_ADDR.set(&mut input, pages.start);
@@ -150,7 +150,7 @@ impl Firmware {
         self.function.command(CmdOpcode::DEALLOC_MEMIC, 0, &input, SHORT).map(drop)
     }
 
-    /// Adds an operation to a piece (`mlx5_cmd_alloc_memic_op`).
+    /// Adds an operation to an allocation (`mlx5_cmd_alloc_memic_op`).
     pub(super) fn take_operation(
         &mut self,
         start: u64,
@@ -162,9 +162,9 @@ impl Firmware {
     }
 
     /// Runs MODIFY_MEMIC for addresses in pages of BAR 0 that have no other use.
-    fn alloc_operation(&mut self, piece: u64, len: u64, op: u8) -> Result<DeviceMemory, Error> {
+    fn alloc_operation(&mut self, memory: u64, len: u64, op: u8) -> Result<DeviceMemory, Error> {
         let page = page_size() as u64;
-        let output = self.modify_memic(ADD_OPERATION, piece, op)?;
+        let output = self.modify_memic(ADD_OPERATION, memory, op)?;
         let start = modify_memic_out::MEMIC_OPERATION_ADDR.get(&output);
         let (begin, room) = (start / page * page, len.next_multiple_of(page));
         let device = self.function.device();
@@ -176,15 +176,15 @@ impl Firmware {
             || Error::Unsupported { what: "mapped operations on device memory".to_owned() };
         // Linux accepts any address (`add_dm_mmap_entry`): used pages do not fail the device.
         if !device.bar.take(&(begin..begin + room)) {
-            self.drop_operation(piece, op);
+            self.drop_operation(memory, op);
             return Err(unsupported());
         }
-        // Programs map as many pages as the piece has, as in Linux. A server offers a file only for
-        // pages whose accesses it need not see.
+        // Programs map as many pages as the memory has, as in Linux. A server offers a file only
+        // for pages whose accesses it need not see.
         let fits = check(BAR0, start - begin, len, room);
         let part = fits.and_then(|()| device.transport().bar_file(begin, room));
         let (file, offset) = part.map_err(|error| {
-            self.dealloc_operation(piece, op, start);
+            self.dealloc_operation(memory, op, start);
             match error {
                 Error::Range { .. } => unsupported(),
                 error => error,
@@ -193,34 +193,34 @@ impl Firmware {
         Ok(DeviceMemory { start, file, offset })
     }
 
-    fn modify_memic(&self, op_mod: u16, piece: u64, op: u8) -> Result<Vec<u8>, Error> {
+    fn modify_memic(&self, op_mod: u16, memory: u64, op: u8) -> Result<Vec<u8>, Error> {
         let mut input = [0; modify_memic_in::SIZE];
         modify_memic_in::MEMIC_OPERATION_TYPE.set(&mut input, op.into());
-        modify_memic_in::MEMIC_START_ADDR.set(&mut input, piece);
+        modify_memic_in::MEMIC_START_ADDR.set(&mut input, memory);
         let outlen = modify_memic_out::SIZE;
         self.function.command(CmdOpcode::MODIFY_MEMIC, op_mod, &input, outlen)
     }
 
     /// Removes an operation (`mlx5_cmd_dealloc_memic_op`). The pages of one that the firmware keeps
     /// stay in use.
-    pub(super) fn dealloc_operation(&mut self, piece: u64, op: u8, start: u64) {
-        if self.drop_operation(piece, op) {
+    pub(super) fn dealloc_operation(&mut self, memory: u64, op: u8, start: u64) {
+        if self.drop_operation(memory, op) {
             let page = page_size() as u64;
             self.function.device().bar.give(start / page * page);
         }
     }
 
-    /// Runs MODIFY_MEMIC. False if the firmware keeps the operation: then its piece is never freed.
-    fn drop_operation(&mut self, piece: u64, op: u8) -> bool {
-        let is_removed = self.modify_memic(REMOVE_OPERATION, piece, op).is_ok();
+    /// Runs MODIFY_MEMIC. False if the firmware keeps the operation: its memory is never freed.
+    fn drop_operation(&mut self, memory: u64, op: u8) -> bool {
+        let is_removed = self.modify_memic(REMOVE_OPERATION, memory, op).is_ok();
         if !is_removed {
-            self.memic.held.insert(piece);
+            self.memic.held.insert(memory);
         }
         is_removed
     }
 
-    /// Frees a piece. It stays taken until the function is reset if the firmware keeps it, or an
-    /// operation on it.
+    /// Frees an allocation. It stays taken until the function is reset if the firmware keeps it, or
+    /// an operation on it.
     pub(super) fn give_memory(&mut self, start: u64, len: u64) {
         if !self.memic.held.contains(&start) && self.dealloc_memic(start, len).is_ok() {
             self.memic.taken.remove(&(start / page_size() as u64 * page_size() as u64));

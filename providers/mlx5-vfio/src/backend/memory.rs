@@ -1,8 +1,8 @@
 //! Memory of objects as page lists of the device.
 
-use super::loans::Loan;
+use super::umem::Umems;
 use super::{Firmware, unsupported};
-use crate::area::Lent;
+use crate::area::Umem;
 use crate::dma::PAGE;
 use crate::objects::raw_queues::WorkQueue;
 use crate::transport::Purpose;
@@ -23,7 +23,7 @@ pub(super) struct Ring {
 
 impl Firmware {
     /// Page list of a ring (`ib_umem_get`; its offset as `mlx5_umem_find_best_quantized_pgoff`).
-    pub(super) fn ring(&self, region: &Region, lent: &mut Option<Lent>) -> Result<Ring, HcaError> {
+    pub(super) fn ring(&self, region: &Region, umem: &mut Option<Umem>) -> Result<Ring, HcaError> {
         let (addr, len) = match region {
             Region::Flat { addr, len } => (*addr, *len),
             Region::OnDemand { .. } => return Err(unsupported("paging on demand")),
@@ -37,7 +37,7 @@ impl Firmware {
             return Err(HcaError::BadParam { what: "page_offset", value: inside });
         }
         // Offsets in a page are equal in all address spaces.
-        let at = self.reach(addr, len, Purpose::Write, lent)?;
+        let at = self.reach(addr, len, Purpose::Write, umem)?;
         let count = (inside + region.len()).div_ceil(page);
         let pages = (0..count).flat_map(|n| (at - inside + n * page).to_be_bytes()).collect();
         Ok(Ring { pages, page_offset: inside / OFFSET_UNIT })
@@ -50,14 +50,14 @@ impl Firmware {
         region: &Region,
         (record, record_len): (u64, u64),
         pd: Pdn,
-        loan: &mut Loan,
+        umems: &mut Umems,
     ) -> Result<WorkQueue, HcaError> {
-        let Ring { pages, page_offset } = self.ring(region, &mut loan.memory)?;
+        let Ring { pages, page_offset } = self.ring(region, &mut umems.memory)?;
         // The field has five bits.
         if page_offset >= 1 << 5 {
             return Err(HcaError::BadParam { what: "page_offset", value: page_offset });
         }
-        let record = self.reach(record, record_len, Purpose::Record, &mut loan.record)?;
+        let record = self.reach(record, record_len, Purpose::Record, &mut umems.record)?;
         let pd = self.pd(pd)?;
         Ok(WorkQueue { pd, record, page_offset, pages, ..WorkQueue::default() })
     }

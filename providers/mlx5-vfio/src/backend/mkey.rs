@@ -1,14 +1,13 @@
 //! Memory keys (PRM "Memory Key Context"; Linux `hw/mlx5/mr.c`, `reg_create`,
 //! `mlx5_ib_alloc_mw`).
 //!
-//! Memory of a region is in an area, or lent to the device. Areas stay mapped once a key was
-//! refused its end.
+//! Memory of a region is in an area, or a umem. Areas stay mapped once a key was refused its end.
 
 use uverbs_mlx5_prm::cmd::header::{cmd_in, cmd_out};
 use uverbs_mlx5_prm::cmd::mkey::{create_mkey_in, create_mkey_out, destroy_mkey_in, mkc};
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 
-use super::loans::Loan;
+use super::umem::Umems;
 use super::{Firmware, SHORT, unsupported};
 use crate::error::Error;
 use crate::transport::Purpose;
@@ -31,7 +30,8 @@ const SMALL_PAGE: u32 = 12;
 
 impl Firmware {
     pub(super) fn make_mkey(&mut self, context: &MkeyContext) -> Result<Key, HcaError> {
-        let made = self.lending(Noun::Mkey, |firmware, loan| firmware.build_mkey(context, loan));
+        let made =
+            self.with_umems(Noun::Mkey, |firmware, umems| firmware.build_mkey(context, umems));
         let (index, ()) = made?;
         let key = Key::new(index, self.variant);
         // The low byte of a key changes, so that an old key is no key of a new region.
@@ -43,7 +43,7 @@ impl Firmware {
     fn build_mkey(
         &mut self,
         context: &MkeyContext,
-        loan: &mut Loan,
+        umems: &mut Umems,
     ) -> Result<(u32, ()), HcaError> {
         let pd = self.pd(context.pd)?;
         let mut input = vec![0; create_mkey_in::SIZE];
@@ -75,7 +75,7 @@ impl Firmware {
             let Region::Flat { addr, len } = context.region else {
                 return Err(unsupported("memory of a region that is no pinned range"));
             };
-            let at = self.reach(addr, len, purpose(context), &mut loan.memory)?;
+            let at = self.reach(addr, len, purpose(context), &mut umems.memory)?;
             describe(context, at, &mut input)?;
         }
         let (outlen, noun) = (create_mkey_out::SIZE, Noun::Mkey);
@@ -91,8 +91,8 @@ impl Firmware {
         let done = self.run(CmdOpcode::DESTROY_MKEY, 0, &input, SHORT, object).map(drop);
         // A failed device answers nothing, and its memory is the program's.
         if done.is_ok() || self.function.dma().is_frozen() {
-            self.end_loan(object);
-        } else if !self.loans.has(object) {
+            self.release_umems(object);
+        } else if !self.umems.has(object) {
             // The region may be in an area, whose owner may end it while the key lives.
             self.function.dma().keep_areas();
         }

@@ -2,7 +2,7 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `memory`, `loans`, `memic` | page lists of rings; memory of programs; the device's own |
+//! | `memory`, `umem`, `memic` | page lists of rings; memory of programs; the device's own |
 //! | `domain` | numbers of PDs and XRC domains |
 //! | `mkey`, `cq`, `qp`, `srq`, `dct` | objects; `modify`: transitions of a queue pair |
 //! | `raw`, `tirs`, `tables` | raw packet queues; TIRs and RQ tables; flow tables, counters |
@@ -20,7 +20,6 @@ mod cq;
 mod dct;
 mod domain;
 mod event;
-mod loans;
 mod mads;
 mod memic;
 mod memory;
@@ -34,6 +33,7 @@ mod srq;
 mod steering;
 mod tables;
 mod tirs;
+mod umem;
 mod vport;
 
 use std::collections::BTreeMap;
@@ -46,7 +46,6 @@ use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 use self::cq::Cq;
 use self::domain::Domains;
 use self::event::Events;
-use self::loans::Loans;
 use self::mads::Mads;
 use self::memic::Memic;
 use self::neighbours::NeighbourQueues;
@@ -54,6 +53,7 @@ use self::qp::Qp;
 use self::srq::Srq;
 use self::tables::Tables;
 use self::tirs::Tirs;
+use self::umem::UmemTable;
 use self::vport::Groups;
 use crate::command::SHORT;
 use crate::error::Error;
@@ -87,7 +87,7 @@ pub(crate) struct Firmware {
     srqs: BTreeMap<Srqn, Srq>,
     /// ECE options that the firmware answered about queue pairs and targets.
     eces: BTreeMap<Queue, u32>,
-    loans: Loans,
+    umems: UmemTable,
     memic: Memic,
     tirs: Tirs,
     tables: Tables,
@@ -112,7 +112,7 @@ impl Firmware {
             qps: BTreeMap::new(),
             srqs: BTreeMap::new(),
             eces: BTreeMap::new(),
-            loans: Loans::default(),
+            umems: UmemTable::default(),
             memic: Memic::default(),
             tirs: Tirs::default(),
             tables: Tables::default(),

@@ -8,8 +8,8 @@ use uverbs_mlx5_prm::cmd::qp::{
 use uverbs_mlx5_prm::cmd::sq::{destroy_rq_in, destroy_sq_in};
 use uverbs_mlx5_prm::context::{PmState, QpState as PrmState, ServiceType};
 
-use super::loans::{Loan, Object};
 use super::raw::Tis;
+use super::umem::{Object, Umems};
 use super::{Firmware, SHORT, unsupported};
 use crate::transport::Purpose;
 use uverbs_front::backend::context::{QpAttrs, QpContext, QpState, Service};
@@ -82,7 +82,7 @@ impl Firmware {
             return self.make_raw(context);
         }
         let (number, ece) =
-            self.lending(Noun::Qp, |firmware, loan| firmware.build_qp(context, loan))?;
+            self.with_umems(Noun::Qp, |firmware, umems| firmware.build_qp(context, umems))?;
         let (queue, attrs) = (Queue::Qp(Qpn(number)), QpAttrs::default());
         self.eces.insert(queue, ece);
         self.qps.insert(queue, Qp { service: context.service, attrs, tis: None });
@@ -90,13 +90,13 @@ impl Firmware {
     }
 
     /// Returns the number, and ECE options.
-    fn build_qp(&mut self, context: &QpContext, loan: &mut Loan) -> Result<(u32, u32), HcaError> {
+    fn build_qp(&mut self, context: &QpContext, umems: &mut Umems) -> Result<(u32, u32), HcaError> {
         let service = code(context.service)?;
         let pd = self.pd(context.pd)?;
-        let ring = rings(context)?.map(|rings| self.ring(&rings, &mut loan.memory)).transpose()?;
+        let ring = rings(context)?.map(|rings| self.ring(&rings, &mut umems.memory)).transpose()?;
         let record = match ring {
             Some(_) => {
-                self.reach(context.doorbell_record, RECORD, Purpose::Record, &mut loan.record)?
+                self.reach(context.doorbell_record, RECORD, Purpose::Record, &mut umems.record)?
             }
             None => 0,
         };
@@ -192,7 +192,7 @@ impl Firmware {
         if let Some(tis) = tis {
             self.drop_tis(tis);
         }
-        self.end_loan(object(queue));
+        self.release_umems(object(queue));
         self.qps.remove(&queue);
         self.eces.remove(&queue);
         Ok(())

@@ -9,8 +9,8 @@ use uverbs_mlx5_prm::cmd::sq::{
 use uverbs_mlx5_prm::cmd::steering::{create_tis_out, destroy_tis_in};
 use uverbs_mlx5_prm::ctrl::MLX5_SEND_WQE_BB;
 
-use super::loans::Loan;
 use super::qp::{Qp, RECORD, object};
+use super::umem::Umems;
 use super::{Firmware, SHORT, unsupported};
 use crate::objects::raw_queues::{
     ERR, QueueLinks, RDY, RST, WorkQueue, create_rq, create_sq, create_tis, modify_rq, modify_sq,
@@ -49,13 +49,15 @@ impl Firmware {
     pub(super) fn make_raw(&mut self, context: &QpContext) -> Result<Queue, HcaError> {
         let (queue, tis) = match (&context.sq, &context.rq) {
             (Some(sq), None) => {
-                let make = |firmware: &mut Self, loan: &mut _| firmware.make_sq(context, sq, loan);
-                let (number, tis) = self.lending(Noun::Sq, make)?;
+                let make =
+                    |firmware: &mut Self, umems: &mut _| firmware.make_sq(context, sq, umems);
+                let (number, tis) = self.with_umems(Noun::Sq, make)?;
                 (Queue::Sq(Qpn(number)), Some(tis))
             }
             (None, Some(rq)) => {
-                let make = |firmware: &mut Self, loan: &mut _| firmware.make_rq(context, rq, loan);
-                let (number, ()) = self.lending(Noun::Rq, make)?;
+                let make =
+                    |firmware: &mut Self, umems: &mut _| firmware.make_rq(context, rq, umems);
+                let (number, ()) = self.with_umems(Noun::Rq, make)?;
                 (Queue::Rq(Qpn(number)), None)
             }
             _ => return Err(unsupported("raw packets both ways in one queue")),
@@ -69,12 +71,12 @@ impl Firmware {
         &mut self,
         context: &QpContext,
         sq: &SqContext,
-        loan: &mut Loan,
+        umems: &mut Umems,
     ) -> Result<(u32, Tis), HcaError> {
         let (cqn, user_index, domain) = (context.send_cq.0, context.user_index, context.domain);
         let links = QueueLinks { cqn, user_index, ..QueueLinks::default() };
         let logs = (MLX5_SEND_WQE_BB.ilog2(), sq.log_wqebbs);
-        let ring = self.cyclic(context, &sq.region, logs, loan)?;
+        let ring = self.cyclic(context, &sq.region, logs, umems)?;
         let ring = WorkQueue { uar: self.uar(context.uar), ..ring };
         let tis = self.make_tis(domain)?;
         match self.run_prepared(&create_sq(&links, tis.number, &ring), (Noun::Sq, 0)) {
@@ -90,12 +92,12 @@ impl Firmware {
         &mut self,
         context: &QpContext,
         rq: &RqContext,
-        loan: &mut Loan,
+        umems: &mut Umems,
     ) -> Result<(u32, ()), HcaError> {
         let QpContext { user_index, counter_set, .. } = *context;
         let links = QueueLinks { cqn: context.recv_cq.0, user_index, counter_set };
         let logs = (rq.stride_shift.into(), rq.log_entries);
-        let ring = self.cyclic(context, &rq.region, logs, loan)?;
+        let ring = self.cyclic(context, &rq.region, logs, umems)?;
         let command = create_rq(&links, context.options.strips_vlan, &ring);
         let output = self.run_prepared(&command, (Noun::Rq, 0))?;
         Ok((create_rq_out::RQN.get32(&output), ()))
@@ -107,10 +109,10 @@ impl Firmware {
         context: &QpContext,
         region: &Region,
         (log_stride, log_entries): (u32, u8),
-        loan: &mut Loan,
+        umems: &mut Umems,
     ) -> Result<WorkQueue, HcaError> {
         let record = (context.doorbell_record, RECORD);
-        let ring = self.work_queue(region, record, context.pd, loan)?;
+        let ring = self.work_queue(region, record, context.pd, umems)?;
         Ok(WorkQueue { kind: WQ_TYPE_CYCLIC, log_stride, log_entries: log_entries.into(), ..ring })
     }
 

@@ -10,7 +10,7 @@ use uverbs_mlx5_prm::cmd::rq::{
     tag_matching_topology_context as tags_context, wq, xrc_srqc, xrqc,
 };
 
-use super::loans::Loan;
+use super::umem::Umems;
 use super::{Firmware, SHORT};
 use crate::objects::raw_queues::WorkQueue;
 use crate::transport::Purpose;
@@ -44,11 +44,11 @@ impl Firmware {
     }
 
     pub(super) fn make_srq(&mut self, context: &SrqContext) -> Result<Srqn, HcaError> {
-        let (number, kind) = self.lending(Noun::Srq, |firmware, loan| {
+        let (number, kind) = self.with_umems(Noun::Srq, |firmware, umems| {
             Ok(match (&context.xrc, &context.tags) {
-                (Some(xrc), _) => (firmware.make_xrc(context, xrc, loan)?, Srq::Xrc),
-                (None, Some(tags)) => (firmware.make_xrq(context, tags, loan)?, Srq::Tags),
-                (None, None) => (firmware.make_pool(context, loan)?, Srq::Pool),
+                (Some(xrc), _) => (firmware.make_xrc(context, xrc, umems)?, Srq::Xrc),
+                (None, Some(tags)) => (firmware.make_xrq(context, tags, umems)?, Srq::Tags),
+                (None, None) => (firmware.make_pool(context, umems)?, Srq::Pool),
             })
         })?;
         self.srqs.insert(Srqn(number), kind);
@@ -56,9 +56,9 @@ impl Firmware {
     }
 
     /// The ring, a linked list.
-    fn list(&mut self, context: &SrqContext, loan: &mut Loan) -> Result<WorkQueue, HcaError> {
+    fn list(&mut self, context: &SrqContext, umems: &mut Umems) -> Result<WorkQueue, HcaError> {
         let record = (context.doorbell_record, RECORD);
-        let ring = self.work_queue(&context.region, record, context.pd, loan)?;
+        let ring = self.work_queue(&context.region, record, context.pd, umems)?;
         Ok(WorkQueue {
             limit: context.limit,
             log_stride: context.stride_shift.into(),
@@ -67,11 +67,11 @@ impl Firmware {
         })
     }
 
-    fn make_pool(&mut self, context: &SrqContext, loan: &mut Loan) -> Result<u32, HcaError> {
+    fn make_pool(&mut self, context: &SrqContext, umems: &mut Umems) -> Result<u32, HcaError> {
         let mut input = vec![0; create_rmp_in::SIZE];
         let rmpc = create_rmp_in::CTX.of_mut(&mut input);
         rmpc::STATE.set(rmpc, READY);
-        let ring = self.list(context, loan)?;
+        let ring = self.list(context, umems)?;
         ring.fill(rmpc::WQ.of_mut(rmpc));
         input.extend(ring.pages);
         let outlen = create_rmp_out::SIZE;
@@ -83,7 +83,7 @@ impl Firmware {
         &mut self,
         context: &SrqContext,
         asked: &TagSrq,
-        loan: &mut Loan,
+        umems: &mut Umems,
     ) -> Result<u32, HcaError> {
         let mut input = vec![0; create_xrq_in::SIZE];
         let xrqc = create_xrq_in::XRQ_CONTEXT.of_mut(&mut input);
@@ -93,7 +93,7 @@ impl Firmware {
         xrqc::USER_INDEX.set(xrqc, asked.user_index.into());
         let tags = xrqc::TAG_MATCHING_TOPOLOGY_CONTEXT.of_mut(xrqc);
         tags_context::LOG_MATCHING_LIST_SZ.set(tags, asked.log_tags.into());
-        let ring = self.list(context, loan)?;
+        let ring = self.list(context, umems)?;
         ring.fill(xrqc::WQ.of_mut(xrqc));
         input.extend(ring.pages);
         let outlen = create_xrq_out::SIZE;
@@ -105,11 +105,11 @@ impl Firmware {
         &mut self,
         context: &SrqContext,
         xrc: &XrcSrq,
-        loan: &mut Loan,
+        umems: &mut Umems,
     ) -> Result<u32, HcaError> {
-        let ring = self.ring(&context.region, &mut loan.memory)?;
+        let ring = self.ring(&context.region, &mut umems.memory)?;
         let record =
-            self.reach(context.doorbell_record, RECORD, Purpose::Record, &mut loan.record)?;
+            self.reach(context.doorbell_record, RECORD, Purpose::Record, &mut umems.record)?;
         let mut input = vec![0; create_xrc_srq_in::SIZE];
         let srqc = create_xrc_srq_in::XRC_SRQ_CONTEXT_ENTRY.of_mut(&mut input);
         for (field, value) in [
@@ -198,7 +198,7 @@ impl Firmware {
         };
         let object = (Noun::Srq, srqn.0);
         self.destroy(opcode, number, object)?;
-        self.end_loan(object);
+        self.release_umems(object);
         self.srqs.remove(&srqn);
         Ok(())
     }

@@ -73,16 +73,16 @@ pub(crate) fn use_context(uverbs: &Uverbs) -> Option<Queue> {
     made.ok().map(|_| Queue { _memory: memory, page, uar })
 }
 
-/// A piece of device memory, or the addresses of an operation on one.
-pub(crate) struct Piece {
+/// Device memory, or the addresses of an operation on it.
+pub(crate) struct Dm {
     pub(crate) handle: u32,
     /// Offset of its first byte in the mapping.
     pub(crate) start: usize,
     pub(crate) map: Pages,
 }
 
-/// Allocates and maps a piece of device memory.
-pub(crate) fn piece(uverbs: &Uverbs, len: usize, log_align: u32) -> Result<Piece, Error> {
+/// Allocates and maps device memory.
+pub(crate) fn alloc_dm(uverbs: &Uverbs, len: usize, log_align: u32) -> Result<Dm, Error> {
     let (mut start, mut index) = ([0; 8], [0; 2]);
     // SAFETY: two output buffers of this function.
     let handle = unsafe {
@@ -93,15 +93,15 @@ pub(crate) fn piece(uverbs: &Uverbs, len: usize, log_align: u32) -> Result<Piece
         })
     }?;
     let map = map(uverbs, index, len.next_multiple_of(page_size()))?;
-    Ok(Piece { handle, start: u64::from_ne_bytes(start) as usize, map })
+    Ok(Dm { handle, start: u64::from_ne_bytes(start) as usize, map })
 }
 
-/// Maps the addresses of an operation on a piece, as a piece of the same length.
-pub(crate) fn operation(uverbs: &Uverbs, piece: &Piece, op: u8) -> Result<Piece, Error> {
+/// Maps the addresses of an operation on device memory, as memory of the same length.
+pub(crate) fn operation(uverbs: &Uverbs, dm: &Dm, op: u8) -> Result<Dm, Error> {
     let (mut start, mut index) = ([0; 8], [0; 2]);
-    map_operation(uverbs, piece.handle, op, (&mut start, &mut index))?;
-    let map = map(uverbs, index, piece.map.len())?;
-    Ok(Piece { handle: piece.handle, start: u64::from_ne_bytes(start) as usize, map })
+    map_operation(uverbs, dm.handle, op, (&mut start, &mut index))?;
+    let map = map(uverbs, index, dm.map.len())?;
+    Ok(Dm { handle: dm.handle, start: u64::from_ne_bytes(start) as usize, map })
 }
 
 /// Sends DM.MAP_OP_ADDR with buffers for the offset in a page, and the index of the mapping.

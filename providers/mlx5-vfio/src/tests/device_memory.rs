@@ -15,7 +15,7 @@ use uverbs_mlx5_prm::cmd::memic::alloc_memic_in;
 use uverbs_mlx5_prm::cmd::mkey::{create_mkey_in, mkc};
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 
-use super::context::{Piece, context, piece, use_context};
+use super::context::{Dm, alloc_dm, context, use_context};
 use super::fake::{BAR_LEN, Fake, MEMORY, Twist, UAR, limits};
 use crate::backend::Firmware;
 use crate::door::Hca;
@@ -36,9 +36,9 @@ fn open(fake: &Fake) -> (Hca, Uverbs) {
     (hca, uverbs)
 }
 
-fn free(uverbs: &Uverbs, piece: &Piece) {
-    // SAFETY: the test's own piece, freed once.
-    unsafe { uverbs.free_dm(piece.handle) }.unwrap();
+fn free(uverbs: &Uverbs, dm: &Dm) {
+    // SAFETY: the test's own memory, freed once.
+    unsafe { uverbs.free_dm(dm.handle) }.unwrap();
 }
 
 /// Place at which the last ALLOC_MEMIC searched.
@@ -47,36 +47,36 @@ fn searched(fake: &Fake) -> u64 {
 }
 
 #[test]
-fn a_piece_is_a_part_of_the_bar() {
+fn device_memory_is_a_part_of_the_bar() {
     let fake = with_memory();
     let (_hca, uverbs) = open(&fake);
     let page = page_size() as u64;
-    let first = piece(&uverbs, 64, 0).unwrap();
-    let second = piece(&uverbs, 4097, 0).unwrap();
+    let first = alloc_dm(&uverbs, 64, 0).unwrap();
+    let second = alloc_dm(&uverbs, 4097, 0).unwrap();
     assert_eq!((second.start, second.map.len() as u64), (0, 4097u64.next_multiple_of(page)));
-    for (piece, start, byte) in [(&first, MEMORY.start, 7), (&second, MEMORY.start + page, 8)] {
+    for (dm, start, byte) in [(&first, MEMORY.start, 7), (&second, MEMORY.start + page, 8)] {
         // SAFETY: the first byte of the mapping.
-        unsafe { piece.map.as_mut_ptr().write_volatile(byte) };
+        unsafe { dm.map.as_mut_ptr().write_volatile(byte) };
         assert_eq!(fake.state().bar_byte(start), byte);
     }
 }
 
 /// The program's mapping is the last user, and two programs have no page together.
 #[test]
-fn a_piece_ends_with_its_last_mapping() {
+fn device_memory_ends_with_its_last_mapping() {
     let fake = with_memory();
     let (_hca, uverbs) = open(&fake);
-    let old = piece(&uverbs, 64, 0).unwrap();
+    let old = alloc_dm(&uverbs, 64, 0).unwrap();
     free(&uverbs, &old);
-    let other = piece(&uverbs, 64, 0).unwrap();
+    let other = alloc_dm(&uverbs, 64, 0).unwrap();
     assert_eq!(fake.count(CmdOpcode::DEALLOC_MEMIC), 0);
     assert_eq!(searched(&fake), MEMORY.start + page_size() as u64);
     drop(old);
-    let _again = piece(&uverbs, 64, 0).unwrap();
+    let _again = alloc_dm(&uverbs, 64, 0).unwrap();
     assert_eq!((fake.count(CmdOpcode::DEALLOC_MEMIC), searched(&fake)), (1, MEMORY.start));
-    let Piece { handle, map, start } = other;
+    let Dm { handle, map, start } = other;
     drop(map);
-    free(&uverbs, &Piece { handle, map: piece(&uverbs, 64, 0).unwrap().map, start });
+    free(&uverbs, &Dm { handle, map: alloc_dm(&uverbs, 64, 0).unwrap().map, start });
     assert_eq!(fake.count(CmdOpcode::DEALLOC_MEMIC), 2, "freed at once without a mapping");
 }
 
@@ -87,31 +87,31 @@ fn pages_without_room_are_passed_over() {
     let (_hca, uverbs) = open(&fake);
     let full = Twist::Refuse(CmdStatus::NO_RES_ERR.0);
     (0..2).for_each(|_| fake.twist(0, full.clone()));
-    let _third = piece(&uverbs, 64, 0).unwrap();
+    let _third = alloc_dm(&uverbs, 64, 0).unwrap();
     let page = page_size() as u64;
     assert_eq!(searched(&fake), MEMORY.start + 2 * page);
     let before = fake.count(CmdOpcode::ALLOC_MEMIC);
     (0..8).for_each(|_| fake.twist(0, full.clone()));
-    let error = piece(&uverbs, 64, 0).err().unwrap();
+    let error = alloc_dm(&uverbs, 64, 0).err().unwrap();
     assert_eq!(error.errno(), Some(Errno::ENOMEM));
     let pages = (MEMORY.end - MEMORY.start) / page;
     assert_eq!(fake.count(CmdOpcode::ALLOC_MEMIC) as u64, before as u64 + pages - 1);
     // Another refusal ends the search.
     fake.state().twists.clear();
     fake.twist(0, Twist::Refuse(CmdStatus::BAD_PARAM_ERR.0));
-    let error = piece(&uverbs, 64, 0).err().unwrap();
+    let error = alloc_dm(&uverbs, 64, 0).err().unwrap();
     assert_eq!(error.errno(), Some(Errno::EINVAL));
 }
 
 #[test]
-fn a_piece_that_the_firmware_keeps_is_not_given_again() {
+fn device_memory_that_the_firmware_keeps_is_not_given_again() {
     let fake = with_memory();
     let (_hca, uverbs) = open(&fake);
-    let kept = piece(&uverbs, 64, 0).unwrap();
+    let kept = alloc_dm(&uverbs, 64, 0).unwrap();
     free(&uverbs, &kept);
     drop(kept);
     fake.twist(0, Twist::Refuse(CmdStatus::RES_BUSY.0));
-    let _other = piece(&uverbs, 64, 0).unwrap();
+    let _other = alloc_dm(&uverbs, 64, 0).unwrap();
     assert_eq!(fake.count(CmdOpcode::DEALLOC_MEMIC), 1);
     assert_eq!(searched(&fake), MEMORY.start + page_size() as u64);
 }
@@ -123,9 +123,9 @@ fn a_place_that_no_device_gives_is_a_failure() {
         let fake = with_memory();
         let (_hca, uverbs) = open(&fake);
         fake.twist(0, Twist::Output(start.to_be_bytes().to_vec()));
-        let error = piece(&uverbs, 4096, 12).err().unwrap();
+        let error = alloc_dm(&uverbs, 4096, 12).err().unwrap();
         assert_eq!(error.errno(), Some(Errno::EIO), "{start:#x}");
-        assert!(piece(&uverbs, 64, 0).is_err(), "the device is failed");
+        assert!(alloc_dm(&uverbs, 64, 0).is_err(), "the device is failed");
     }
 }
 
@@ -154,7 +154,7 @@ fn memory_in_a_wrong_place_is_an_invalid_answer() {
         let fake = Fake::new();
         fake.state().memory = memory;
         let (_hca, uverbs) = open(&fake);
-        let error = piece(&uverbs, 64, 0).err().unwrap();
+        let error = alloc_dm(&uverbs, 64, 0).err().unwrap();
         assert_eq!(error.errno(), Some(Errno::EOPNOTSUPP));
     }
 }
@@ -171,7 +171,7 @@ fn a_uar_in_device_memory_is_an_invalid_answer() {
     }
 }
 
-/// `mlx5_ib_get_dm_mr`: the device's own memory, of which nothing is lent to it.
+/// `mlx5_ib_get_dm_mr`: the device's own memory, which needs no umem.
 #[test]
 fn a_key_names_the_place_in_the_bar() {
     let fake = with_memory();
@@ -193,5 +193,5 @@ fn a_key_names_the_place_in_the_bar() {
     assert_eq!((mkc::START_ADDR.get(mkc), mkc::LEN.get(mkc)), (MEMORY.start + 64, 128));
     let rights = [mkc::LW, mkc::RW, mkc::RR, mkc::A].map(|right| right.get(mkc));
     assert_eq!(rights, [1, 0, 1, 0]);
-    assert_eq!(fake.state().lent, []);
+    assert_eq!(fake.state().umems, []);
 }

@@ -93,7 +93,7 @@ pub(crate) struct State {
     /// Mappings: address, file, length.
     pub(crate) maps: Vec<(u64, File, u64)>,
     /// Memory of the process: address for the device, pages, bytes in them, purpose.
-    pub(crate) lent: Vec<(u64, Range<u64>, Range<u64>, Purpose)>,
+    pub(crate) umems: Vec<(u64, Range<u64>, Range<u64>, Purpose)>,
     config: Vec<u8>,
     cmdq: u64,
     /// Twists by command, from the next on.
@@ -120,7 +120,7 @@ pub(crate) struct State {
     pub(crate) next_uar: Option<u32>,
     /// Device memory in the BAR; without it 0..0.
     pub(crate) memory: Range<u64>,
-    /// Operations on it, by the piece.
+    /// Operations on it, by the start of the allocation.
     pub(crate) operations: BTreeSet<(u64, u64)>,
     /// Part of the BAR that programs can't map.
     pub(crate) hidden: Range<u64>,
@@ -547,7 +547,7 @@ impl Transport for Fake {
         if let Some(errno) = state.map_errno {
             return Err(Error::System { what: "map", errno });
         }
-        state.lent.push((iova, pages, used, purpose));
+        state.umems.push((iova, pages, used, purpose));
         Ok(())
     }
 
@@ -556,7 +556,7 @@ impl Transport for Fake {
         let same = |(at, pages, ..): &(u64, Range<u64>, _, _)| {
             *at == iova && pages.end - pages.start == len
         };
-        let known = state.lent.iter().position(same);
+        let known = state.umems.iter().position(same);
         if state.live && known.is_none() {
             state.torn = true;
         }
@@ -564,7 +564,7 @@ impl Transport for Fake {
             return Err(Error::System { what: "unmap", errno: Errno::EIO });
         }
         if let Some(known) = known {
-            state.lent.remove(known);
+            state.umems.remove(known);
             return Ok(());
         }
         let before = state.maps.len();

@@ -37,7 +37,7 @@ fn live(fake: &Fake, limits: Limits) -> Result<bool, Error> {
 fn gone(fake: &Fake) {
     fake.wait_for_the_end();
     let state = fake.state();
-    assert_eq!((state.maps.len(), state.lent.len(), state.live), (0, 0, false));
+    assert_eq!((state.maps.len(), state.umems.len(), state.live), (0, 0, false));
     assert_eq!(state.failures, [""; 0]);
 }
 

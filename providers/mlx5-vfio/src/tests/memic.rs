@@ -14,9 +14,9 @@ use super::fake::{MEMORY, State};
 const OPERATIONS: u64 = 2;
 const ADDRESSES: u64 = 0x2_0000;
 
-/// Address in the BAR of an operation on a piece.
-pub(super) fn addresses(piece: u64, op: u64) -> u64 {
-    ADDRESSES + op * (MEMORY.end - MEMORY.start) + piece % (MEMORY.end - MEMORY.start)
+/// Address in the BAR of an operation on an allocation.
+pub(super) fn addresses(memory: u64, op: u64) -> u64 {
+    ADDRESSES + op * (MEMORY.end - MEMORY.start) + memory % (MEMORY.end - MEMORY.start)
 }
 
 /// ALLOC_MEMIC: the start of the range.
@@ -38,23 +38,23 @@ impl State {
 
     pub(super) fn dealloc(&mut self, input: &[u8]) {
         let start = dealloc_memic_in::MEMIC_START_ADDR.get(input);
-        if self.operations.iter().any(|(piece, _)| *piece == start) {
+        if self.operations.iter().any(|(memory, _)| *memory == start) {
             self.failures.push(format!("memory at {start:#x} is freed under its operations"));
         }
     }
 
     pub(super) fn modify(&mut self, op_mod: u16, input: &[u8], output: &mut [u8]) {
-        let piece = modify_memic_in::MEMIC_START_ADDR.get(input);
+        let memory = modify_memic_in::MEMIC_START_ADDR.get(input);
         let op = modify_memic_in::MEMIC_OPERATION_TYPE.get(input);
         let changed = match op_mod {
-            ADD_OPERATION => self.operations.insert((piece, op)),
-            _ => self.operations.remove(&(piece, op)),
+            ADD_OPERATION => self.operations.insert((memory, op)),
+            _ => self.operations.remove(&(memory, op)),
         };
         if !changed || op >= OPERATIONS {
-            self.failures.push(format!("operation {op} is changed twice at {piece:#x}"));
+            self.failures.push(format!("operation {op} is changed twice at {memory:#x}"));
         }
         if op_mod == ADD_OPERATION {
-            modify_memic_out::MEMIC_OPERATION_ADDR.set(output, addresses(piece, op));
+            modify_memic_out::MEMIC_OPERATION_ADDR.set(output, addresses(memory, op));
         }
     }
 }

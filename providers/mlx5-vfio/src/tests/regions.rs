@@ -1,4 +1,4 @@
-//! Memory of a program's own, which is lent to the device while a key describes it.
+//! Memory of a program's own, which the device reaches while a key describes it.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ fn with_region(fake: &Fake, access: Access) -> (Firmware, Key, Pages) {
     let pages = Pages::anonymous(16384).unwrap();
     let addr = pages.as_ptr().expose_provenance() as u64 + 7;
     let key = firmware.create_mkey(region(addr, access)).unwrap();
-    assert_eq!(fake.state().lent.len(), 1);
+    assert_eq!(fake.state().umems.len(), 1);
     (firmware, key, pages)
 }
 
@@ -42,7 +42,7 @@ fn refuse_once(fake: &Fake, firmware: &mut Firmware, key: Key) {
 
 /// The device gets the bytes and rights of the region.
 #[test]
-fn a_region_is_lent_with_its_own_bytes_and_rights() {
+fn a_region_is_mapped_with_its_own_bytes_and_rights() {
     let remote = Access::REMOTE_READ;
     for (access, expected) in [
         (Access::empty(), Purpose::Read),
@@ -54,7 +54,7 @@ fn a_region_is_lent_with_its_own_bytes_and_rights() {
         let fake = Fake::new();
         let (_firmware, _, pages) = with_region(&fake, access);
         let start = pages.as_ptr().expose_provenance() as u64;
-        let (_, whole, used, purpose) = fake.state().lent[0].clone();
+        let (_, whole, used, purpose) = fake.state().umems[0].clone();
         let pages = 5007u64.next_multiple_of(page_size() as u64);
         assert_eq!((whole, used), (start..start + pages, start + 7..start + 5007));
         assert_eq!(purpose, expected, "{access:?}");
@@ -91,7 +91,7 @@ fn a_region_beyond_all_addresses_is_refused() {
     for addr in [u64::MAX - 5000, u64::MAX - 1] {
         assert!(firmware.create_mkey(region(addr, Access::empty())).is_err(), "{addr:#x}");
     }
-    assert_eq!(fake.state().lent, []);
+    assert_eq!(fake.state().umems, []);
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_destroyed_key_gives_its_memory_back() {
     let fake = Fake::new();
     let (mut firmware, key, _pages) = with_region(&fake, Access::LOCAL_WRITE);
     firmware.destroy_mkey(key).unwrap();
-    assert_eq!(fake.state().lent, []);
+    assert_eq!(fake.state().umems, []);
 }
 
 #[test]
@@ -107,9 +107,9 @@ fn memory_of_a_kept_key_stays_lent_until_it_is_forsaken() {
     let fake = Fake::new();
     let (mut firmware, key, _pages) = with_region(&fake, Access::LOCAL_WRITE);
     refuse_once(&fake, &mut firmware, key);
-    assert_eq!(fake.state().lent.len(), 1);
+    assert_eq!(fake.state().umems.len(), 1);
     firmware.forsake(Noun::Mkey, key.index());
-    assert_eq!(fake.state().lent, []);
+    assert_eq!(fake.state().umems, []);
 }
 
 /// The owner of an area may end it after a refused destruction, as at the end of its file.
@@ -124,7 +124,7 @@ fn an_area_under_a_kept_key_stays_mapped() {
         let mapped = fake.state().maps.len();
         let addr = area.as_ptr().expose_provenance() as u64;
         let key = firmware.create_mkey(region(addr, Access::LOCAL_WRITE)).unwrap();
-        assert_eq!(fake.state().lent, []);
+        assert_eq!(fake.state().umems, []);
         match refused {
             true => refuse_once(&fake, &mut firmware, key),
             false => firmware.destroy_mkey(key).unwrap(),
@@ -139,7 +139,7 @@ fn an_area_under_a_kept_key_stays_mapped() {
 fn one_registration_is_left_of_two() {
     let fake = Fake::new();
     let (mut firmware, key, pages) = with_region(&fake, Access::LOCAL_WRITE);
-    let old = fake.state().lent.clone();
+    let old = fake.state().umems.clone();
     let other = pages.as_ptr().expose_provenance() as u64 + 4096 + 7;
     // After CREATE_MKEY: the end of the old key, and of the new key.
     for refused in [&[1][..], &[1, 0]] {
@@ -148,14 +148,14 @@ fn one_registration_is_left_of_two() {
         }
         let error = firmware.modify_mkey(key, region(other, Access::LOCAL_WRITE));
         assert!(matches!(error, Err(HcaError::Busy { .. })), "{error:?}");
-        assert_eq!(fake.state().lent, old);
+        assert_eq!(fake.state().umems, old);
     }
     let new = firmware.modify_mkey(key, region(other, Access::LOCAL_WRITE)).unwrap();
     assert_ne!(new, key);
-    assert_eq!(fake.state().lent.len(), 1);
-    assert_ne!(fake.state().lent, old);
+    assert_eq!(fake.state().umems.len(), 1);
+    assert_ne!(fake.state().umems, old);
     firmware.destroy_mkey(new).unwrap();
-    assert_eq!(fake.state().lent, []);
+    assert_eq!(fake.state().umems, []);
 }
 
 /// A device that gives a number twice would keep the memory of one region.
@@ -167,9 +167,9 @@ fn a_number_that_is_given_twice_fails_the_device() {
     fake.twist(0, Twist::Output(key.index().to_be_bytes().to_vec()));
     let again = firmware.create_mkey(region(addr, Access::LOCAL_WRITE));
     assert_eq!(again, Err(HcaError::Dead));
-    assert_eq!(fake.state().lent.len(), 1);
+    assert_eq!(fake.state().umems.len(), 1);
     assert_eq!(firmware.destroy_mkey(key), Err(HcaError::Dead));
-    assert_eq!(fake.state().lent, []);
+    assert_eq!(fake.state().umems, []);
 }
 
 /// Memory that can't be unmapped ends all DMA of the device.

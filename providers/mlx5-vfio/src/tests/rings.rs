@@ -1,4 +1,4 @@
-//! Rings and doorbell records in a program's own memory, which are lent to the device while their
+//! Rings and doorbell records in a program's own memory, which the device reaches while their
 //! queue exists.
 
 use std::ops::Range;
@@ -121,10 +121,10 @@ impl Rig {
     }
 
     /// Ranges of the program that the device reaches, with their purpose.
-    fn lent(&self) -> Vec<(Range<u64>, Purpose)> {
+    fn umems(&self) -> Vec<(Range<u64>, Purpose)> {
         let state = self.fake.state();
         assert!(!state.torn && state.failures.is_empty(), "{:?}", state.failures);
-        state.lent.iter().map(|(_, _, used, purpose)| (used.clone(), *purpose)).collect()
+        state.umems.iter().map(|(_, _, used, purpose)| (used.clone(), *purpose)).collect()
     }
 }
 
@@ -157,13 +157,13 @@ fn a_queue_has_its_memory_until_it_ends() {
         let (ring, record) = (rig.at(INSIDE), rig.at(RECORD));
         let both =
             [(ring..ring + RING, Purpose::Write), (record..record + record_len, Purpose::Record)];
-        assert_eq!(rig.lent(), both, "{kind:?}");
+        assert_eq!(rig.umems(), both, "{kind:?}");
         rig.destroy(kind, number).unwrap();
-        assert_eq!(rig.lent(), [], "{kind:?}");
+        assert_eq!(rig.umems(), [], "{kind:?}");
         // Once only.
         assert!(rig.destroy(kind, number).is_err());
         rig.create(kind).unwrap();
-        assert_eq!(rig.lent().len(), 2, "{kind:?}");
+        assert_eq!(rig.umems().len(), 2, "{kind:?}");
     }
 }
 
@@ -173,7 +173,7 @@ fn a_ring_inside_pages_has_their_addresses() {
     let mut rig = Rig::new();
     rig.create(Kind::Cq).unwrap();
     let state = rig.fake.state();
-    let [(ring, ..), (record, ..)] = &state.lent[..] else { panic!("{:?}", state.lent) };
+    let [(ring, ..), (record, ..)] = &state.umems[..] else { panic!("{:?}", state.umems) };
     let cqc = create_cq_in::CQ_CONTEXT.of(&state.input);
     assert_eq!(cqc::PAGE_OFFSET.get(cqc), INSIDE / 64);
     assert_eq!(cqc::DBR_ADDR.get(cqc), record + RECORD % 4096);
@@ -184,7 +184,7 @@ fn a_ring_inside_pages_has_their_addresses() {
     let (ring, record) = (rig.at(INSIDE + 8), rig.at(RECORD));
     let refused = rig.create_at(Kind::Cq, ring, record);
     assert_eq!(refused, Err(HcaError::BadParam { what: "page_offset", value: INSIDE + 8 }));
-    assert_eq!(rig.lent().len(), 2);
+    assert_eq!(rig.umems().len(), 2);
 }
 
 /// A refused queue keeps its memory until it is destroyed, or the program's file is closed.
@@ -196,12 +196,12 @@ fn a_queue_that_the_firmware_keeps_has_its_memory_until_it_is_forsaken() {
             let number = rig.create(kind).unwrap();
             rig.fake.twist(0, REFUSAL);
             assert!(rig.destroy(kind, number).is_err());
-            assert_eq!(rig.lent().len(), 2, "{kind:?}");
+            assert_eq!(rig.umems().len(), 2, "{kind:?}");
             match is_forsaken {
                 true => rig.firmware.forsake(noun(kind), number),
                 false => rig.destroy(kind, number).unwrap(),
             }
-            assert_eq!(rig.lent(), [], "{kind:?}");
+            assert_eq!(rig.umems(), [], "{kind:?}");
         }
     }
 }
@@ -231,10 +231,10 @@ fn a_queue_of_a_failed_device_has_its_memory_until_it_is_forsaken() {
         rig.fake.twist(0, Twist::Keep);
         for _ in 0..2 {
             assert_eq!(rig.destroy(kind, number), Err(HcaError::Dead));
-            assert_eq!(rig.lent().len(), 2, "{kind:?}");
+            assert_eq!(rig.umems().len(), 2, "{kind:?}");
         }
         rig.firmware.forsake(noun(kind), number);
-        assert_eq!(rig.lent(), [], "{kind:?}");
+        assert_eq!(rig.umems(), [], "{kind:?}");
     }
 }
 
@@ -245,7 +245,7 @@ fn a_queue_that_is_not_created_keeps_no_memory() {
         let mut rig = Rig::new();
         let ring = rig.at(INSIDE);
         assert!(rig.create_at(kind, ring, u64::MAX - 7).is_err());
-        assert_eq!(rig.lent(), [], "{kind:?}");
+        assert_eq!(rig.umems(), [], "{kind:?}");
         rig.fake.state().map_errno = Some(Errno::ENOSPC);
         assert_eq!(rig.create(kind), Err(HcaError::System { errno: Errno::ENOSPC }));
         rig.fake.state().map_errno = None;
@@ -256,10 +256,10 @@ fn a_queue_that_is_not_created_keeps_no_memory() {
         };
         rig.fake.twist(last, REFUSAL);
         assert!(rig.create(kind).is_err());
-        assert_eq!(rig.lent(), [], "{kind:?}");
+        assert_eq!(rig.umems(), [], "{kind:?}");
         rig.fake.twist(0, Twist::Keep);
         assert_eq!(rig.create(kind), Err(HcaError::Dead));
-        assert_eq!(rig.lent(), [], "{kind:?}");
+        assert_eq!(rig.umems(), [], "{kind:?}");
     }
 }
 
@@ -267,24 +267,24 @@ fn a_queue_that_is_not_created_keeps_no_memory() {
 fn a_queue_that_moves_changes_its_ring_alone() {
     let mut rig = Rig::new();
     let cqn = Cqn(rig.create(Kind::Cq).unwrap());
-    let before = rig.lent();
+    let before = rig.umems();
     let to = rig.at(8192);
     let region = Region::Flat { addr: to, len: RING };
     let resize = |rig: &mut Rig| rig.firmware.resize_cq(cqn, region.clone(), 6, 64);
     rig.fake.twist(0, REFUSAL);
     assert!(resize(&mut rig).is_err());
-    assert_eq!(rig.lent(), before);
+    assert_eq!(rig.umems(), before);
     resize(&mut rig).unwrap();
-    assert_eq!(rig.lent(), [before[1].clone(), (to..to + RING, Purpose::Write)]);
+    assert_eq!(rig.umems(), [before[1].clone(), (to..to + RING, Purpose::Write)]);
     // Into memory of the device's allocator.
     let area = rig.dma.area(4096).unwrap();
     let region = Region::Flat { addr: area.as_ptr().expose_provenance() as u64, len: RING };
     rig.firmware.resize_cq(cqn, region, 6, 64).unwrap();
-    assert_eq!(rig.lent(), before[1..]);
+    assert_eq!(rig.umems(), before[1..]);
     resize(&mut rig).unwrap();
-    assert_eq!(rig.lent().len(), 2);
+    assert_eq!(rig.umems().len(), 2);
     rig.firmware.destroy_cq(cqn).unwrap();
-    assert_eq!(rig.lent(), []);
+    assert_eq!(rig.umems(), []);
 }
 
 /// Commands that destroy queue pairs, SQs and RQs.
@@ -303,12 +303,12 @@ fn queues_of_three_kinds_may_have_one_number() {
         assert_eq!([Kind::Sq, Kind::Rq].map(|kind| rig.create(kind)), [Ok(number); 2]);
         for at in 0..ENDS.len() {
             let (kind, end) = ENDS[(first + at) % ENDS.len()];
-            assert_eq!(rig.lent().len(), 2 * (ENDS.len() - at), "{kind:?}");
+            assert_eq!(rig.umems().len(), 2 * (ENDS.len() - at), "{kind:?}");
             let before = rig.fake.count(end);
             rig.destroy(kind, number).unwrap();
             assert_eq!(rig.fake.count(end), before + 1, "{kind:?}");
         }
-        assert_eq!(rig.lent(), []);
+        assert_eq!(rig.umems(), []);
     }
 }
 
@@ -320,17 +320,17 @@ fn a_queue_is_forsaken_by_its_kind() {
         let number = ENDS.map(|(kind, _)| rig.create(kind).unwrap())[0];
         rig.fake.twist(0, REFUSAL);
         assert!(rig.destroy(kind, number).is_err());
-        assert_eq!(rig.lent().len(), 6, "{kind:?}");
+        assert_eq!(rig.umems().len(), 6, "{kind:?}");
         rig.firmware.forsake(noun(kind), number);
-        assert_eq!(rig.lent().len(), 4, "{kind:?}");
+        assert_eq!(rig.umems().len(), 4, "{kind:?}");
         for (other, _) in ENDS.into_iter().filter(|(other, _)| *other != kind) {
             rig.destroy(other, number).unwrap();
         }
-        assert_eq!(rig.lent(), [], "{kind:?}");
+        assert_eq!(rig.umems(), [], "{kind:?}");
     }
 }
 
-/// Queues in areas, to which no memory is lent.
+/// Queues in areas, which need no umem.
 #[test]
 fn a_number_that_is_given_twice_in_areas_fails_the_device() {
     for kind in KINDS {
@@ -353,8 +353,8 @@ fn a_number_that_is_given_twice_fails_the_device() {
         let number = rig.create(kind).unwrap();
         rig.repeat(kind, number);
         assert_eq!(rig.create(kind), Err(HcaError::Dead));
-        assert_eq!(rig.lent().len(), 2, "{kind:?}");
+        assert_eq!(rig.umems().len(), 2, "{kind:?}");
         rig.firmware.forsake(noun(kind), number);
-        assert_eq!(rig.lent(), [], "{kind:?}");
+        assert_eq!(rig.umems(), [], "{kind:?}");
     }
 }

@@ -20,7 +20,7 @@ use uverbs_front::watch::Watch;
 use crate::error::Error;
 use crate::memory::Memory;
 
-/// Purpose of memory that a program lends to the device.
+/// Purpose of a umem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// Bytes that the device loads.

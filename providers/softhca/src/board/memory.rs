@@ -36,7 +36,7 @@ impl DeviceMemory {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Uses the pages of a file that is as long as the BAR. They must be zeros, and no piece
+    /// Uses the pages of a file that is as long as the BAR. They must be zeros, and no memory is
     /// allocated.
     pub(crate) fn share(&self, bar: BorrowedFd<'_>) -> io::Result<()> {
         let pages = Pages::shared(bar, LEN as usize, IN_BAR);

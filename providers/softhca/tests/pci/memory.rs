@@ -306,7 +306,7 @@ fn device_memory_of_a_client_is_not_the_next_ones() {
     let mut seen = [9; 64];
     new.read_exact_at(&mut seen, start + 64).unwrap();
     assert_eq!((seen, second.host.region_read(0, start + 64, 64)), ([0; 64], Ok(vec![0; 64])));
-    // The pieces ended, too.
+    // The allocations ended, too.
     assert_eq!(alloc(&mut second, start, 4096, 0).0, CmdStatus::OK);
     old.write_all_at(&[8; 64], start).unwrap();
     new.write_all_at(&[5; 32], start).unwrap();
@@ -342,31 +342,31 @@ fn the_processor_increments_and_tests_and_sets() {
     assert_eq!(memic::device_mem_cap::MEMIC_OPERATIONS.get(cap), 0b11);
     assert_eq!((memic::INCREMENT_SIZES.get(cap), memic::TEST_AND_SET_SIZES.get(cap)), (1, 1));
     let (start, _) = device_memory(&mut driver);
-    let piece = start + 8192;
-    assert_eq!(alloc(&mut driver, piece, 4160, 0).0, CmdStatus::OK);
-    let (status, add) = operation(&mut driver, ALLOC, piece, INCREMENT);
+    let memory = start + 8192;
+    assert_eq!(alloc(&mut driver, memory, 4160, 0).0, CmdStatus::OK);
+    let (status, add) = operation(&mut driver, ALLOC, memory, INCREMENT);
     assert_eq!(status, CmdStatus::OK);
-    let (status, set) = operation(&mut driver, ALLOC, piece, TEST_AND_SET);
+    let (status, set) = operation(&mut driver, ALLOC, memory, TEST_AND_SET);
     assert_eq!(status, CmdStatus::OK);
-    assert_eq!((add % 4096, set % 4096), (piece % 4096, piece % 4096), "mapped by the page");
+    assert_eq!((add % 4096, set % 4096), (memory % 4096, memory % 4096), "mapped by the page");
     for at in [0, 4159] {
-        driver.host.region_write(0, piece + at, &[250]).unwrap();
+        driver.host.region_write(0, memory + at, &[250]).unwrap();
         for _ in 0..3 {
             driver.host.region_write(0, add + at, &[5]).unwrap();
         }
-        assert_eq!(driver.host.region_read(0, piece + at, 1).unwrap(), [9], "modulo 256");
+        assert_eq!(driver.host.region_read(0, memory + at, 1).unwrap(), [9], "modulo 256");
         assert_eq!(driver.host.region_read(0, set + at, 1).unwrap(), [9]);
         assert_eq!(driver.host.region_read(0, set + at, 1).unwrap(), [1]);
-        assert_eq!(driver.host.region_read(0, piece + at, 1).unwrap(), [1]);
+        assert_eq!(driver.host.region_read(0, memory + at, 1).unwrap(), [1]);
     }
     // Loads from increment and stores to test-and-set have no effect, and neither have other
     // lengths.
-    driver.host.region_write(0, piece, &[7; 8]).unwrap();
+    driver.host.region_write(0, memory, &[7; 8]).unwrap();
     driver.host.region_write(0, set, &[3]).unwrap();
     driver.host.region_write(0, add, &[1, 0]).unwrap();
     assert_eq!(driver.host.region_read(0, add, 1).unwrap(), [0]);
     assert_eq!(driver.host.region_read(0, set, 8).unwrap(), [0; 8]);
-    assert_eq!(driver.host.region_read(0, piece, 8).unwrap(), [7; 8]);
+    assert_eq!(driver.host.region_read(0, memory, 8).unwrap(), [7; 8]);
 }
 
 #[test]
@@ -393,14 +393,14 @@ fn operations_outside_of_their_range() {
         let status = operation(&mut driver, op_mod, at, kind).0;
         assert_eq!(status, expected, "{op_mod} {at:#x} {kind}");
     }
-    // The next piece has no operations, and no piece follows it.
+    // The next allocation has no operations, and none follows it.
     let size = device_memory(&mut driver).1;
     for at in [4096, 8191, 8192, size - 1] {
         driver.host.region_write(0, add + at, &[1]).unwrap();
         assert_eq!(driver.host.region_read(0, add + size + at, 1).unwrap(), [0]);
     }
     assert_eq!(driver.host.region_read(0, start + 4096, 4096).unwrap(), [0; 4096]);
-    // A piece with an operation can't be freed.
+    // Memory with an operation can't be freed.
     assert_eq!(dealloc(&mut driver, start, 4096), CmdStatus::RES_BUSY);
     assert_eq!(operation(&mut driver, DEALLOC, start, INCREMENT).0, CmdStatus::OK);
     driver.host.region_write(0, add, &[1]).unwrap();

@@ -15,7 +15,7 @@ use crate::backend::number::{Cqn, Queue, Srqn};
 use crate::cm::Manager;
 use crate::guard;
 use crate::kernel::rdmavt::Rings;
-use crate::kernel::state::device_memory::Pieces;
+use crate::kernel::state::device_memory::Allocations;
 use crate::kernel::state::flows::Flows;
 use crate::kernel::state::xrc::Xrc;
 use crate::kernel::user::{page_size, probe};
@@ -37,7 +37,7 @@ pub struct Device<H: ?Sized = dyn Backend> {
     pub(crate) blue_flame: Vec<Weak<UarPage>>,
     pub(crate) pds: BTreeSet<u32>,
     pub(crate) ahs: u32,
-    pub(crate) pieces: Pieces,
+    pub(crate) device_memory: Allocations,
     /// Bytes pinned, limited by `Config::memlock`.
     pub(crate) pinned: u64,
     pub(crate) port_up: bool,
@@ -71,7 +71,7 @@ impl<H> Device<H> {
             blue_flame: Vec::new(),
             pds: BTreeSet::new(),
             ahs: 0,
-            pieces: Pieces::default(),
+            device_memory: Allocations::default(),
             pinned: 0,
             port_up: true,
             link_downs: 0,

@@ -1,5 +1,6 @@
-//! Pieces of device memory, and operations on them (`hw/mlx5/dm.c`). Both live until their object
-//! is freed and their last mapping is gone (`mlx5_ib_dm_mmap_free`). An operation keeps its piece.
+//! Allocations of device memory, and operations on them (`hw/mlx5/dm.c`). Both live until their
+//! object is freed and their last mapping is gone (`mlx5_ib_dm_mmap_free`). An operation keeps its
+//! allocation.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -14,9 +15,10 @@ use crate::backend::device_memory::DeviceMemory;
 use crate::backend::error::errno;
 use crate::kernel::user::page_size;
 
-/// A piece. A device in process has a memory file for it, mapped by the device and by each client.
+/// An allocation. A device in process has a memory file for it, mapped by the device and by each
+/// client.
 #[derive(Debug)]
-pub(crate) struct Piece {
+pub(crate) struct Allocation {
     /// Address of the first byte for the device.
     pub(crate) start: u64,
     /// Bytes.
@@ -28,7 +30,7 @@ pub(crate) struct Piece {
     map: Option<Pages>,
 }
 
-impl Piece {
+impl Allocation {
     fn of_process(len: u64) -> Result<Self, Errno> {
         let file = memfd_create("uverbs-device-memory", MFdFlags::MFD_CLOEXEC)?;
         ftruncate(&file, len.next_multiple_of(page_size()).cast_signed())?;
@@ -52,19 +54,19 @@ impl Piece {
         self.len.next_multiple_of(page_size())
     }
 
-    /// Maps the whole piece for a client.
+    /// Maps the whole allocation for a client.
     pub(crate) fn map(self: &Arc<Self>) -> Result<Pages, Errno> {
         let map = map(&self.file, self.len, self.offset)?;
         Ok(map.keeping_beyond(Arc::clone(self)))
     }
 }
 
-/// Addresses of an operation on a piece, one for each byte.
+/// Addresses of an operation on an allocation, one for each byte.
 #[derive(Debug)]
 pub(crate) struct Operation {
     pub(crate) op: u8,
     addresses: DeviceMemory,
-    piece: Arc<Piece>,
+    allocation: Arc<Allocation>,
 }
 
 impl Operation {
@@ -75,7 +77,7 @@ impl Operation {
 
     /// Maps all addresses for a client.
     pub(crate) fn map(self: &Arc<Self>) -> Result<Pages, Errno> {
-        let map = map(&self.addresses.file, self.piece.len, self.addresses.offset)?;
+        let map = map(&self.addresses.file, self.allocation.len, self.addresses.offset)?;
         Ok(map.keeping_beyond(Arc::clone(self)))
     }
 }
@@ -85,68 +87,68 @@ fn map(file: &OwnedFd, len: u64, offset: u64) -> Result<Pages, Errno> {
     Pages::shared(file.as_fd(), len, offset).map_err(|errno| Errno::from_raw(errno.raw()))
 }
 
-/// Pieces of a device, and operations on them.
+/// Allocations of a device, and operations on them.
 #[derive(Debug, Default)]
-pub(crate) struct Pieces {
-    pieces: Vec<Arc<Piece>>,
+pub(crate) struct Allocations {
+    allocations: Vec<Arc<Allocation>>,
     operations: Vec<Arc<Operation>>,
 }
 
-impl Pieces {
+impl Allocations {
     /// Allocates `len` bytes, a multiple of 64 that is not 0, at a multiple of 64 << `log_align`.
-    /// `most`: bytes of all pieces together of a device in process.
+    /// `most`: bytes of all allocations together of a device in process.
     pub(crate) fn alloc(
         &mut self,
         hca: &mut dyn Backend,
         most: u64,
         len: u64,
         log_align: u32,
-    ) -> Result<Arc<Piece>, Errno> {
+    ) -> Result<Arc<Allocation>, Errno> {
         self.free_unused(hca);
-        let piece = match hca.alloc_device_memory(len, log_align).map_err(errno)? {
-            Some(own) => Piece::of_device(own, len),
+        let allocation = match hca.alloc_device_memory(len, log_align).map_err(errno)? {
+            Some(own) => Allocation::of_device(own, len),
             None => {
-                let taken = self.pieces.iter().map(|piece| piece.room()).sum();
+                let taken = self.allocations.iter().map(|allocation| allocation.room()).sum();
                 let room = len.checked_next_multiple_of(page_size());
                 if room.is_none_or(|room| room > most.saturating_sub(taken)) {
                     return Err(Errno::ENOMEM);
                 }
-                Piece::of_process(len)?
+                Allocation::of_process(len)?
             }
         };
-        let piece = Arc::new(piece);
-        self.pieces.push(Arc::clone(&piece));
-        Ok(piece)
+        let allocation = Arc::new(allocation);
+        self.allocations.push(Arc::clone(&allocation));
+        Ok(allocation)
     }
 
-    /// Adds an operation to a piece.
+    /// Adds an operation to an allocation.
     pub(crate) fn add_operation(
         &mut self,
         hca: &mut dyn Backend,
-        piece: Arc<Piece>,
+        allocation: Arc<Allocation>,
         op: u8,
     ) -> Result<Arc<Operation>, Errno> {
-        let addresses = hca.add_operation(piece.start, piece.len, op).map_err(errno)?;
-        let operation = Arc::new(Operation { op, addresses, piece });
+        let addresses = hca.add_operation(allocation.start, allocation.len, op).map_err(errno)?;
+        let operation = Arc::new(Operation { op, addresses, allocation });
         self.operations.push(Arc::clone(&operation));
         Ok(operation)
     }
 
-    /// Frees the operations, then the pieces, that no object and no mapping uses. One that the
+    /// Frees the operations, then the allocations, that no object and no mapping uses. One that the
     /// device refuses to free stays taken there.
     pub(crate) fn free_unused(&mut self, hca: &mut dyn Backend) {
         self.operations.retain(|operation| {
             let used = Arc::strong_count(operation) > 1;
             if !used {
-                let Operation { op, addresses, piece } = &**operation;
-                hca.remove_operation(piece.start, *op, addresses.start);
+                let Operation { op, addresses, allocation } = &**operation;
+                hca.remove_operation(allocation.start, *op, addresses.start);
             }
             used
         });
-        self.pieces.retain(|piece| {
-            let used = Arc::strong_count(piece) > 1;
-            if !used && piece.map.is_none() {
-                hca.free_device_memory(piece.start, piece.len);
+        self.allocations.retain(|allocation| {
+            let used = Arc::strong_count(allocation) > 1;
+            if !used && allocation.map.is_none() {
+                hca.free_device_memory(allocation.start, allocation.len);
             }
             used
         });

@@ -125,7 +125,7 @@ impl File {
             }
             Some(Object::Dm(dm)) => {
                 drop(dm);
-                device.pieces.free_unused(&mut device.hca);
+                device.device_memory.free_unused(&mut device.hca);
             }
             Some(Object::Mw(mw)) => self.objects.release(mw.pd),
             Some(Object::Cq(cq)) => destroyed = self.abandon_cq(device, &cq),

@@ -13,7 +13,7 @@ use uverbs_kernel_abi::qp::{ib_uverbs_qp_cap, ib_uverbs_qp_dest};
 
 use crate::backend::context::{DctContext, QpState};
 use crate::backend::number::{Cqn, Key, Pdn, Qpn, Queue, Srqn};
-use crate::kernel::state::device_memory::{Operation, Piece};
+use crate::kernel::state::device_memory::{Allocation, Operation};
 use crate::kernel::state::flows::Placed;
 use crate::kernel::state::raw_queues::RawQueues;
 use crate::uar::UarPage;
@@ -55,10 +55,10 @@ pub(crate) struct Mw {
     pub(crate) key: Key,
 }
 
-/// A piece of device memory.
+/// Device memory (`struct ib_dm`).
 #[derive(Debug)]
 pub(crate) struct Dm {
-    pub(crate) piece: Arc<Piece>,
+    pub(crate) allocation: Arc<Allocation>,
     /// Requested bytes.
     pub(crate) asked: u64,
     /// Index for mmap.
@@ -490,7 +490,7 @@ impl Objects {
         })
     }
 
-    /// All pieces of device memory.
+    /// All device memory.
     pub(crate) fn device_memory(&self) -> impl Iterator<Item = &Dm> {
         self.slots.values().filter_map(|slot| match &slot.object {
             Some(Object::Dm(dm)) => Some(dm),

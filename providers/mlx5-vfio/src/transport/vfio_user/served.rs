@@ -9,7 +9,7 @@
 //!
 //! Ranges are the process's memory until they are removed
 //! ([`map_process`](crate::transport::Transport::map_process)), which waits for accesses.
-#![allow(unsafe_code, reason = "words of lent memory are loaded by address")]
+#![allow(unsafe_code, reason = "words of umems are loaded by address")]
 
 use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};

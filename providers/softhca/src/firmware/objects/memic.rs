@@ -1,7 +1,7 @@
-//! Device memory: allocated pieces, and operations on them (Linux `hw/mlx5/dm.c`).
+//! Device memory: allocations, and operations on them (Linux `hw/mlx5/dm.c`).
 //!
 //! An operation has a separate range of the BAR, as long as device memory: a store there adds to
-//! the byte at the same offset, a load returns the byte and sets it to 1. Each piece has the
+//! the byte at the same offset, a load returns the byte and sets it to 1. Each allocation has the
 //! operations that the driver requested (MODIFY_MEMIC); for others stores are lost and loads return
 //! 0.
 
@@ -23,20 +23,20 @@ use crate::firmware::Firmware;
 use crate::firmware::base::call::{Call, Refusal};
 
 /// `memic_operation_type` (rdma-core `tests/test_mlx5_dm_ops.py`, `MEMIC_ATOMIC_*`): bit numbers in
-/// `memic_operations` and in a piece's operations.
+/// `memic_operations` and in an allocation's operations.
 const INCREMENT: u64 = 0;
 const TEST_AND_SET: u64 = 1;
 
-/// Allocated pieces, and the bytes behind all of them.
+/// Allocations, and the bytes behind all of them.
 #[derive(Debug)]
 pub(crate) struct Memic {
     memory: Arc<DeviceMemory>,
-    /// Pieces by offset in device memory.
-    taken: BTreeMap<u64, Piece>,
+    /// Allocations by offset in device memory.
+    taken: BTreeMap<u64, Allocation>,
 }
 
 #[derive(Debug)]
-struct Piece {
+struct Allocation {
     len: u64,
     /// Operations with an address, a bit each.
     operations: u64,
@@ -47,34 +47,34 @@ impl Memic {
         Self { memory, taken: BTreeMap::new() }
     }
 
-    /// Frees all pieces.
+    /// Frees all memory.
     pub(crate) fn clear(&mut self) {
         self.taken.clear();
         self.memory.clear(0, LEN);
     }
 
-    /// True if the whole range is in one piece.
+    /// True if the whole range is in one allocation.
     pub(crate) fn holds(&self, start: u64, len: u64) -> bool {
-        self.piece(start, len).is_some()
+        self.allocation(start, len).is_some()
     }
 
-    /// Finds the piece that contains the whole range.
-    fn piece(&self, start: u64, len: u64) -> Option<&Piece> {
-        let (at, piece) = self.taken.range(..=start).next_back()?;
-        start.checked_add(len).filter(|end| *end <= at + piece.len).map(|_| piece)
+    /// Finds the allocation that contains the whole range.
+    fn allocation(&self, start: u64, len: u64) -> Option<&Allocation> {
+        let (at, allocation) = self.taken.range(..=start).next_back()?;
+        start.checked_add(len).filter(|end| *end <= at + allocation.len).map(|_| allocation)
     }
 
     fn overlaps(&self, start: u64, len: u64) -> bool {
         let last = self.taken.range(..start + len).next_back();
-        last.is_some_and(|(at, piece)| at + piece.len > start)
+        last.is_some_and(|(at, allocation)| at + allocation.len > start)
     }
 
-    /// Offset in device memory of the byte behind an operation's address, if its piece has that
+    /// Offset in device memory of the byte behind an operation's address, if the memory has that
     /// operation.
     fn operand(&self, bar: u64, len: usize, operation: u64) -> Option<u64> {
         let offset = bar.checked_sub(OPERATIONS + operation * LEN).filter(|at| *at < LEN)?;
-        let piece = self.piece(IN_BAR + offset, len as u64)?;
-        (len == 1 && piece.operations >> operation & 1 != 0).then_some(offset)
+        let allocation = self.allocation(IN_BAR + offset, len as u64)?;
+        (len == 1 && allocation.operations >> operation & 1 != 0).then_some(offset)
     }
 }
 
@@ -82,7 +82,7 @@ fn is_operation(bar: u64) -> bool {
     (OPERATIONS..IN_BAR).contains(&bar)
 }
 
-const NO_PIECE: Refusal = Refusal::resource("no such piece of device memory");
+const NO_MEMORY: Refusal = Refusal::resource("no such device memory");
 
 impl Firmware {
     /// ALLOC_MEMIC: the driver names a range to search, and tries the next page if it is full.
@@ -106,7 +106,7 @@ impl Firmware {
             return Err(Refusal::new(CmdStatus::NO_RES_ERR, "no room in this range"));
         }
         self.memic.memory.clear(start - IN_BAR, len);
-        self.memic.taken.insert(start, Piece { len, operations: 0 });
+        self.memic.taken.insert(start, Allocation { len, operations: 0 });
         alloc_memic_out::MEMIC_START_ADDR.set(call.output, start);
         Ok(())
     }
@@ -114,9 +114,9 @@ impl Firmware {
     pub(crate) fn dealloc_memic(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let start = dealloc_memic_in::MEMIC_START_ADDR.get(call.input);
         let len = dealloc_memic_in::MEMIC_SIZE.get(call.input);
-        let piece = self.memic.taken.get(&start).filter(|piece| piece.len == len);
-        let piece = piece.ok_or(NO_PIECE)?;
-        if piece.operations != 0 {
+        let allocation = self.memic.taken.get(&start).filter(|allocation| allocation.len == len);
+        let allocation = allocation.ok_or(NO_MEMORY)?;
+        if allocation.operations != 0 {
             return Err(Refusal::new(CmdStatus::RES_BUSY, "operations on it have addresses"));
         }
         if self.mkeys.values().any(|mkey| mkey.is_of_device_memory(start, len)) {
@@ -126,15 +126,15 @@ impl Firmware {
         Ok(())
     }
 
-    /// MODIFY_MEMIC: adds or removes an operation of a piece.
+    /// MODIFY_MEMIC: adds or removes an operation of an allocation.
     pub(crate) fn modify_memic(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let start = modify_memic_in::MEMIC_START_ADDR.get(call.input);
         let operation = modify_memic_in::MEMIC_OPERATION_TYPE.get(call.input);
         if operation >= OPERATION_COUNT {
             return Err(Refusal::param("memic_operation_type"));
         }
-        let piece = self.memic.taken.get_mut(&start).ok_or(NO_PIECE)?;
-        let has = piece.operations >> operation & 1 != 0;
+        let allocation = self.memic.taken.get_mut(&start).ok_or(NO_MEMORY)?;
+        let has = allocation.operations >> operation & 1 != 0;
         match (call.op_mod, has) {
             (ADD_OPERATION, false) => {
                 let address = OPERATIONS + operation * LEN + (start - IN_BAR);
@@ -142,14 +142,14 @@ impl Firmware {
             }
             (REMOVE_OPERATION, true) => {}
             (ADD_OPERATION, true) => {
-                return Err(Refusal::resource("the piece has this operation"));
+                return Err(Refusal::resource("the memory has this operation"));
             }
             (REMOVE_OPERATION, false) => {
-                return Err(Refusal::resource("the piece lacks this operation"));
+                return Err(Refusal::resource("the memory lacks this operation"));
             }
             _ => return Err(Refusal::param("op_mod")),
         }
-        piece.operations ^= 1 << operation;
+        allocation.operations ^= 1 << operation;
         Ok(())
     }
 

@@ -145,7 +145,7 @@ fn region(call: &Call<'_>, context: &[u8], memic: &Memic) -> Result<(Region, u64
         }
         mode::MEMIC if !endless => match memic.holds(start, len) {
             true => Ok((Region::Flat { addr: ON_BUS + (start - IN_BAR), len }, len)),
-            false => Err(Refusal::param("not within a piece of device memory")),
+            false => Err(Refusal::param("not within allocated device memory")),
         },
         _ => Err(Refusal::param("such translation is not supported")),
     }

@@ -83,12 +83,12 @@ fn device_memory(file: &File, len: usize, index: u64) -> Result<Pages, Errno> {
     let mut all = file.objects.device_memory();
     let dm = all.find(|dm| dm.has_index(index)).ok_or(Errno::EINVAL)?;
     // An operation has an address for each byte.
-    if (len as u64).checked_next_multiple_of(page_size()) != Some(dm.piece.room()) {
+    if (len as u64).checked_next_multiple_of(page_size()) != Some(dm.allocation.room()) {
         return Err(Errno::EINVAL);
     }
     match dm.operations.get(&index) {
         Some(operation) => operation.map(),
-        None => dm.piece.map(),
+        None => dm.allocation.map(),
     }
 }
 

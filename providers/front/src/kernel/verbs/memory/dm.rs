@@ -66,10 +66,13 @@ pub(crate) fn alloc(call: &mut Call<'_>) -> Result<(), Errno> {
     }
     let handle = call.object(UVERBS_ATTR_ALLOC_DM_HANDLE).ok_or(Errno::ENOENT)?;
     let index = call.file.objects.free_memory_index().ok_or(Errno::ENOMEM)?;
-    let Device { hca, pieces, config, .. } = &mut *call.device;
-    let piece = pieces.alloc(hca, config.device_memory, size, log_align)?;
-    let inside = piece.inside();
-    call.put_object(handle, Object::Dm(Dm { piece, asked, index, operations: BTreeMap::new() }));
+    let Device { hca, device_memory, config, .. } = &mut *call.device;
+    let allocation = device_memory.alloc(hca, config.device_memory, size, log_align)?;
+    let inside = allocation.inside();
+    call.put_object(
+        handle,
+        Object::Dm(Dm { allocation, asked, index, operations: BTreeMap::new() }),
+    );
     call.output(MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX, &index)?;
     call.output(MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET, &inside)
 }
@@ -80,7 +83,7 @@ pub(crate) fn query(call: &mut Call<'_>) -> Result<(), Errno> {
     let Some(Object::Dm(dm)) = call.file.objects.get(handle) else {
         return Err(Errno::ENOENT);
     };
-    let (index, asked, inside) = (dm.index, dm.asked, dm.piece.inside());
+    let (index, asked, inside) = (dm.index, dm.asked, dm.allocation.inside());
     call.output(MLX5_IB_ATTR_QUERY_DM_RESP_PAGE_INDEX, &index)?;
     call.output(MLX5_IB_ATTR_QUERY_DM_RESP_START_OFFSET, &inside)?;
     call.output(MLX5_IB_ATTR_QUERY_DM_RESP_LENGTH, &asked)
@@ -102,17 +105,17 @@ pub(crate) fn map_operation(call: &mut Call<'_>) -> Result<(), Errno> {
         let (index, inside) = (*index, known.inside());
         return put_addresses(call, index, inside);
     }
-    let piece = Arc::clone(&dm.piece);
+    let allocation = Arc::clone(&dm.allocation);
     let index = call.file.objects.free_memory_index().ok_or(Errno::ENOMEM)?;
-    let Device { hca, pieces, .. } = &mut *call.device;
-    let operation = pieces.add_operation(hca, piece, op)?;
+    let Device { hca, device_memory, .. } = &mut *call.device;
+    let operation = device_memory.add_operation(hca, allocation, op)?;
     let told = put_addresses(call, index, operation.inside());
     match call.file.objects.get_mut(handle) {
         Some(Object::Dm(dm)) if told.is_ok() => _ = dm.operations.insert(index, operation),
         _ => {
             drop(operation);
-            let Device { hca, pieces, .. } = &mut *call.device;
-            pieces.free_unused(hca);
+            let Device { hca, device_memory, .. } = &mut *call.device;
+            device_memory.free_unused(hca);
         }
     }
     told
@@ -146,7 +149,7 @@ pub(crate) fn register(call: &mut Call<'_>) -> Result<(), Errno> {
     if access_flags & !ALLOWED != 0 {
         return Err(Errno::EINVAL);
     }
-    let start = dm.piece.start + offset;
+    let start = dm.allocation.start + offset;
     let backing = Backing::DeviceMemory(memory);
     let (key, pinned) = (Key::default(), 0);
     let key =

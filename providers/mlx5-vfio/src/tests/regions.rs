@@ -10,7 +10,9 @@ use uverbs_front::backend::context::{Access, MkeyContext};
 use uverbs_front::backend::error::{HcaError, Noun};
 use uverbs_front::backend::number::Key;
 use uverbs_front::backend::region::Region;
-use uverbs_mlx5_prm::cmd::opcode::CmdStatus;
+use uverbs_mlx5_prm::cmd::header::{cmd_in, cmd_out};
+use uverbs_mlx5_prm::cmd::mkey::{create_mkey_in, create_mkey_out};
+use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 
 use super::fake::{Fake, Twist, limits};
 use crate::backend::Firmware;
@@ -167,6 +169,32 @@ fn a_number_that_is_given_twice_fails_the_device() {
     fake.twist(0, Twist::Output(key.index().to_be_bytes().to_vec()));
     let again = firmware.create_mkey(region(addr, Access::LOCAL_WRITE));
     assert_eq!(again, Err(HcaError::Dead));
+    assert_eq!(fake.state().umems.len(), 1);
+    assert_eq!(firmware.destroy_mkey(key), Err(HcaError::Dead));
+    assert_eq!(fake.state().umems, []);
+}
+
+/// Keys that programs create by DEVX and regions share one space of numbers.
+#[test]
+fn a_number_of_a_region_for_a_key_of_devx_fails_the_device() {
+    let fake = Fake::new();
+    let (mut firmware, key, _pages) = with_region(&fake, Access::LOCAL_WRITE);
+    let mut input = vec![0; create_mkey_in::SIZE];
+    cmd_in::OPCODE.set(&mut input, CmdOpcode::CREATE_MKEY.0.into());
+    let create = |firmware: &mut Firmware| {
+        let mut output = [0; create_mkey_out::SIZE];
+        firmware.command(&input, &mut output);
+        let status = CmdStatus(cmd_out::STATUS.get(&output) as u8);
+        (status, create_mkey_out::MKEY_INDEX.get32(&output))
+    };
+    let (status, index) = create(&mut firmware);
+    assert_eq!(status, CmdStatus::OK);
+    let number = |index: u32| Twist::Output(index.to_be_bytes().to_vec());
+    firmware.destroy_mkey(Key::new(index, 0)).unwrap();
+    fake.twist(0, number(index));
+    assert_eq!(create(&mut firmware), (CmdStatus::OK, index), "free again");
+    fake.twist(0, number(key.index()));
+    assert_eq!(create(&mut firmware).0, CmdStatus::INT_ERR);
     assert_eq!(fake.state().umems.len(), 1);
     assert_eq!(firmware.destroy_mkey(key), Err(HcaError::Dead));
     assert_eq!(fake.state().umems, []);

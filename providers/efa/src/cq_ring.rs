@@ -95,10 +95,9 @@ impl Owner {
     /// Token of a request, unless its number is of another queue pair.
     #[inline(always)]
     fn token(self, queue: Queue, id: u16) -> Option<Token> {
-        let bits = self.slot_bits[usize::from(queue == Queue::Recv)];
-        let (user_index, mask) = (self.user_index, (1 << bits) - 1);
-        let index = u32::from(id) & mask;
-        (req_id(user_index, index, mask) == id).then_some(Token { user_index, queue, index })
+        let bits = u32::from(self.slot_bits[usize::from(queue == Queue::Recv)]);
+        let (user_index, index) = (self.user_index, u32::from(id) & ((1u32 << bits) - 1));
+        (req_id(user_index, index, bits) == id).then_some(Token { user_index, queue, index })
     }
 }
 

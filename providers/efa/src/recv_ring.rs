@@ -10,7 +10,6 @@ use uverbs_core::order::doorbell_memory::DoorbellMemory;
 use uverbs_core::order::fence;
 use uverbs_core::queues::token::Token;
 use uverbs_core::queues::work::Sge;
-use uverbs_kernel_abi::efa::io::efa_io_rx_desc;
 use uverbs_kernel_rings::elements::Size;
 
 use crate::ring::Register;
@@ -19,7 +18,7 @@ use crate::wqe::{recv_sge, req_id};
 /// Mapped parts of a receive queue.
 #[derive(Debug)]
 struct RecvParts {
-    start: *mut efa_io_rx_desc,
+    start: *mut [u64; 2],
     doorbell: Register,
     /// Elements less one.
     mask: u32,
@@ -46,9 +45,10 @@ impl RecvRing {
     ///
     /// # Safety
     ///
-    /// The elements at `start` are valid to write while the ring lives, and aligned.
+    /// The elements (`efa_io_rx_desc`) at `start` are valid to write while the ring lives, and
+    /// aligned to eight bytes.
     pub(crate) unsafe fn new(
-        start: *mut efa_io_rx_desc,
+        start: *mut [u64; 2],
         doorbell: Register,
         elements: u32,
         receives: u32,
@@ -92,7 +92,7 @@ unsafe impl uverbs_kernel_rings::RecvRing for RecvRing {
     unsafe fn write(&mut self, index: u32, token: u64, list: &[Sge], _: Size) {
         let Some(parts) = &self.parts else { return };
         let token = Token::unpack(token);
-        let req_id = req_id(token.user_index, token.index, self.slots - 1);
+        let req_id = req_id(token.user_index, token.index, self.slots.trailing_zeros());
         let (next, position) = self.next;
         let mut at = if index == next { position } else { self.end(index.wrapping_sub(1)) };
         for sge in 0..list.len().max(1) {

@@ -6,27 +6,27 @@
 //! The copy goes to elements of the mapping alone, by whole blocks of 64 bytes.
 #![allow(unsafe_code, reason = "copies work requests to the device's memory")]
 
+use std::ops::Range;
+
 use uverbs_core::order::doorbell_memory::DoorbellMemory;
 use uverbs_core::order::{fence, mmio};
 use uverbs_core::queues::slots::SlotTable;
 use uverbs_core::queues::token::{Token, is_before};
 use uverbs_core::queues::work::PostError;
 use uverbs_kernel_rings::{KeptAh, Post, dropped};
-use zerocopy::IntoBytes;
 
 use crate::Ah;
 use crate::direct::Direct;
 use crate::ring::Register;
-use crate::wqe::{self, Checked, Rules, To, WQE};
+use crate::wqe::{self, Block, Checked, Rules, To, WQE};
 
-/// Words of eight bytes in a block of 64 bytes.
-const BLOCK_WORDS: usize = mmio::BLOCK / size_of::<u64>();
+const _: () = assert!(size_of::<Block>() == mmio::BLOCK);
 
 /// Mapped parts of a send queue.
 #[derive(Debug)]
 pub(crate) struct SendParts {
-    /// First element in the device's memory.
-    pub(crate) device: *mut u64,
+    /// First block in the device's memory.
+    pub(crate) device: *mut Block,
     pub(crate) doorbell: Register,
     /// Elements: a power of two, at most 2^16.
     pub(crate) elements: u32,
@@ -41,8 +41,11 @@ pub(crate) struct SendParts {
 #[derive(Debug)]
 pub struct SendRing {
     parts: SendParts,
+    /// Bits of an element's index.
+    bits: u32,
+    mask: u32,
     /// The ring as the program builds it.
-    built: Box<[u64]>,
+    built: Box<[Block]>,
     /// Address handle of each slot's work request: the device goes by its number until the work
     /// request completes. A free slot keeps it for the next work request, unless the program
     /// dropped it.
@@ -74,10 +77,12 @@ impl SendRing {
     ///
     /// The elements at `device` are valid to write while the ring lives, and aligned to 64 bytes.
     pub(crate) unsafe fn new(parts: SendParts) -> Self {
-        let words = parts.elements as usize * parts.blocks * BLOCK_WORDS;
+        let blocks = parts.elements as usize * parts.blocks;
         let handles = (0..parts.elements).map(|_| None).collect();
         let drops = Drops { seen: dropped(), next: 0, end: 0 };
-        Self { parts, built: vec![0; words].into(), handles, drops, base: 0 }
+        let (bits, mask) = (parts.elements.trailing_zeros(), parts.elements - 1);
+        let built = vec![Block([0; 8]); blocks].into();
+        Self { parts, bits, mask, built, handles, drops, base: 0 }
     }
 
     pub(crate) fn direct(&self) -> Direct {
@@ -91,7 +96,7 @@ impl SendRing {
     /// change nothing.
     #[inline(always)]
     fn keep(&mut self, slot: u32, ah: &Ah) {
-        if let Some(kept) = self.handles.get_mut(slot as usize)
+        if let Some(kept) = self.handles.get_mut((slot & self.mask) as usize)
             && !kept.as_ref().is_some_and(|kept| kept.is_of(ah))
         {
             *kept = Some(ah.keep());
@@ -136,22 +141,40 @@ impl SendRing {
         index.wrapping_sub(self.base)
     }
 
-    /// First word of the element at a position.
+    /// Index of the element at a position.
     #[inline(always)]
-    fn word(&self, position: u32) -> usize {
-        (position & (self.parts.elements - 1)) as usize * self.parts.blocks * BLOCK_WORDS
+    fn index(&self, position: u32) -> usize {
+        (position & self.mask) as usize
     }
 
-    /// Copies the element at a position to the device.
+    /// Blocks of elements.
     #[inline(always)]
-    fn copy(&self, position: u32) {
-        let word = self.word(position);
-        let Some(from) = self.built.get(word..word + self.parts.blocks * BLOCK_WORDS) else {
-            return;
-        };
-        let to = self.parts.device.wrapping_add(word);
-        // SAFETY: both are elements of their rings, and in different memory.
-        unsafe { mmio::copy_blocks(to, from.as_ptr(), self.parts.blocks) };
+    fn blocks(&self, elements: Range<usize>) -> Range<usize> {
+        elements.start * self.parts.blocks..elements.end * self.parts.blocks
+    }
+
+    /// Copies `count` elements from a position on to the device.
+    #[inline(always)]
+    fn copy(&self, position: u32, count: u32) {
+        let (first, count) = (self.index(position), count as usize);
+        let ahead = count.min(self.parts.elements as usize - first);
+        self.copy_run(first..first + ahead);
+        if ahead != count {
+            self.copy_run(0..count - ahead);
+        }
+    }
+
+    /// Copies elements that are in a row.
+    #[inline(always)]
+    fn copy_run(&self, elements: Range<usize>) {
+        let blocks = self.blocks(elements);
+        let first = self.parts.device.wrapping_add(blocks.start);
+        for (ahead, block) in self.built.get(blocks).unwrap_or_default().iter().enumerate() {
+            let to = first.wrapping_add(ahead).cast();
+            // SAFETY: both are blocks of their rings, and in different memory. Six words are
+            // copied singly: the head, and an SGE or the peer's memory.
+            unsafe { mmio::copy_block::<6>(to, block.0.as_ptr()) };
+        }
     }
 }
 
@@ -182,18 +205,17 @@ unsafe impl uverbs_kernel_rings::SendRing for SendRing {
     #[inline(always)]
     unsafe fn write(&mut self, post: &Post<'_, Ah>, token: u64, checked: Checked) {
         let Some(to) = &post.to else { return };
-        let mask = self.parts.elements - 1;
         let position = self.position(post.index);
-        let phase = (position >> mask.trailing_ones() & 1) as u8;
+        let phase = (position >> self.bits & 1) as u8;
         let [qpn, qkey] = to.peer;
         let ah = to.ah;
         let to = To { ah: ah.number() as u16, qpn: qpn as u16, qkey: qkey as u32 };
         let token = Token::unpack(token);
-        self.keep(token.index & mask, ah);
-        let req_id = wqe::req_id(token.user_index, token.index, mask);
-        let (word, words) = (self.word(position), self.parts.blocks * BLOCK_WORDS);
-        if let Some(element) = self.built.get_mut(word..word + words) {
-            let element = element.as_mut_bytes();
+        self.keep(token.index, ah);
+        let req_id = wqe::req_id(token.user_index, token.index, self.bits);
+        let first = self.index(position);
+        let element = self.blocks(first..first + 1);
+        if let Some(element) = self.built.get_mut(element) {
             wqe::write_send(element, req_id, phase, checked, to, &post.data);
         }
     }
@@ -206,9 +228,7 @@ unsafe impl uverbs_kernel_rings::SendRing for SendRing {
         let (mut at, end) = (self.position(from), self.position(to));
         while at != end {
             let count = end.wrapping_sub(at).min(self.parts.batch);
-            for ahead in 0..count {
-                self.copy(at.wrapping_add(ahead));
-            }
+            self.copy(at, count);
             at = at.wrapping_add(count);
             fence::record_before_doorbell(DoorbellMemory::WriteCombining);
             self.parts.doorbell.write(at & 0xffff);

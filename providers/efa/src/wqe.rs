@@ -1,17 +1,19 @@
 //! Work requests as the device reads them (`efa_io_defs.h`; rdma-core `verbs.c:efa_post_send`,
 //! `efa_post_recv`). Written in the program's own memory: pure functions from values to bytes.
 
+use std::mem::offset_of;
+
 use uverbs_core::queues::work::{Data, PostError, Remote, SendFlags, SendOp, Sge};
 use uverbs_kernel_abi::efa::io::{
     EFA_IO_RDMA_READ, EFA_IO_RDMA_WRITE, EFA_IO_RX_DESC_FIRST_MASK, EFA_IO_RX_DESC_LAST_MASK,
     EFA_IO_RX_DESC_LKEY_MASK, EFA_IO_SEND, EFA_IO_TX_BUF_DESC_LKEY_MASK,
     EFA_IO_TX_META_DESC_COMP_REQ_MASK, EFA_IO_TX_META_DESC_FIRST_MASK,
     EFA_IO_TX_META_DESC_HAS_IMM_MASK, EFA_IO_TX_META_DESC_INLINE_MSG_MASK,
-    EFA_IO_TX_META_DESC_LAST_MASK, EFA_IO_TX_META_DESC_META_DESC_MASK, efa_io_remote_mem_addr,
-    efa_io_rx_desc, efa_io_tx_buf_desc, efa_io_tx_meta_desc,
+    EFA_IO_TX_META_DESC_LAST_MASK, EFA_IO_TX_META_DESC_META_DESC_MASK, efa_io_rx_desc,
+    efa_io_tx_buf_desc, efa_io_tx_meta_desc,
 };
 use uverbs_kernel_rings::elements::{ElementLimits, check_data, is_inline};
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// Bytes of a work request's head.
 const META: usize = size_of::<efa_io_tx_meta_desc>();
@@ -20,6 +22,13 @@ const SGE: usize = size_of::<efa_io_tx_buf_desc>();
 /// Bytes of a short work request, and of a long one.
 pub(crate) const WQE: usize = 64;
 pub(crate) const LONG_WQE: usize = 128;
+/// Words of eight bytes in a block.
+const BLOCK_WORDS: usize = WQE / size_of::<u64>();
+
+/// Block of a work request, aligned as in the device's memory.
+#[derive(Clone, Copy, Debug, FromBytes, Immutable, IntoBytes)]
+#[repr(C, align(64))]
+pub(crate) struct Block(pub(crate) [u64; BLOCK_WORDS]);
 
 /// Rules for the sends of a queue.
 #[derive(Clone, Copy, Debug)]
@@ -109,113 +118,126 @@ pub(crate) struct To {
     pub(crate) qkey: u32,
 }
 
-/// Writes a send to `wqe`, of [`WQE`] or [`LONG_WQE`] bytes. `phase` is 0 or 1.
+/// A field in its word of eight bytes.
+const fn field(offset: usize, value: u64) -> u64 {
+    value << (offset % size_of::<u64>() * 8)
+}
+
+/// Words of the head that are not zero (`efa_io_tx_meta_desc`): the first has what is before the
+/// immediate data, the second this and the address handle, the third the Q_Key.
+#[inline(always)]
+fn head(
+    req_id: u16,
+    phase: u8,
+    Checked { ctrl1, imm, .. }: Checked,
+    to: To,
+    length: u16,
+) -> [u64; 3] {
+    let ctrl2 = phase
+        | EFA_IO_TX_META_DESC_FIRST_MASK
+        | EFA_IO_TX_META_DESC_LAST_MASK
+        | EFA_IO_TX_META_DESC_COMP_REQ_MASK;
+    [
+        field(offset_of!(efa_io_tx_meta_desc, req_id), req_id.into())
+            | field(offset_of!(efa_io_tx_meta_desc, ctrl1), ctrl1.into())
+            | field(offset_of!(efa_io_tx_meta_desc, ctrl2), ctrl2.into())
+            | field(offset_of!(efa_io_tx_meta_desc, dest_qp_num), to.qpn.into())
+            | field(offset_of!(efa_io_tx_meta_desc, length), length.into()),
+        field(offset_of!(efa_io_tx_meta_desc, immediate_data), imm.into())
+            | field(offset_of!(efa_io_tx_meta_desc, ah), to.ah.into()),
+        field(offset_of!(efa_io_tx_meta_desc, qkey), to.qkey.into()),
+    ]
+}
+
+/// Words of an SGE (`efa_io_tx_buf_desc`), or of the peer's memory (`efa_io_remote_mem_addr`).
+#[inline(always)]
+fn range(length: u32, key: u32, addr: u64) -> [u64; 2] {
+    [u64::from(length) | u64::from(key) << 32, addr]
+}
+
+#[inline(always)]
+fn sge_words(sge: &Sge) -> [u64; 2] {
+    range(sge.len, sge.lkey & EFA_IO_TX_BUF_DESC_LKEY_MASK, sge.addr)
+}
+
+/// Writes a send to `wqe`, one block or two. `phase` is 0 or 1.
 ///
 /// Each work request is signaled: the device's driver takes no others (rdma-core
 /// `verbs.c:efa_post_send_validate_wr`).
 #[inline(always)]
 pub(crate) fn write_send(
-    wqe: &mut [u8],
+    wqe: &mut [Block],
     req_id: u16,
     phase: u8,
     checked: Checked,
     to: To,
     data: &Data<'_>,
 ) {
-    let Checked { ctrl1, imm, remote, bytes } = checked;
-    // Blocks of a constant length, so that the compiler needs no call.
-    if let Some((first, rest)) = wqe.split_first_chunk_mut::<WQE>() {
-        *first = [0; WQE];
-        if let Some((second, _)) = rest.split_first_chunk_mut::<WQE>() {
-            *second = [0; WQE];
+    let (one, length) = match data {
+        Data::Inline(_) | Data::InlineList(_) => ([0; 2], checked.bytes as u16),
+        Data::One(sge) => (sge_words(sge), 1),
+        Data::List(list) => ([0; 2], list.len() as u16),
+    };
+    let ([a, b], [c, d], at) = match checked.remote {
+        Some(Remote { addr, rkey }) => (range(checked.bytes, rkey, addr), one, META + SGE),
+        None => (one, [0; 2], META),
+    };
+    let [first, second, third] = head(req_id, phase, checked, to, length);
+    // Whole words and blocks of a constant length: a copy to the device that follows at once loads
+    // what was stored, and the compiler needs no call.
+    if let Some((block, rest)) = wqe.split_first_mut() {
+        block.0 = [first, second, third, 0, a, b, c, d].map(u64::to_le);
+        if let Some(block) = rest.first_mut() {
+            block.0 = [0; BLOCK_WORDS];
         }
     }
-    let mut at = META;
-    if let Some(Remote { addr, rkey }) = remote {
-        let remote = efa_io_remote_mem_addr {
-            length: bytes,
-            rkey,
-            buf_addr_lo: addr as u32,
-            buf_addr_hi: (addr >> 32) as u32,
-        };
-        put(wqe, at, remote.as_bytes());
-        at += SGE;
-    }
-    let length = match data {
-        Data::Inline(piece) => {
-            put(wqe, at, piece);
-            bytes as u16
-        }
-        Data::InlineList(pieces) => {
-            for piece in *pieces {
-                put(wqe, at, piece);
-                at += piece.len();
+    match data {
+        Data::One(_) => {}
+        Data::Inline(bytes) => put(wqe, at, bytes),
+        Data::InlineList(list) => {
+            let mut at = at;
+            for bytes in *list {
+                put(wqe, at, bytes);
+                at += bytes.len();
             }
-            bytes as u16
         }
-        Data::One(sge) => put_list(wqe, at, std::slice::from_ref(sge)),
-        Data::List(list) => put_list(wqe, at, list),
-    };
-    let meta = efa_io_tx_meta_desc {
-        req_id,
-        ctrl1,
-        ctrl2: phase
-            | EFA_IO_TX_META_DESC_FIRST_MASK
-            | EFA_IO_TX_META_DESC_LAST_MASK
-            | EFA_IO_TX_META_DESC_COMP_REQ_MASK,
-        dest_qp_num: to.qpn,
-        length,
-        immediate_data: imm,
-        ah: to.ah,
-        qkey: to.qkey,
-        ..Default::default()
-    };
-    put(wqe, 0, meta.as_bytes());
+        Data::List(list) => {
+            for (index, sge) in list.iter().enumerate() {
+                put(wqe, at + index * SGE, sge_words(sge).map(u64::to_le).as_bytes());
+            }
+        }
+    }
 }
 
 /// Copies bytes into a work request. They fit, as `check` found.
 #[inline(always)]
-fn put(wqe: &mut [u8], at: usize, bytes: &[u8]) {
-    if let Some(room) = wqe.get_mut(at..at + bytes.len()) {
+fn put(wqe: &mut [Block], at: usize, bytes: &[u8]) {
+    if let Some(room) = wqe.as_mut_bytes().get_mut(at..at + bytes.len()) {
         room.copy_from_slice(bytes);
     }
 }
 
-/// Writes SGEs. Returns their number.
-#[inline(always)]
-fn put_list(wqe: &mut [u8], at: usize, list: &[Sge]) -> u16 {
-    for (index, sge) in list.iter().enumerate() {
-        let sge = efa_io_tx_buf_desc {
-            length: sge.len,
-            lkey: sge.lkey & EFA_IO_TX_BUF_DESC_LKEY_MASK,
-            buf_addr_lo: sge.addr as u32,
-            buf_addr_hi: (sge.addr >> 32) as u32,
-        };
-        put(wqe, at + index * SGE, sge.as_bytes());
-    }
-    list.len() as u16
-}
-
-/// SGE at `index` of a receive's `list`. An empty list is a receive of no bytes.
+/// Words of the SGE at `index` of a receive's `list` (`efa_io_rx_desc`). An empty list is a receive
+/// of no bytes.
 #[inline]
-pub(crate) fn recv_sge(list: &[Sge], index: usize, req_id: u16) -> efa_io_rx_desc {
+pub(crate) fn recv_sge(list: &[Sge], index: usize, req_id: u16) -> [u64; 2] {
     let sge = list.get(index).copied().unwrap_or(Sge { addr: 0, len: 0, lkey: 0 });
     let is_first = index == 0;
     let first = if is_first { EFA_IO_RX_DESC_FIRST_MASK } else { 0 };
     let last = if index + 1 >= list.len() { EFA_IO_RX_DESC_LAST_MASK } else { 0 };
-    efa_io_rx_desc {
-        buf_addr_lo: sge.addr as u32,
-        buf_addr_hi: (sge.addr >> 32) as u32,
-        req_id: if is_first { req_id } else { 0 },
-        // A message is shorter, so a longer buffer gains nothing.
-        length: u16::try_from(sge.len).unwrap_or(u16::MAX),
-        lkey_ctrl: sge.lkey & EFA_IO_RX_DESC_LKEY_MASK | first | last,
-    }
+    let req_id = if is_first { req_id } else { 0 };
+    // A message is shorter, so a longer buffer gains nothing.
+    let length = u16::try_from(sge.len).unwrap_or(u16::MAX);
+    let lkey_ctrl = sge.lkey & EFA_IO_RX_DESC_LKEY_MASK | first | last;
+    let second = field(offset_of!(efa_io_rx_desc, req_id), req_id.into())
+        | field(offset_of!(efa_io_rx_desc, length), length.into())
+        | field(offset_of!(efa_io_rx_desc, lkey_ctrl), lkey_ctrl.into());
+    [sge.addr, second].map(u64::to_le)
 }
 
-/// Number of a request: the slot, and above it as many bits of the user index as there is room for.
-/// They tell apart queue pairs that had the same number one after the other.
+/// Number of a request: the slot of as many `bits`, and above it as many bits of the user index as
+/// there is room for. They tell apart queue pairs that had the same number one after the other.
 #[inline(always)]
-pub(crate) fn req_id(user_index: u32, slot: u32, mask: u32) -> u16 {
-    (user_index << mask.trailing_ones() | slot & mask) as u16
+pub(crate) fn req_id(user_index: u32, slot: u32, bits: u32) -> u16 {
+    (user_index << bits | slot & ((1 << bits) - 1)) as u16
 }

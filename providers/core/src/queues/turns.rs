@@ -23,6 +23,12 @@ pub(super) struct Turns {
     outstanding: Box<[AtomicBool]>,
 }
 
+/// Turn of the post at `index` in an order.
+#[inline(always)]
+fn turn(order: &[AtomicU32], index: u32) -> Option<&AtomicU32> {
+    order.get(index as usize & (order.len() - 1))
+}
+
 impl Turns {
     fn new(units: u32) -> Self {
         Self {
@@ -40,7 +46,7 @@ impl Turns {
     }
 
     fn turn(&self, index: u32) -> Option<&AtomicU32> {
-        self.order.get(index as usize & (self.order.len() - 1))
+        turn(&self.order, index)
     }
 
     /// Slot of the post at `index`. Called by the poster, which has room for the post: the
@@ -80,10 +86,13 @@ impl SlotTable {
     /// The contract of [`publish`](Self::publish).
     #[inline]
     pub unsafe fn publish_from(&self, first: u32, end: u32) {
-        if let Some(turns) = &self.turns {
+        if let Some(Turns { order, outstanding }) = &self.turns {
+            // Out of the boxes once: the stores could change these, as far as the compiler sees.
+            let (order, outstanding) = (&order[..], &outstanding[..]);
             let mut index = first;
             while index != end {
-                let mark = turns.outstanding.get(turns.place(index) as usize);
+                let place = turn(order, index).map_or(index, |place| place.load(Ordering::Relaxed));
+                let mark = outstanding.get(place as usize);
                 // Release: pairs with the Acquire in `take_turn`. The slot was written before.
                 mark.inspect(|mark| mark.store(true, Ordering::Release));
                 index = index.wrapping_add(1);

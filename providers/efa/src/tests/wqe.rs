@@ -4,7 +4,7 @@ use uverbs_core::queues::work::{Data, PostError, Remote, SendFlags, SendOp, Sge}
 use uverbs_kernel_rings::elements::ElementLimits;
 use zerocopy::IntoBytes;
 
-use crate::wqe::{LONG_WQE, Rdma, Rules, To, WQE, check, recv_sge, req_id, write_send};
+use crate::wqe::{Block, LONG_WQE, Rdma, Rules, To, WQE, check, recv_sge, req_id, write_send};
 
 const SGE: Sge = Sge { addr: 0x11_2233_4455, len: 16, lkey: 0xab_cde };
 const REMOTE: Remote = Remote { addr: 0x8877_6655_4433_2211, rkey: 0x0102_0304 };
@@ -21,9 +21,12 @@ const TO: To = To { ah: 3, qpn: 7, qkey: 0x1111_1111 };
 /// Bytes of a send as groups of four, in memory order.
 fn send(op: SendOp, data: Data<'_>, len: usize, (id, phase): (u16, u8)) -> Vec<String> {
     let checked = check(&op, SendFlags::SIGNALED, &data, &RULES).unwrap();
-    let mut wqe = vec![0xaa; len];
+    let mut wqe = vec![Block([u64::MAX; 8]); len / WQE];
     write_send(&mut wqe, id, phase, checked, TO, &data);
-    wqe.chunks(4).map(|group| group.iter().map(|byte| format!("{byte:02x}")).collect()).collect()
+    wqe.as_bytes()
+        .chunks(4)
+        .map(|group| group.iter().map(|byte| format!("{byte:02x}")).collect())
+        .collect()
 }
 
 /// Compares a send with the groups of four bytes that are not zero.
@@ -133,8 +136,8 @@ fn a_receive_marks_its_first_and_last_sge() {
 
 #[test]
 fn a_number_has_slot_and_user_index() {
-    assert_eq!(req_id(5, 3, 127), 5 << 7 | 3);
-    assert_eq!(req_id(5, 128 + 3, 127), 5 << 7 | 3);
-    assert_eq!(req_id(0x1_0003, 1, 0x3fff), 3 << 14 | 1);
+    assert_eq!(req_id(5, 3, 7), 5 << 7 | 3);
+    assert_eq!(req_id(5, 128 + 3, 7), 5 << 7 | 3);
+    assert_eq!(req_id(0x1_0003, 1, 14), 3 << 14 | 1);
     assert_eq!(req_id(7, 0, 0), 7);
 }

@@ -92,8 +92,8 @@ impl SendRing {
         Direct { buffer, entry_size, entries: elements, doorbell, batch }
     }
 
-    /// Keeps the address handle of a slot's work request. Work requests of one handle in a row
-    /// change nothing.
+    /// Keeps the address handle of a slot's work request. Changes nothing if the slot keeps this
+    /// handle already.
     #[inline(always)]
     fn keep(&mut self, slot: u32, ah: &Ah) {
         if let Some(kept) = self.handles.get_mut((slot & self.mask) as usize)
@@ -103,11 +103,11 @@ impl SendRing {
         }
     }
 
-    /// Lets go of dropped handles in free slots. Slots that are in flight follow when they come
-    /// free. A search is not interrupted by further drops: another one follows it.
+    /// Releases dropped handles in free slots, at most [`MOST_LOOKS`] in a call. The search waits
+    /// for slots in flight. A further drop starts a new search once all free slots were looked at.
     #[cold]
     #[inline(never)]
-    fn let_go(&mut self, slots: &SlotTable, end: u32, seen: u32) {
+    fn release_dropped(&mut self, slots: &SlotTable, end: u32, seen: u32) {
         let units = slots.units();
         let free = slots.retired().wrapping_add(units);
         let drops = &mut self.drops;
@@ -240,7 +240,7 @@ unsafe impl uverbs_kernel_rings::SendRing for SendRing {
     fn tidy(&mut self, slots: &SlotTable, end: u32) {
         let seen = dropped();
         if seen != self.drops.seen || self.drops.next != self.drops.end {
-            self.let_go(slots, end, seen);
+            self.release_dropped(slots, end, seen);
         }
     }
 

@@ -1,5 +1,5 @@
-//! Work requests as the device reads them (`efa_io_defs.h`; rdma-core `verbs.c:efa_post_send`,
-//! `efa_post_recv`). Written in the program's own memory: pure functions from values to bytes.
+//! Checks and encoding of work requests (`efa_io_defs.h`; rdma-core `verbs.c:efa_post_send`,
+//! `efa_post_recv`). The functions never access the device's memory.
 
 use std::mem::offset_of;
 
@@ -15,12 +15,13 @@ use uverbs_kernel_abi::efa::io::{
 use uverbs_kernel_rings::elements::{ElementLimits, check_data, is_inline};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// Bytes of a work request's head.
+/// Size of a work request's head.
 const META: usize = size_of::<efa_io_tx_meta_desc>();
-/// Bytes of an SGE, and of the peer's memory.
+/// Size of an SGE, or of the peer's address and key (`efa_io_remote_mem_addr`).
 const SGE: usize = size_of::<efa_io_tx_buf_desc>();
-/// Bytes of a short work request, and of a long one.
+/// Size of a short work request, which is a block.
 pub(crate) const WQE: usize = 64;
+/// Size of a long work request.
 pub(crate) const LONG_WQE: usize = 128;
 /// Words of eight bytes in a block.
 const BLOCK_WORDS: usize = WQE / size_of::<u64>();
@@ -82,7 +83,7 @@ pub(crate) fn check(
         SendOp::WriteImm(to, imm) => (EFA_IO_RDMA_WRITE | IMM, imm, Some(to)),
         _ => return Err(PostError::BadOperation),
     };
-    // The order that a fence asks for, and solicited events, are unknown to the device.
+    // The device has neither fences nor solicited events.
     if flags.intersects(SendFlags::FENCE | SendFlags::SOLICITED) {
         return Err(PostError::BadOperation);
     }
@@ -123,8 +124,8 @@ const fn field(offset: usize, value: u64) -> u64 {
     value << (offset % size_of::<u64>() * 8)
 }
 
-/// Words of the head that are not zero (`efa_io_tx_meta_desc`): the first has what is before the
-/// immediate data, the second this and the address handle, the third the Q_Key.
+/// First three words of the head (`efa_io_tx_meta_desc`); the fourth is zero. The first has the
+/// fields up to `length`, the second immediate data and address handle, the third the Q_Key.
 #[inline(always)]
 fn head(
     req_id: u16,
@@ -183,8 +184,8 @@ pub(crate) fn write_send(
         None => (one, [0; 2], META),
     };
     let [first, second, third] = head(req_id, phase, checked, to, length);
-    // Whole words and blocks of a constant length: a copy to the device that follows at once loads
-    // what was stored, and the compiler needs no call.
+    // Whole words, from which the loads of a copy to the device forward that follows at once; and
+    // blocks of a constant length, for which the compiler calls no `memcpy`.
     if let Some((block, rest)) = wqe.split_first_mut() {
         block.0 = [first, second, third, 0, a, b, c, d].map(u64::to_le);
         if let Some(block) = rest.first_mut() {
@@ -235,8 +236,8 @@ pub(crate) fn recv_sge(list: &[Sge], index: usize, req_id: u16) -> [u64; 2] {
     [sge.addr, second].map(u64::to_le)
 }
 
-/// Number of a request: the slot of as many `bits`, and above it as many bits of the user index as
-/// there is room for. They tell apart queue pairs that had the same number one after the other.
+/// Number of a request: the slot in the low `bits`, and low bits of the user index above. The user
+/// index tells apart queue pairs that had the same number one after the other.
 #[inline(always)]
 pub(crate) fn req_id(user_index: u32, slot: u32, bits: u32) -> u16 {
     (user_index << bits | slot & ((1 << bits) - 1)) as u16

@@ -43,8 +43,8 @@ named! {
 }
 
 named! {
-    /// Kind of queue of an event, whose number is among the queues of the kind
-    /// (`MLX5_EVENT_QUEUE_TYPE_*`).
+    /// Kind of an event's queue (`MLX5_EVENT_QUEUE_TYPE_*`). A queue's number is unique within its
+    /// kind.
     pub struct EventQueueType(u8) {
         /// A queue pair, or a shared receive queue.
         QP = 0,

@@ -1,15 +1,16 @@
 //! Areas: memory that programs have and the device reaches, each with one mapping for the device.
 //!
 //! A program has another mapping of the area's file, and commands name memory by the address in it.
-//! An area ends with that mapping: its owner ends it after the objects and keys of its memory, or
-//! after their refused ends. After the device's first failure, and after it refused to destroy an
-//! object or a key, areas stay mapped for the device until it is reset.
+//! An area lives as long as that mapping. Its owner unmaps it after the area's objects and keys
+//! were destroyed, or after the device refused to destroy them. After the device's first failure,
+//! and after it refused to destroy an object or a key, areas stay mapped for the device until it is
+//! reset.
 //!
-//! Memory that a program has from elsewhere is mapped while a key or a queue uses it: a umem.
+//! A program's memory outside of areas is a umem: it is mapped while a key or a queue uses it.
 //!
 //! # Safety
 //!
-//! A umem is named by address, and passed on with the caller's contract.
+//! A umem is named by its address. The caller's contract keeps it valid.
 #![allow(unsafe_code, reason = "a program's memory is given to a device")]
 
 use std::panic::AssertUnwindSafe;

@@ -302,12 +302,12 @@ impl DeviceSource for Hca {
         if !self.shared.process.is_current() {
             return Err(Errno::ENODEV);
         }
-        // SAFETY: the front's objects reach memory by areas, and by umems, and no longer
-        // after the firmware answered the destruction. What a refusal leaves in use at the end of a
-        // file is taken care of: an area stays allocated until the function is reset, a umem
-        // is unmapped, or all DMA ended (`Firmware::forsake`). A failed device is removed only when
-        // it makes no more DMA (`Device::is_silent`); before that each destruction fails. One lock
-        // leads to the front.
+        // SAFETY: the front's objects access memory through areas and umems, until the firmware
+        // answered their destruction. Objects may remain at the end of a file that the firmware
+        // refused to destroy. Their areas stay allocated until the function is reset. Their umems
+        // are unmapped, or all DMA is ended (`Firmware::forsake`). A failed device is removed only
+        // when it makes no more DMA (`Device::is_silent`); before that each destruction fails. One
+        // lock leads to the front.
         let door = unsafe { Door::open(Opener(Arc::clone(&self.shared))) }?;
         Ok(traced(&self.shared.record.name, door))
     }

@@ -1,4 +1,4 @@
-//! Devices whose work a thread does in its empty polls, while their own threads nap.
+//! Work of devices in a client thread's empty polls, while the devices' threads nap.
 //!
 //! A thread may post to one device and poll a queue of another: an empty poll does the work of both
 //! if the thread polled the first one shortly before.
@@ -6,9 +6,9 @@
 //! An acknowledgement is delayed for the reply of a thread that polls, and the thread may end
 //! instead. It sends its devices' delayed acknowledgements, also when it ends the process by
 //! `exit`, which destroys the calling thread's thread-local values first (glibc). `_exit`,
-//! `quick_exit`, `execve`, a signal, and musl's `exit` destroy none. If they end the process before
-//! the device's thread has sent the acknowledgement (a nap, 200 us), it is lost, and the peer's
-//! delivered SEND fails.
+//! `quick_exit`, `execve`, a signal, and musl's `exit` destroy none: the device's thread sends the
+//! acknowledgement within two naps (400 us). If the process ends earlier, the acknowledgement is
+//! lost, and the peer reports an error for a SEND that was delivered.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};

@@ -31,7 +31,7 @@ use crate::naps::{Naps, Rest};
 use crate::sleep::Sleeper;
 use uverbs_front::watch::Watch;
 
-/// Slices between two tests for remaining handles.
+/// Maximum slices of a burst. The device's thread looks for remaining handles between bursts.
 const BURST: usize = 256;
 /// First sleep if nothing wakes the thread. Each sleep without work doubles the next.
 const FIRST_LOOK: Duration = Duration::from_micros(20);
@@ -227,14 +227,15 @@ impl Shared {
         })
     }
 
-    /// Runs slices on a caller's thread until there is no work.
+    /// Runs up to `BURST` slices on a caller's thread, until there is no work. Does nothing on a
+    /// stepped device.
     pub(crate) fn finish(&self) {
         if self.sleeper.is_some() {
             let _ = (0..BURST).find(|_| !self.step());
         }
     }
 
-    /// Runs slices until there is no work, or callers wait.
+    /// Runs up to `BURST` slices, until there is no work. Waiting callers take the lock between.
     fn burst(&self) -> bool {
         let mut any = false;
         for left in (0..BURST).rev() {

@@ -5,8 +5,8 @@
 //!
 //! # Safety
 //!
-//! Contract: see `slots.rs`. A slot is the poller's only while it is marked as outstanding, which
-//! the poster does when it publishes, and the poller undoes once.
+//! Contract: see `slots.rs`. The poster marks a slot as outstanding when it publishes. The slot is
+//! the poller's until the poller clears the mark, once.
 #![allow(unsafe_code, reason = "two threads share slots that change hands through the device")]
 
 use std::sync::atomic::Ordering;
@@ -79,7 +79,8 @@ impl SlotTable {
         self.turns.as_ref().map_or(index, |turns| turns.place(index))
     }
 
-    /// [`publish`](Self::publish), and in a table in turns marks the slots from `first` on.
+    /// Publishes up to `end` as [`publish`](Self::publish) does. A table in turns also marks the
+    /// slots of the posts from `first` on as outstanding.
     ///
     /// # Safety
     ///
@@ -87,7 +88,7 @@ impl SlotTable {
     #[inline]
     pub unsafe fn publish_from(&self, first: u32, end: u32) {
         if let Some(Turns { order, outstanding }) = &self.turns {
-            // Out of the boxes once: the stores could change these, as far as the compiler sees.
+            // Borrowed once: the compiler would load the boxes' pointers again after each store.
             let (order, outstanding) = (&order[..], &outstanding[..]);
             let mut index = first;
             while index != end {

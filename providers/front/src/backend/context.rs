@@ -341,7 +341,7 @@ pub struct DciStreams {
 }
 
 impl QpContext {
-    /// Kind of the queue: makes the queue from its number.
+    /// Constructor of [`Queue`] for this queue's kind.
     pub fn kind(&self) -> fn(Qpn) -> Queue {
         match self.service {
             Service::Raw if self.sq.is_some() => Queue::Sq,

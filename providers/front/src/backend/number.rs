@@ -1,4 +1,5 @@
-//! Object numbers, with a type for each kind of object so that they cannot be confused.
+//! Object numbers as types, so that numbers of different objects cannot be confused. Queues share
+//! [`Qpn`]; [`Queue`] adds the kind.
 
 use std::fmt;
 
@@ -17,8 +18,8 @@ macro_rules! number {
 }
 
 number! {
-    /// A queue pair, a raw packet queue, or a target of dynamic connections. Packets are addressed
-    /// to any of them. 24 bits.
+    /// A queue pair, a raw packet queue, or a target of dynamic connections, 24 bits. It is unique
+    /// within its kind: see [`Queue`]. Packets name a queue pair or a target.
     pub Qpn
 }
 number! {
@@ -43,8 +44,8 @@ number! {
     pub Key
 }
 
-/// A queue by kind and number. A device may count each kind apart, so that queues of different
-/// kinds have one number (Linux `hw/mlx5/qpc.c`, `create_resource_common`).
+/// A queue by kind and number. A device may number each kind separately, so that queues of
+/// different kinds have equal numbers (Linux `hw/mlx5/qpc.c`, `create_resource_common`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Queue {
     /// A queue pair.

@@ -9,7 +9,7 @@ use uverbs_front::backend::config::{Gid, PortState};
 use uverbs_front::backend::error::HcaEvent;
 use uverbs_front::backend::number::{Cqn, Qpn, Queue, Srqn};
 
-/// Low bits of an event's data that are a number.
+/// Mask of an object's number in an event's data.
 const NUMBER: u32 = 0xff_ffff;
 
 /// News of the port.
@@ -20,7 +20,8 @@ pub(super) struct Events {
 }
 
 impl Firmware {
-    /// Takes the oldest event of an object.
+    /// Takes the next completion event, or else the next event of an object. Notes changes of the
+    /// port.
     pub(super) fn take_event(&mut self) -> Option<HcaEvent> {
         if let Some(cqn) = self.function.take_completion() {
             return Some(HcaEvent::CqCompletion { cqn: Cqn(cqn) });
@@ -35,8 +36,8 @@ impl Firmware {
         None
     }
 
-    /// Reads the port after an event told of a change. `set`: GIDs that the driver set. Takes
-    /// commands, which the driver's thread alone may wait for.
+    /// Reads the port after an event told of a change. `set`: GIDs that the driver set. Runs
+    /// commands, so that only the driver's thread may call it.
     pub(crate) fn take_port(&mut self, set: &[Gid]) -> Option<PortState> {
         if !std::mem::take(&mut self.events.stale) {
             return None;
@@ -70,8 +71,9 @@ fn queue(event: &Event, number: Qpn) -> Option<Queue> {
     })
 }
 
-/// Queues of raw packets have one event (Linux `hw/mlx5/qpc.c`, `is_event_type_allowed`). Without
-/// an SRQ, a receive queue has no last WQE.
+/// Event of a queue; `None` if its kind has no such event. Queues of raw packets report
+/// WQ_CATAS_ERROR alone (Linux `hw/mlx5/qpc.c`, `is_event_type_allowed`, which also allows receive
+/// queues SRQ_LAST_WQE: it needs an SRQ).
 fn of_queue(kind: EventType, queue: Queue) -> Option<HcaEvent> {
     Some(match (kind, queue) {
         (EventType::WQ_CATAS_ERROR, queue) => HcaEvent::QpFatal { queue },

@@ -60,7 +60,7 @@ impl Firmware {
                 let (number, ()) = self.with_umems(Noun::Rq, make)?;
                 (Queue::Rq(Qpn(number)), None)
             }
-            _ => return Err(unsupported("raw packets both ways in one queue")),
+            _ => return Err(unsupported("a raw packet queue that sends and receives")),
         };
         let attrs = QpAttrs::default();
         self.qps.insert(queue, Qp { service: context.service, attrs, tis });
@@ -103,7 +103,7 @@ impl Firmware {
         Ok((create_rq_out::RQN.get32(&output), ()))
     }
 
-    /// A cyclic ring. `logs`: log2 of an entry's bytes, and of the entries.
+    /// Cyclic ring of 2^`log_entries` entries of 2^`log_stride` bytes.
     fn cyclic(
         &mut self,
         context: &QpContext,
@@ -127,8 +127,8 @@ impl Firmware {
         }
     }
 
-    /// Destroys the TIS of a send queue that is gone. A TIS uses no memory, so that a refused one
-    /// may stay until the function is reset, in its domain.
+    /// Destroys the TIS of a send queue that is gone. If the firmware refuses, the TIS and its
+    /// domain stay until the function is reset: a TIS uses no memory.
     pub(super) fn drop_tis(&mut self, Tis { number, domain }: Tis) {
         let mut input = [0; SHORT];
         destroy_tis_in::TISN.set(&mut input, number.into());
@@ -137,7 +137,7 @@ impl Firmware {
         }
     }
 
-    /// State of a queue of raw packets, which others have not.
+    /// State of a queue of raw packets. Fails for queue pairs and DCTs.
     pub(super) fn ask_raw(&self, queue: Queue) -> Result<RawState, HcaError> {
         let mut input = [0; SHORT];
         let state = match queue {
@@ -153,7 +153,9 @@ impl Firmware {
                 let output = self.run(CmdOpcode::QUERY_RQ, 0, &input, outlen, object(queue))?;
                 rqc::STATE.get(query_rq_out::RQ_CONTEXT.of(&output))
             }
-            Queue::Qp(_) | Queue::Dct(_) => return Err(unsupported("this query of a queue")),
+            Queue::Qp(_) | Queue::Dct(_) => {
+                return Err(unsupported("a raw packet query of a queue pair or DCT"));
+            }
         };
         match state {
             RST | RDY | ERR => Ok(RawState(state)),

@@ -1,8 +1,8 @@
 //! Umems: memory of programs that is mapped for the device while an object uses it (`ib_umem_get`).
 //!
 //! Umems end after the firmware answered the destruction of their object. A refused destruction
-//! keeps them until the front forsakes the object, at the end of the program's file. A key's umem
-//! also ends with its destruction after the device's first failure.
+//! keeps them until the front forsakes the object, at the end of the program's file. After the
+//! device failed, the destruction of a key unmaps its umem although the firmware answers nothing.
 //!
 //! # Safety
 //!
@@ -50,8 +50,8 @@ impl UmemTable {
 }
 
 impl Firmware {
-    /// Address for the device of `len` bytes that the program has at `address`: in an area, or
-    /// in a new umem.
+    /// DMA address of the program's `len` bytes at `address`: in an area, or in a new umem, which
+    /// goes to `umem`.
     pub(super) fn reach(
         &self,
         address: u64,
@@ -99,8 +99,8 @@ impl Firmware {
         }
     }
 
-    /// Moves an object to other memory by `change`, which maps it. Afterwards the former memory is
-    /// unmapped; after an error, the new.
+    /// Moves an object to other memory by `change`, which maps the new memory. Success unmaps the
+    /// old memory, an error the new.
     pub(super) fn moving(
         &mut self,
         object: Object,
@@ -129,18 +129,18 @@ impl Firmware {
         self.unmap(record);
     }
 
-    /// Ends the device's access to a umem: by the end of its mapping, or of all DMA.
+    /// Unmaps a umem. If that fails, ends all DMA of the device.
     fn unmap(&self, umem: Option<Umem>) {
         let Some(umem) = umem else { return };
         if let Err(error) = self.function.dma().unmap_umem(&umem) {
             let device = self.function.device();
             device.fail(error);
-            // A server that is gone can't be reset, and reaches nothing.
+            // Ignored: a server that is gone can't be reset, and accesses no memory.
             let _ = device.silence();
         }
     }
 
-    /// Takes the memory of an object back that the firmware refused to destroy. Areas stay mapped.
+    /// Unmaps the umems of an object that the firmware refused to destroy. Areas stay mapped.
     pub(super) fn forsake_object(&mut self, object: Object) {
         self.function.dma().keep_areas();
         self.release_umems(object);

@@ -115,8 +115,8 @@ pub(crate) struct Qp {
 }
 
 impl Qp {
-    /// The device's queue that has the number; `None` of a QP that spreads packets over work
-    /// queues.
+    /// Queue of the device that commands and events name; `None` for a QP that spreads packets over
+    /// work queues.
     pub(crate) fn queue(&self) -> Option<Queue> {
         match &self.raw {
             None => Some(Queue::Qp(self.qpn)),

@@ -9,7 +9,7 @@ use uverbs_front::backend::number::Queue;
 /// Syndrome of a CQ error: overrun (PRM "CQ Error Event").
 const CQ_OVERRUN: u8 = 1;
 
-/// Drivers know send and receive queues by their kind, too (Linux `hw/mlx5/qpc.c`,
+/// Queue kind of an event: drivers find a queue by kind and number (Linux `hw/mlx5/qpc.c`,
 /// `rsc_event_notifier`).
 fn kind(queue: Queue) -> EventQueueType {
     match queue {

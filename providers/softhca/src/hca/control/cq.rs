@@ -50,6 +50,9 @@ impl Hca {
         for qpn in users.collect::<Vec<_>>() {
             self.look_at_own(qpn);
             self.send_rung(qpn);
+            // For the flush after a failed send, and for what the wire had no room for.
+            self.enqueue(qpn);
+            self.settle(qpn);
         }
     }
 

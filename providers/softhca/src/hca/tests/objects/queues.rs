@@ -6,12 +6,13 @@ use uverbs_mlx5_prm::ctrl::FmCeSe;
 use uverbs_mlx5_prm::opcode::Opcode;
 
 use crate::hca::dma::Dma;
+use crate::hca::state::doorbells::BESIDE_WORK;
 use crate::hca::testing::*;
 use crate::hca::{HcaConfig, Strictness};
 use crate::wire::{Faults, Psn};
 use uverbs_front::backend::context::{CqContext, QpAttrs, QpState, QpTransition, Service};
 use uverbs_front::backend::error::{HcaError, HcaEvent, Noun};
-use uverbs_front::backend::number::{Cqn, Queue, UarNumber};
+use uverbs_front::backend::number::{Cqn, Key, Queue, UarNumber};
 use uverbs_front::backend::region::Region;
 
 const DST: u64 = 0x30_0000;
@@ -299,6 +300,31 @@ fn a_resize_counts_sends_rung_before() {
     let refused = rig.hosts[0].hca.resize_cq(a.send_cq.cqn, region, 2, 64);
     assert!(matches!(refused, Err(HcaError::Limit { what: "free CQEs", .. })), "{refused:?}");
     assert_eq!(rig.sent(&mut a).len(), 4);
+}
+
+#[test]
+fn a_resize_leaves_no_rung_send_behind() {
+    let mut rig = Rig::new(2);
+    let setup = Setup { sq_log: 2, rq_log: 2, cq_log: 2, ..Setup::default() };
+    let (c, _d) = rig.pair(&setup);
+    // More than the look at a store takes.
+    for _ in 1..BESIDE_WORK {
+        rig.pair(&setup);
+    }
+    let (mut a, _b) = rig.pair(&Setup { service: Service::Uc, ..setup });
+    rig.run();
+    let wr = write(&rig);
+    let bad = Wr::new(Opcode::RDMA_WRITE).remote(DST, rig.hosts[1].key).seg(DST, 8, Key(1));
+    rig.write_wr(&mut a, &bad);
+    rig.write_wr(&mut a, &wr);
+    // The store that rings for `a` coalesces with the store for `c`.
+    rig.hosts[0].store(a.record + 4, a.posted.into());
+    rig.ring(&c);
+    let region = Region::Flat { addr: 0, len: 0 };
+    assert!(rig.hosts[0].hca.resize_cq(a.send_cq.cqn, region, 30, 64).is_err());
+    rig.run();
+    let syndromes = rig.sent(&mut a).iter().map(|got| got.syndrome).collect::<Vec<_>>();
+    assert_eq!(syndromes, [0x04, 0x05], "protection error, flushed");
 }
 
 #[test]

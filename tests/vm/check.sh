@@ -13,6 +13,6 @@ if grep -q "$guid" /tmp/bundle; then echo "the bundle has $guid"; exit 1; fi
 passes check --server --limit 200 > /tmp/served &
 server=$!
 seconds=60
-served $server
+(served) || { cat /tmp/served; exit 1; }
 passes check --queue-pairs 0 --limit 200 127.0.0.1
 wait "$server" || { cat /tmp/served; exit 1; }

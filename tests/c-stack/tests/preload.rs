@@ -204,8 +204,8 @@ fn ask<T>(client: &mut Command, server: &ScopedJoinHandle<'_, T>, device: &str) 
     let start = Instant::now();
     loop {
         let asked = run(client);
-        let over = asked.status == Some(0) || server.is_finished();
-        if over || start.elapsed() > Duration::from_secs(60) {
+        let is_early = asked.stderr.contains("refused") && !server.is_finished();
+        if !is_early || start.elapsed() > Duration::from_secs(60) {
             return asked.ok();
         }
         thread::sleep(Duration::from_millis(50));

@@ -140,4 +140,5 @@ fn a_number_has_slot_and_user_index() {
     assert_eq!(req_id(5, 128 + 3, 7), 5 << 7 | 3);
     assert_eq!(req_id(0x1_0003, 1, 14), 3 << 14 | 1);
     assert_eq!(req_id(7, 0, 0), 7);
+    assert_eq!(req_id(5, 0xffff, 16), 0xffff);
 }

@@ -130,12 +130,12 @@ impl Firmware {
         }
         match self.function.command(opcode, op_mod, &input, output.len()) {
             Ok(answer) => {
-                let index = create_mkey_out::MKEY_INDEX.get32(&answer);
-                if opcode == CmdOpcode::CREATE_MKEY
-                    && self.with_umems(Noun::Mkey, |_, _| Ok((index, ()))).is_err()
-                {
-                    // A region has the number.
-                    return refuse(output, CmdStatus::INT_ERR, 0);
+                if opcode == CmdOpcode::CREATE_MKEY {
+                    let index = create_mkey_out::MKEY_INDEX.get32(&answer);
+                    if self.with_umems(Noun::Mkey, |_, _| Ok((index, ()))).is_err() {
+                        // A region has the number.
+                        return refuse(output, CmdStatus::INT_ERR, 0);
+                    }
                 }
                 let known = output.len().min(answer.len());
                 output[..known].copy_from_slice(&answer[..known]);

@@ -105,7 +105,7 @@ fn a_destroyed_key_gives_its_memory_back() {
 }
 
 #[test]
-fn memory_of_a_kept_key_stays_lent_until_it_is_forsaken() {
+fn memory_of_a_kept_key_stays_mapped_until_it_is_forsaken() {
     let fake = Fake::new();
     let (mut firmware, key, _pages) = with_region(&fake, Access::LOCAL_WRITE);
     refuse_once(&fake, &mut firmware, key);

@@ -184,8 +184,8 @@ pub(crate) fn write_send(
         None => (one, [0; 2], META),
     };
     let [first, second, third] = head(req_id, phase, checked, to, length);
-    // Whole words, from which the loads of a copy to the device forward that follows at once; and
-    // blocks of a constant length, for which the compiler calls no `memcpy`.
+    // Stores of whole words, so that the loads of the copy to the device forward from them. Blocks
+    // of a constant length, so that the compiler calls no `memcpy`.
     if let Some((block, rest)) = wqe.split_first_mut() {
         block.0 = [first, second, third, 0, a, b, c, d].map(u64::to_le);
         if let Some(block) = rest.first_mut() {

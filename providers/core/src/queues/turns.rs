@@ -29,6 +29,12 @@ fn turn(order: &[AtomicU32], index: u32) -> Option<&AtomicU32> {
     order.get(index as usize & (order.len() - 1))
 }
 
+/// Slot of the post at `index` in an order.
+#[inline(always)]
+fn slot(order: &[AtomicU32], index: u32) -> u32 {
+    turn(order, index).map_or(index, |slot| slot.load(Ordering::Relaxed))
+}
+
 impl Turns {
     fn new(units: u32) -> Self {
         Self {
@@ -45,15 +51,11 @@ impl Turns {
         self.outstanding.iter().for_each(|slot| slot.store(false, Ordering::Relaxed));
     }
 
-    fn turn(&self, index: u32) -> Option<&AtomicU32> {
-        turn(&self.order, index)
-    }
-
     /// Slot of the post at `index`. Called by the poster, which has room for the post: the
     /// completion that freed the slot was read with Acquire.
     #[inline(always)]
     pub(super) fn place(&self, index: u32) -> u32 {
-        self.turn(index).map_or(index, |place| place.load(Ordering::Relaxed))
+        slot(&self.order, index)
     }
 }
 
@@ -92,8 +94,7 @@ impl SlotTable {
             let (order, outstanding) = (&order[..], &outstanding[..]);
             let mut index = first;
             while index != end {
-                let place = turn(order, index).map_or(index, |place| place.load(Ordering::Relaxed));
-                let mark = outstanding.get(place as usize);
+                let mark = outstanding.get(slot(order, index) as usize);
                 // Release: pairs with the Acquire in `take_turn`. The slot was written before.
                 mark.inspect(|mark| mark.store(true, Ordering::Release));
                 index = index.wrapping_add(1);
@@ -121,7 +122,7 @@ impl SlotTable {
         let taken = unsafe { self.take_alone(slot) };
         // Relaxed: the poster sees both after `retire`.
         mark.store(false, Ordering::Relaxed);
-        turns.turn(self.tail())?.store(slot, Ordering::Relaxed);
+        turn(&turns.order, self.tail())?.store(slot, Ordering::Relaxed);
         Some(taken)
     }
 }
